@@ -1,0 +1,56 @@
+"""The one way decoding fails, and Kafka's error codes by name.
+
+Owns: `DecodeError`, `ErrorCode`. Must not know: any message.
+"""
+
+from enum import IntEnum
+
+
+class DecodeError(Exception):
+    """Bytes that do not say what their API and version promise.
+
+    Attributes:
+        what: the message, for instance ``JoinGroupRequest v9``.
+        path: the field at which decoding stopped, dotted; empty for the message itself.
+        reason: one clause, for a log line.
+    """
+
+    def __init__(self, what: str, path: str, reason: str) -> None:
+        super().__init__(f"{what}: {path + ': ' if path else ''}{reason}")
+        self.what = what
+        self.path = path
+        self.reason = reason
+
+
+class ErrorCode(IntEnum):
+    """Error codes as they stand on the wire (Kafka class ``Errors``); only those this project names."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    UNSUPPORTED_VERSION = 35
+    SECURITY_DISABLED = 54
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    GROUP_MAX_SIZE_REACHED_KIP_389 = 77
+    """What KIP-389's text says; released Kafka gives 77 to STALE_BROKER_EPOCH."""
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    UNSTABLE_OFFSET_COMMIT = 88
+    UNKNOWN_TOPIC_ID = 100
+    FENCED_MEMBER_EPOCH = 110
+    STALE_MEMBER_EPOCH = 113

@@ -1,0 +1,67 @@
+"""ApiVersions (18), v0-4.
+
+v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible, client software name and version (KIP-511),
+features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011).
+
+The reply's *header* stays v0 in every version, so that a client that does not know the version can read the error.
+A broker answers a version it does not know in v0, with UNSUPPORTED_VERSION.
+"""
+
+from group_sidecar.codecs.primitives import BOOLEAN, INT16, INT32, INT64, STRING
+from group_sidecar.codecs.schema import (
+    FOREVER,
+    Array,
+    Struct,
+    f,
+    request,
+    response,
+    struct,
+)
+
+
+@request(key=18, versions=(0, 4), flexible=3)
+class ApiVersionsRequest(Struct):
+    """A client asks what the broker speaks."""
+
+    client_software_name: str = f(STRING, since=3, default="")
+    client_software_version: str = f(STRING, since=3, default="")
+
+
+@struct
+class ApiVersion(Struct):
+    """The versions of one API, both included."""
+
+    api_key: int = f(INT16)
+    min_version: int = f(INT16)
+    max_version: int = f(INT16)
+
+
+@struct
+class SupportedFeatureKey(Struct):
+    """The versions of one feature that this broker could run."""
+
+    name: str = f(STRING)
+    min_version: int = f(INT16)
+    max_version: int = f(INT16)
+
+
+@struct
+class FinalizedFeatureKey(Struct):
+    """The versions of one feature that the whole cluster runs."""
+
+    name: str = f(STRING)
+    max_version_level: int = f(INT16)
+    min_version_level: int = f(INT16)
+
+
+@response(key=18, versions=(0, 4), flexible=3, header_flexible=FOREVER)
+class ApiVersionsResponse(Struct):
+    """What the broker speaks. Clients gate KIP-848 and transactions v2 on the features, so these must survive."""
+
+    error_code: int = f(INT16)
+    api_keys: tuple[ApiVersion, ...] = f(Array(ApiVersion))
+    throttle_time_ms: int = f(INT32, since=1, default=0)
+    supported_features: tuple[SupportedFeatureKey, ...] = f(Array(SupportedFeatureKey), since=3, tag=0, default=())
+    finalized_features_epoch: int = f(INT64, since=3, tag=1, default=-1)
+    finalized_features: tuple[FinalizedFeatureKey, ...] = f(Array(FinalizedFeatureKey), since=3, tag=2, default=())
+    zk_migration_ready: bool = f(BOOLEAN, since=3, tag=3, default=False)

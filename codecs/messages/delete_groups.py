@@ -1,0 +1,30 @@
+"""DeleteGroups (42), v0-2 (KIP-229).
+
+v1 replies before throttling (KIP-219); v2 flexible (KIP-482).
+"""
+
+from group_sidecar.codecs.primitives import INT16, INT32, STRING
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@request(key=42, versions=(0, 2), flexible=2)
+class DeleteGroupsRequest(Struct):
+    """Asks to delete groups, which must be empty."""
+
+    groups_names: tuple[str, ...] = f(Array(STRING))
+
+
+@struct
+class DeletableGroupResult(Struct):
+    """How one group's deletion went."""
+
+    group_id: str = f(STRING)
+    error_code: int = f(INT16)
+
+
+@response(key=42, versions=(0, 2), flexible=2)
+class DeleteGroupsResponse(Struct):
+    """One result per group."""
+
+    throttle_time_ms: int = f(INT32)
+    results: tuple[DeletableGroupResult, ...] = f(Array(DeletableGroupResult))

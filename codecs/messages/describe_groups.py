@@ -1,0 +1,50 @@
+"""DescribeGroups (15), v0-6.
+
+v1 throttle time; v2 replies before throttling (KIP-219); v3 authorized operations (KIP-430); v4 group instance id
+(KIP-345); v5 flexible (KIP-482); v6 error message, GROUP_ID_NOT_FOUND (KIP-1043).
+"""
+
+from group_sidecar.codecs.primitives import BOOLEAN, BYTES, INT16, INT32, STRING
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@request(key=15, versions=(0, 6), flexible=5)
+class DescribeGroupsRequest(Struct):
+    """Asks for the state and members of groups."""
+
+    groups: tuple[str, ...] = f(Array(STRING))
+    include_authorized_operations: bool = f(BOOLEAN, since=3, default=False)
+
+
+@struct
+class DescribedGroupMember(Struct):
+    """A member. Metadata and assignment are filled in state Stable only; the host is Java's ``/address``."""
+
+    member_id: str = f(STRING)
+    group_instance_id: str | None = f(STRING, since=4, nullable=4, default=None)
+    client_id: str = f(STRING)
+    client_host: str = f(STRING)
+    member_metadata: bytes = f(BYTES)
+    member_assignment: bytes = f(BYTES)
+
+
+@struct
+class DescribedGroup(Struct):
+    """A group, or the error why it is not told. `authorized_operations` is a bit field."""
+
+    error_code: int = f(INT16)
+    error_message: str | None = f(STRING, since=6, nullable=6, default=None)
+    group_id: str = f(STRING)
+    group_state: str = f(STRING)
+    protocol_type: str = f(STRING)
+    protocol_data: str = f(STRING)
+    members: tuple[DescribedGroupMember, ...] = f(Array(DescribedGroupMember))
+    authorized_operations: int = f(INT32, since=3, default=-2147483648)
+
+
+@response(key=15, versions=(0, 6), flexible=5)
+class DescribeGroupsResponse(Struct):
+    """The groups asked for, in no promised order."""
+
+    throttle_time_ms: int = f(INT32, since=1, default=0)
+    groups: tuple[DescribedGroup, ...] = f(Array(DescribedGroup))

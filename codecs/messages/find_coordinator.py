@@ -1,0 +1,45 @@
+"""FindCoordinator (10), v0-6.
+
+v1 key type, throttle time, error message (KIP-98); v2 replies before throttling (KIP-219); v3 flexible (KIP-482);
+v4 many keys at once (KIP-699); v5 TRANSACTION_ABORTABLE (KIP-890); v6 key type for share groups (KIP-932).
+"""
+
+from group_sidecar.codecs.primitives import INT8, INT16, INT32, STRING
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@request(key=10, versions=(0, 6), flexible=3)
+class FindCoordinatorRequest(Struct):
+    """Asks which broker coordinates `key`, or from v4 each of `coordinator_keys`.
+
+    Key types: 0 group, 1 transaction, 2 share.
+    """
+
+    key: str = f(STRING, until=3, default="")
+    key_type: int = f(INT8, since=1, default=0)
+    coordinator_keys: tuple[str, ...] = f(Array(STRING), since=4, default=())
+
+
+@struct
+class Coordinator(Struct):
+    """The coordinator of one key; with an error, node and port are -1 and the host is empty."""
+
+    key: str = f(STRING)
+    node_id: int = f(INT32)
+    host: str = f(STRING)
+    port: int = f(INT32)
+    error_code: int = f(INT16)
+    error_message: str | None = f(STRING, nullable=4)
+
+
+@response(key=10, versions=(0, 6), flexible=3)
+class FindCoordinatorResponse(Struct):
+    """One coordinator in the fields up to v3, `coordinators` from v4 on."""
+
+    throttle_time_ms: int = f(INT32, since=1, default=0)
+    error_code: int = f(INT16, until=3, default=0)
+    error_message: str | None = f(STRING, since=1, until=3, nullable=1, default="")
+    node_id: int = f(INT32, until=3, default=0)
+    host: str = f(STRING, until=3, default="")
+    port: int = f(INT32, until=3, default=0)
+    coordinators: tuple[Coordinator, ...] = f(Array(Coordinator), since=4, default=())

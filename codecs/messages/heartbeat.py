@@ -1,0 +1,25 @@
+"""Heartbeat (12), v0-4.
+
+v1 throttle time; v2 replies before throttling (KIP-219); v3 group instance id (KIP-345); v4 flexible (KIP-482).
+"""
+
+from group_sidecar.codecs.primitives import INT16, INT32, STRING
+from group_sidecar.codecs.schema import Struct, f, request, response
+
+
+@request(key=12, versions=(0, 4), flexible=4)
+class HeartbeatRequest(Struct):
+    """A member says that it is alive in a generation."""
+
+    group_id: str = f(STRING)
+    generation_id: int = f(INT32)
+    member_id: str = f(STRING)
+    group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
+
+
+@response(key=12, versions=(0, 4), flexible=4)
+class HeartbeatResponse(Struct):
+    """Zero, or what the member has to do next."""
+
+    throttle_time_ms: int = f(INT32, since=1, default=0)
+    error_code: int = f(INT16)

@@ -1,0 +1,86 @@
+"""Metadata (3), v0-13.
+
+v1 rack, controller, internal topics; null topics ask for all, where v0 takes an empty array for that; v2 cluster id
+(KIP-78); v3 throttle time; v4 automatic topic creation is optional; v5 offline replicas (KIP-112); v6 replies before
+throttling (KIP-219); v7 leader epoch (KIP-320); v8 authorized operations (KIP-430); v9 flexible (KIP-482);
+v10 topic ids in the reply (KIP-516); v11 the cluster's operations move to DescribeCluster (KIP-700); v12 asking by
+topic id; v13 top-level error code (KIP-1102).
+"""
+
+from uuid import UUID
+
+from group_sidecar.codecs.primitives import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    STRING,
+    UUID_,
+    ZERO_UUID,
+)
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@struct
+class MetadataRequestTopic(Struct):
+    """A topic asked for, by name or by id."""
+
+    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
+    name: str | None = f(STRING, nullable=10)
+
+
+@request(key=3, versions=(0, 13), flexible=9)
+class MetadataRequest(Struct):
+    """Asks for the cluster's brokers and the partitions of some topics, or of all (null)."""
+
+    topics: tuple[MetadataRequestTopic, ...] | None = f(Array(MetadataRequestTopic), nullable=1)
+    allow_auto_topic_creation: bool = f(BOOLEAN, since=4, default=True)
+    include_cluster_authorized_operations: bool = f(BOOLEAN, since=8, until=10, default=False)
+    include_topic_authorized_operations: bool = f(BOOLEAN, since=8, default=False)
+
+
+@struct
+class MetadataResponseBroker(Struct):
+    """A broker's address: what a gateway rewrites."""
+
+    node_id: int = f(INT32)
+    host: str = f(STRING)
+    port: int = f(INT32)
+    rack: str | None = f(STRING, since=1, nullable=1, default=None)
+
+
+@struct
+class MetadataResponsePartition(Struct):
+    """A partition: its leader and replicas, as node ids."""
+
+    error_code: int = f(INT16)
+    partition_index: int = f(INT32)
+    leader_id: int = f(INT32)
+    leader_epoch: int = f(INT32, since=7, default=-1)
+    replica_nodes: tuple[int, ...] = f(Array(INT32))
+    isr_nodes: tuple[int, ...] = f(Array(INT32))
+    offline_replicas: tuple[int, ...] = f(Array(INT32), since=5, default=())
+
+
+@struct
+class MetadataResponseTopic(Struct):
+    """A topic, or the error why it is not told. `topic_authorized_operations` is a bit field."""
+
+    error_code: int = f(INT16)
+    name: str | None = f(STRING, nullable=12)
+    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
+    is_internal: bool = f(BOOLEAN, since=1, default=False)
+    partitions: tuple[MetadataResponsePartition, ...] = f(Array(MetadataResponsePartition))
+    topic_authorized_operations: int = f(INT32, since=8, default=-2147483648)
+
+
+@response(key=3, versions=(0, 13), flexible=9)
+class MetadataResponse(Struct):
+    """The brokers, and the topics asked for."""
+
+    throttle_time_ms: int = f(INT32, since=3, default=0)
+    brokers: tuple[MetadataResponseBroker, ...] = f(Array(MetadataResponseBroker))
+    cluster_id: str | None = f(STRING, since=2, nullable=2, default=None)
+    controller_id: int = f(INT32, since=1, default=-1)
+    topics: tuple[MetadataResponseTopic, ...] = f(Array(MetadataResponseTopic))
+    cluster_authorized_operations: int = f(INT32, since=8, until=10, default=-2147483648)
+    error_code: int = f(INT16, since=13, default=0)

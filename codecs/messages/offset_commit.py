@@ -1,0 +1,76 @@
+"""OffsetCommit (8), v0-10; Kafka 4 takes v2 and later (KIP-896).
+
+v0 stores in ZooKeeper; v1 stores in Kafka, with generation, member and a timestamp per partition; v2 retention time in
+place of the timestamp; v3 throttle time; v4 replies before throttling (KIP-219); v5 without retention time (KIP-211);
+v6 leader epoch (KIP-320); v7 group instance id (KIP-345); v8 flexible (KIP-482); v9 errors of the new consumer
+protocol (KIP-848); v10 topic ids in place of names.
+"""
+
+from uuid import UUID
+
+from group_sidecar.codecs.primitives import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID_,
+    ZERO_UUID,
+)
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@struct
+class OffsetCommitRequestPartition(Struct):
+    """One partition's offset. `commit_timestamp` in milliseconds since the epoch, -1 for the broker's time."""
+
+    partition_index: int = f(INT32)
+    committed_offset: int = f(INT64)
+    committed_leader_epoch: int = f(INT32, since=6, default=-1)
+    commit_timestamp: int = f(INT64, since=1, until=1, default=-1)
+    committed_metadata: str | None = f(STRING, nullable=0)
+
+
+@struct
+class OffsetCommitRequestTopic(Struct):
+    """A topic's offsets; named up to v9, by id from v10 on."""
+
+    name: str = f(STRING, until=9, default="")
+    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = f(Array(OffsetCommitRequestPartition))
+
+
+@request(key=8, versions=(0, 10), flexible=8)
+class OffsetCommitRequest(Struct):
+    """A member, or a client without a group's membership (generation -1), stores offsets."""
+
+    group_id: str = f(STRING)
+    generation_id_or_member_epoch: int = f(INT32, since=1, default=-1)
+    member_id: str = f(STRING, since=1, default="")
+    group_instance_id: str | None = f(STRING, since=7, nullable=7, default=None)
+    retention_time_ms: int = f(INT64, since=2, until=4, default=-1)
+    topics: tuple[OffsetCommitRequestTopic, ...] = f(Array(OffsetCommitRequestTopic))
+
+
+@struct
+class OffsetCommitResponsePartition(Struct):
+    """How one partition's commit went."""
+
+    partition_index: int = f(INT32)
+    error_code: int = f(INT16)
+
+
+@struct
+class OffsetCommitResponseTopic(Struct):
+    """A topic's partitions, as in the request."""
+
+    name: str = f(STRING, until=9, default="")
+    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = f(Array(OffsetCommitResponsePartition))
+
+
+@response(key=8, versions=(0, 10), flexible=8)
+class OffsetCommitResponse(Struct):
+    """Errors stand per partition only; a group's error is repeated on each."""
+
+    throttle_time_ms: int = f(INT32, since=3, default=0)
+    topics: tuple[OffsetCommitResponseTopic, ...] = f(Array(OffsetCommitResponseTopic))

@@ -1,0 +1,23 @@
+"""SaslHandshake (17), v0-1 (KIP-43); never flexible.
+
+What follows differs: after v0 raw tokens, each behind a length and without a header; after v1 SaslAuthenticate
+requests (KIP-152).
+"""
+
+from group_sidecar.codecs.primitives import INT16, STRING
+from group_sidecar.codecs.schema import Array, Struct, f, request, response
+
+
+@request(key=17, versions=(0, 1))
+class SaslHandshakeRequest(Struct):
+    """A client names its mechanism."""
+
+    mechanism: str = f(STRING)
+
+
+@response(key=17, versions=(0, 1))
+class SaslHandshakeResponse(Struct):
+    """The mechanisms that the broker knows."""
+
+    error_code: int = f(INT16)
+    mechanisms: tuple[str, ...] = f(Array(STRING))

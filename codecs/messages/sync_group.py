@@ -1,0 +1,40 @@
+"""SyncGroup (14), v0-5.
+
+v1 throttle time; v2 replies before throttling (KIP-219); v3 group instance id (KIP-345); v4 flexible (KIP-482);
+v5 protocol type and name on both sides (KIP-559).
+"""
+
+from group_sidecar.codecs.primitives import BYTES, INT16, INT32, STRING
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@struct
+class SyncGroupRequestAssignment(Struct):
+    """What the leader gives one member."""
+
+    member_id: str = f(STRING)
+    assignment: bytes = f(BYTES)
+
+
+@request(key=14, versions=(0, 5), flexible=4)
+class SyncGroupRequest(Struct):
+    """A member asks for its assignment; the leader brings everybody's."""
+
+    group_id: str = f(STRING)
+    generation_id: int = f(INT32)
+    member_id: str = f(STRING)
+    group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
+    protocol_type: str | None = f(STRING, since=5, nullable=5, default=None)
+    protocol_name: str | None = f(STRING, since=5, nullable=5, default=None)
+    assignments: tuple[SyncGroupRequestAssignment, ...] = f(Array(SyncGroupRequestAssignment))
+
+
+@response(key=14, versions=(0, 5), flexible=4)
+class SyncGroupResponse(Struct):
+    """The member's assignment."""
+
+    throttle_time_ms: int = f(INT32, since=1, default=0)
+    error_code: int = f(INT16)
+    protocol_type: str | None = f(STRING, since=5, nullable=5, default=None)
+    protocol_name: str | None = f(STRING, since=5, nullable=5, default=None)
+    assignment: bytes = f(BYTES)

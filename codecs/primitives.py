@@ -1,0 +1,259 @@
+"""The wire's primitive types, as small bounded constructs.
+
+Owns: how one value of each Kafka type stands in bytes, in its plain and its compact form
+(KIP-482). Must not know: messages, versions, APIs.
+
+construct's own VarInt is unbounded and its Prefixed and Array carry costs that show on group
+traffic, hence these subclasses. None reads past the bytes it is given, and none allocates
+before it has seen that the bytes are there.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+from construct import Construct, ConstructError
+
+MAX_UVARINT_BYTES = 5
+"""An unsigned varint carries 32 bits: five groups of seven."""
+MAX_STRING_BYTES = 0x7FFF
+"""Kafka's limit for strings, in their compact form too, whose length could say more."""
+
+
+class WireError(ConstructError):  # type: ignore[misc]
+    """A value that cannot stand in the bytes at hand. Without a path: the enclosing message adds it."""
+
+
+def read_exact(stream: BytesIO, length: int) -> bytes:
+    """Reads `length` bytes. Raises WireError where fewer are left."""
+    data = stream.read(length)
+    if len(data) != length:
+        raise WireError(f"{length} bytes announced, {len(data)} left")
+    return data
+
+
+def read_uvarint(stream: BytesIO) -> int:
+    """Reads an unsigned varint of at most 32 bits."""
+    byte = read_exact(stream, 1)[0]
+    if byte < 0x80:  # Nearly all are lengths of less than 127.
+        return byte
+    value = byte & 0x7F
+    for shift in range(7, 7 * MAX_UVARINT_BYTES, 7):
+        byte = read_exact(stream, 1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                break
+            return value
+    raise WireError("varint longer than 32 bits")
+
+
+def write_uvarint(stream: BytesIO, value: int) -> None:
+    """Writes an unsigned varint."""
+    while value >= 0x80:
+        stream.write(bytes((value & 0x7F | 0x80,)))
+        value >>= 7
+    stream.write(bytes((value,)))
+
+
+def _read_int16(stream: BytesIO) -> int:
+    return int.from_bytes(read_exact(stream, 2), "big", signed=True)
+
+
+def _read_int32(stream: BytesIO) -> int:
+    return int.from_bytes(read_exact(stream, 4), "big", signed=True)
+
+
+def _write_int16(stream: BytesIO, value: int) -> None:
+    stream.write(value.to_bytes(2, "big", signed=True))
+
+
+def _write_int32(stream: BytesIO, value: int) -> None:
+    stream.write(value.to_bytes(4, "big", signed=True))
+
+
+def _read_compact(stream: BytesIO) -> int:
+    return read_uvarint(stream) - 1
+
+
+def _write_compact(stream: BytesIO, length: int) -> None:
+    write_uvarint(stream, length + 1)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How a length stands before what it counts; -1 is null."""
+
+    read: Callable[[BytesIO], int]
+    write: Callable[[BytesIO, int], None]
+
+
+SHORT = Length(_read_int16, _write_int16)
+INT = Length(_read_int32, _write_int32)
+COMPACT = Length(_read_compact, _write_compact)
+
+
+class Fixed(Construct):  # type: ignore[misc]
+    """A number or boolean of fixed size, by its code in the standard library's `struct`."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self.format = struct.Struct(f">{code}")
+
+    def _parse(self, stream: BytesIO, context: Any, path: str) -> Any:
+        return self.format.unpack(read_exact(stream, self.format.size))[0]
+
+    def _build(self, obj: Any, stream: BytesIO, context: Any, path: str) -> Any:
+        try:
+            stream.write(self.format.pack(obj))
+        except struct.error as error:
+            raise WireError(str(error)) from error
+        return obj
+
+
+class _Sized(Construct):  # type: ignore[misc]
+    """What all length-prefixed types share: the length, and null."""
+
+    def __init__(self, length: Length, nullable: bool) -> None:
+        super().__init__()
+        self.length = length
+        self.nullable = nullable
+
+    def _parse(self, stream: BytesIO, context: Any, path: str) -> Any:
+        length = self.length.read(stream)
+        if length >= 0:
+            return self._read(stream, length)
+        if length == -1 and self.nullable:
+            return None
+        raise WireError("null where the schema allows none" if length == -1 else f"negative length {length}")
+
+    def _build(self, obj: Any, stream: BytesIO, context: Any, path: str) -> Any:
+        if obj is not None:
+            self._write(stream, obj)
+        elif self.nullable:
+            self.length.write(stream, -1)
+        else:
+            raise WireError("null where the schema allows none")
+        return obj
+
+    def _read(self, stream: BytesIO, length: int) -> Any:
+        raise NotImplementedError
+
+    def _write(self, stream: BytesIO, obj: Any) -> None:
+        raise NotImplementedError
+
+
+class SizedBytes(_Sized):
+    """bytes, nullable bytes and their compact forms; records too, which are opaque here."""
+
+    def _read(self, stream: BytesIO, length: int) -> bytes:
+        return read_exact(stream, length)
+
+    def _write(self, stream: BytesIO, obj: bytes) -> None:
+        self.length.write(stream, len(obj))
+        stream.write(obj)
+
+
+def _check_string(length: int) -> None:
+    if length > MAX_STRING_BYTES:
+        raise WireError(f"string of {length} bytes")
+
+
+class SizedString(_Sized):
+    """UTF-8 text. What is not UTF-8 is a WireError: re-encoded it would not be what the client sent."""
+
+    def _read(self, stream: BytesIO, length: int) -> str:
+        _check_string(length)
+        try:
+            return read_exact(stream, length).decode()
+        except UnicodeDecodeError as error:
+            raise WireError("not UTF-8") from error
+
+    def _write(self, stream: BytesIO, obj: str) -> None:
+        data = obj.encode()
+        _check_string(len(data))
+        self.length.write(stream, len(data))
+        stream.write(data)
+
+
+class SizedArray(_Sized):
+    """An array of one element type, as a tuple."""
+
+    def __init__(self, length: Length, nullable: bool, element: Construct) -> None:
+        super().__init__(length, nullable)
+        self.element = element
+
+    def _read(self, stream: BytesIO, length: int) -> tuple[Any, ...]:
+        # No element is empty on the wire, so a count beyond the bytes left can be refused unread.
+        left = stream.getbuffer().nbytes - stream.tell()
+        if length > left:
+            raise WireError(f"{length} elements announced, {left} bytes left")
+        parse = self.element._parse
+        return tuple([parse(stream, None, "") for _ in range(length)])
+
+    def _write(self, stream: BytesIO, obj: tuple[Any, ...]) -> None:
+        self.length.write(stream, len(obj))
+        build = self.element._build
+        for item in obj:
+            build(item, stream, None, "")
+
+
+ZERO_UUID = UUID(int=0)
+"""What Kafka writes where there is no UUID."""
+
+
+class Uuid(Construct):  # type: ignore[misc]
+    """16 bytes; the zero UUID where there is none."""
+
+    def _parse(self, stream: BytesIO, context: Any, path: str) -> UUID:
+        return UUID(bytes=read_exact(stream, 16))
+
+    def _build(self, obj: UUID, stream: BytesIO, context: Any, path: str) -> UUID:
+        stream.write(obj.bytes)
+        return obj
+
+
+class NullableStruct(Construct):  # type: ignore[misc]
+    """A struct behind one byte: -1 for null, 1 for present (KIP-893)."""
+
+    def __init__(self, inner: Construct) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def _parse(self, stream: BytesIO, context: Any, path: str) -> Any:
+        present = read_exact(stream, 1)[0] < 0x80
+        return self.inner._parse(stream, None, path) if present else None
+
+    def _build(self, obj: Any, stream: BytesIO, context: Any, path: str) -> Any:
+        stream.write(b"\xff" if obj is None else b"\x01")
+        if obj is not None:
+            self.inner._build(obj, stream, None, path)
+        return obj
+
+
+@dataclass(frozen=True)
+class WireType:
+    """One Kafka type: its construct by (compact, nullable)."""
+
+    name: str
+    make: Callable[[bool, bool], Construct]
+
+
+def _same(construct: Construct) -> Callable[[bool, bool], Construct]:
+    return lambda compact, nullable: construct
+
+
+BOOLEAN = WireType("bool", _same(Fixed("?")))
+INT8 = WireType("int8", _same(Fixed("b")))
+INT16 = WireType("int16", _same(Fixed("h")))
+UINT16 = WireType("uint16", _same(Fixed("H")))
+INT32 = WireType("int32", _same(Fixed("i")))
+INT64 = WireType("int64", _same(Fixed("q")))
+FLOAT64 = WireType("float64", _same(Fixed("d")))
+UUID_ = WireType("uuid", _same(Uuid()))
+STRING = WireType("string", lambda compact, nullable: SizedString(COMPACT if compact else SHORT, nullable))
+BYTES = WireType("bytes", lambda compact, nullable: SizedBytes(COMPACT if compact else INT, nullable))
+RECORDS = WireType("records", BYTES.make)
