@@ -1,0 +1,112 @@
+"""Read-only state, as answers, policies and metrics see it.
+
+Owns: the shapes. Must not know: how the state came about. A view shows one moment and is to be read
+then: its `offsets` are a window onto the copy, not a copy of the copy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class GroupState(StrEnum):
+    """States of a group, spelled as DescribeGroups spells them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+
+
+class GroupKind(StrEnum):
+    """Which protocol a group speaks, spelled as ListGroups v5 spells it."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
+
+
+class Lacking(StrEnum):
+    """Why the copy of a group may not be used to answer; the label of the fallback metric."""
+
+    COLD = "cold"
+    """The group may have a past that this sidecar has not seen."""
+    STALE = "stale"
+    """Something passed by whose effect on the group is not followed."""
+    IN_DOUBT = "in_doubt"
+    """Something should have happened by now, or is happening: only the broker knows."""
+    UNDECODABLE = "undecodable"
+    """A request of the group could not be decoded."""
+    UNAUTHORIZED = "unauthorized"
+    """The broker has an authorizer, or may have one, and what this client may see is not known."""
+    UNSTABLE = "unstable"
+    """Offsets of a transaction may still be pending."""
+    VERSION = "version"
+    """The request asks for something the copy does not hold."""
+    OFF = "off"
+    """The operator has switched local answers off."""
+
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed offset. `at`: when it was seen, in seconds since the epoch."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """A member of a group. Host as Java's InetAddress prints it, with its leading slash."""
+
+    member_id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group at one moment.
+
+    Attributes:
+        awaiting: member ids, or request tokens where there is no id yet, whose join is with the broker unanswered.
+        roster_known: whether `members` are all members, not only those that passed by.
+        lacking: why DescribeGroups may not be answered from this copy; None where it may.
+        offsets_lacking: the same for OffsetFetch.
+    """
+
+    group_id: str
+    kind: GroupKind = GroupKind.CLASSIC
+    state: GroupState = GroupState.DEAD
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    generation: int = -1
+    members: tuple[MemberView, ...] = ()
+    awaiting: frozenset[str] = frozenset()
+    roster_known: bool = False
+    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    lacking: Lacking | None = None
+    offsets_lacking: Lacking | None = None
+    last_rebalance_at: float | None = None
+    """Seconds since the epoch; None before the first rebalance seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that one coordinator copy knows: its groups, and the log ends seen passing by as (offset, seen at)."""
+
+    groups: tuple[GroupView, ...] = ()
+    log_ends: Mapping[TopicPartition, tuple[int, float]] = field(default_factory=dict)

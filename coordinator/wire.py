@@ -1,0 +1,94 @@
+"""Requests and replies, to events.
+
+Owns: what an exchange between a client and the broker says about groups. Must not know: the state
+of any group. `sent` gives the events of a request that went to the broker, `replied` those of its
+reply, `abandoned` those of a reply that will not come.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from construct import ConstructError
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.headers import decode_request_header
+from group_sidecar.codecs.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+)
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.end_txn import EndTxnRequest
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
+from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
+from group_sidecar.codecs.messages.offset_delete import OffsetDeleteRequest
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
+from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
+from group_sidecar.codecs.primitives import STRING
+from group_sidecar.codecs.registry import APIS
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator import wire_groups, wire_offsets
+from group_sidecar.coordinator.events import (
+    AnyEvent,
+    JoinAbandoned,
+    JoinSent,
+)
+from group_sidecar.coordinator.exchange import Exchange
+from group_sidecar.coordinator.wire_groups import joining_of
+
+
+def sent(exchange: Exchange) -> Sequence[AnyEvent]:
+    """The events of a request that goes to the broker: only joins hold a place before they are answered."""
+    if isinstance(exchange.request, JoinGroupRequest):
+        return [JoinSent(group_id=exchange.request.group_id, joining=joining_of(exchange, exchange.request))]
+    return ()
+
+
+def abandoned(exchange: Exchange) -> Sequence[AnyEvent]:
+    """The events of a request whose reply will not come."""
+    if isinstance(exchange.request, JoinGroupRequest):
+        return [JoinAbandoned(group_id=exchange.request.group_id, token=exchange.token)]
+    return ()
+
+
+def replied(exchange: Exchange, reply: Struct, now: float) -> Sequence[AnyEvent]:
+    """The events of a reply."""
+    return list(_READERS[type(exchange.request)](exchange, exchange.request, reply, now))
+
+
+_READERS: dict[type[Struct], Callable[[Exchange, Any, Any, float], Iterable[AnyEvent]]] = {
+    JoinGroupRequest: wire_groups.join,
+    SyncGroupRequest: wire_groups.sync,
+    HeartbeatRequest: wire_groups.heartbeat,
+    LeaveGroupRequest: wire_groups.leave,
+    OffsetCommitRequest: wire_offsets.commit,
+    TxnOffsetCommitRequest: wire_offsets.txn_commit,
+    EndTxnRequest: wire_offsets.end_txn,
+    OffsetDeleteRequest: wire_offsets.offset_delete,
+    DeleteGroupsRequest: wire_groups.delete_groups,
+    ConsumerGroupHeartbeatRequest: wire_groups.consumer_heartbeat,
+    DescribeGroupsRequest: wire_groups.describe,
+    OffsetFetchRequest: wire_offsets.fetched,
+    ListOffsetsRequest: wire_offsets.list_offsets,
+}
+READ: frozenset[int] = frozenset(request.KEY for request in _READERS)
+"""The API keys whose exchanges say something about groups."""
+WRITES = READ - {DescribeGroupsRequest.KEY, OffsetFetchRequest.KEY, ListOffsetsRequest.KEY}
+"""Those that may change a group."""
+_GROUP_SECOND = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
+
+
+def group_named(api_key: int, frame: bytes) -> str | None:
+    """The group that an undecodable request is about, as far as its first field tells; None where it does not."""
+    if api_key in _GROUP_SECOND:
+        return None
+    flexible = APIS[api_key].flexible(int.from_bytes(frame[2:4], "big"))
+    try:
+        _, body = decode_request_header(frame, flexible)
+        group: str = STRING.make(flexible, False).parse(body)
+    except (DecodeError, ConstructError):
+        return None
+    return group

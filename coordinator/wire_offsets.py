@@ -1,0 +1,164 @@
+"""Exchanges about offsets, to events.
+
+Owns: what OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, EndTxn and ListOffsets say. Must
+not know: the state of any group.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.end_txn import EndTxnRequest, EndTxnResponse
+from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+)
+from group_sidecar.codecs.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseTopic
+from group_sidecar.codecs.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+)
+from group_sidecar.coordinator.events import (
+    AnyEvent,
+    LogEndsSeen,
+    OffsetsDeleted,
+    OffsetsLearned,
+    OffsetsPending,
+    OffsetsStored,
+    TransactionEnded,
+)
+from group_sidecar.coordinator.exchange import Exchange, moved, seen, trouble
+from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
+
+LATEST = -1
+"""ListOffsets' timestamp for the end of the log."""
+
+
+def commit(x: Exchange, request: OffsetCommitRequest, reply: OffsetCommitResponse, now: float) -> Iterable[AnyEvent]:
+    """Offsets were committed, or could not be."""
+    group = request.group_id
+    errors = {
+        (topic.name or topic.topic_id, p.partition_index): p.error_code
+        for topic in reply.topics
+        for p in topic.partitions
+    }
+    stored: dict[TopicPartition, CommittedOffset] = {}
+    unnamed = 0
+    for topic in request.topics:
+        name = topic.name or x.names.get(topic.topic_id)
+        for p in topic.partitions:
+            if errors.get((topic.name or topic.topic_id, p.partition_index)) != ErrorCode.NONE:
+                continue
+            if name is None:
+                unnamed += 1
+            else:
+                stored[name, p.partition_index] = _stored(p, now)
+    refused = Counter(code for code in errors.values() if code != ErrorCode.NONE)
+    yield OffsetsStored(group_id=group, offsets=stored, refused=tuple(sorted(refused.items())), unnamed=unnamed)
+    generation = request.generation_id_or_member_epoch
+    if request.member_id and generation >= 0 and (stored or unnamed):
+        yield seen(x, group, request.member_id, request.group_instance_id, generation, False)
+    for code in refused:
+        yield from trouble(x, group, request.member_id, code)
+
+
+def _stored(p: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition, now: float) -> CommittedOffset:
+    # The broker keeps "" where a client committed null metadata.
+    return CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now)
+
+
+def txn_commit(
+    x: Exchange, request: TxnOffsetCommitRequest, reply: TxnOffsetCommitResponse, now: float
+) -> Iterable[AnyEvent]:
+    """Offsets were committed within a transaction, or could not be."""
+    fine = {
+        (topic.name, p.partition_index)
+        for topic in reply.topics
+        for p in topic.partitions
+        if p.error_code == ErrorCode.NONE
+    }
+    offsets = {
+        (topic.name, p.partition_index): _stored(p, now)
+        for topic in request.topics
+        for p in topic.partitions
+        if (topic.name, p.partition_index) in fine
+    }
+    if offsets:
+        yield OffsetsPending(group_id=request.group_id, producer_id=request.producer_id, offsets=offsets)
+
+
+def end_txn(x: Exchange, request: EndTxnRequest, reply: EndTxnResponse, now: float) -> Iterable[AnyEvent]:
+    """A transaction ended, or could not."""
+    if reply.error_code == ErrorCode.NONE:
+        yield TransactionEnded(producer_id=request.producer_id, committed=request.committed)
+
+
+def offset_delete(
+    x: Exchange, request: OffsetDeleteRequest, reply: OffsetDeleteResponse, now: float
+) -> Iterable[AnyEvent]:
+    """Offsets were deleted, or could not be."""
+    deleted = tuple(
+        (topic.name, p.partition_index)
+        for topic in reply.topics
+        for p in topic.partitions
+        if p.error_code == ErrorCode.NONE
+    )
+    if reply.error_code == ErrorCode.NONE and deleted:
+        yield OffsetsDeleted(group_id=request.group_id, partitions=deleted)
+
+
+def fetched(x: Exchange, request: OffsetFetchRequest, reply: OffsetFetchResponse, now: float) -> Iterable[AnyEvent]:
+    """The broker told offsets."""
+    if x.version >= 8:
+        whole = {group.group_id: group.topics is None for group in request.groups}
+        for group in reply.groups:
+            if group.error_code == ErrorCode.NONE:
+                yield _learned(x, group.group_id, group.topics, whole.get(group.group_id, False), now)
+            yield from moved(group.group_id, group.error_code)
+    else:
+        if reply.error_code == ErrorCode.NONE:
+            yield _learned(x, request.group_id, reply.topics, request.topics is None, now)
+        yield from moved(request.group_id, reply.error_code)
+
+
+def _learned(
+    x: Exchange, group_id: str, topics: Iterable[OffsetFetchResponseTopic], whole: bool, now: float
+) -> OffsetsLearned:
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    absent: list[TopicPartition] = []
+    for topic in topics:
+        name = topic.name or x.names.get(topic.topic_id)
+        for p in topic.partitions:
+            if name is None or p.error_code != ErrorCode.NONE:
+                whole = False
+            elif p.committed_offset < 0:
+                absent.append((name, p.partition_index))
+            else:
+                offsets[name, p.partition_index] = CommittedOffset(
+                    p.committed_offset, p.committed_leader_epoch, p.metadata, now
+                )
+    as_of = x.as_of.get(group_id, (0, 0))[1]
+    return OffsetsLearned(group_id=group_id, offsets=offsets, absent=tuple(absent), whole=whole, as_of=as_of)
+
+
+def list_offsets(
+    x: Exchange, request: ListOffsetsRequest, reply: ListOffsetsResponse, now: float
+) -> Iterable[AnyEvent]:
+    """The broker told the ends of logs."""
+    if request.isolation_level:
+        return  # That is the last stable offset, not the end of the log.
+    latest = {
+        (topic.name, p.partition_index) for topic in request.topics for p in topic.partitions if p.timestamp == LATEST
+    }
+    ends = {
+        (topic.name, p.partition_index): p.offset if x.version else next(iter(p.old_style_offsets), -1)
+        for topic in reply.topics
+        for p in topic.partitions
+        if p.error_code == ErrorCode.NONE and (topic.name, p.partition_index) in latest
+    }
+    if ends:
+        yield LogEndsSeen(ends=ends)
