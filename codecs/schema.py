@@ -16,7 +16,6 @@ Tagged fields that the declaration does not name are kept in `unknown_tags` and 
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
 from io import BytesIO
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -42,6 +41,7 @@ Tag = tuple[int, bytes]
 T = TypeVar("T", bound="Struct")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Struct:
     """Base of every message and every struct inside one: immutable, compared by value.
 
@@ -49,8 +49,7 @@ class Struct:
         unknown_tags: (tag, raw value) pairs that the declaration does not name, in wire order.
     """
 
-    __slots__ = ()
-    unknown_tags: tuple[Tag, ...]
+    unknown_tags: tuple[Tag, ...] = ()
     NAME: ClassVar[str]
     KEY: ClassVar[int] = -1
     VERSIONS: ClassVar[range] = range(0)
@@ -102,8 +101,6 @@ def f(
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(f,))
 def struct(cls: type[T]) -> type[T]:
     """Makes a declared class an immutable struct."""
-    cls.__annotations__ = {**cls.__dict__.get("__annotations__", {}), "unknown_tags": "tuple[Tag, ...]"}
-    cls.unknown_tags = ()
     cls.NAME = cls.__name__
     return dataclasses.dataclass(frozen=True, kw_only=True, slots=True)(cls)
 
@@ -135,11 +132,7 @@ def response(
 
 def specs(cls: type[Struct]) -> dict[str, Spec]:
     """The declared fields of a struct, in wire order."""
-    return {
-        field.name: field.metadata["spec"]
-        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-        if "spec" in field.metadata
-    }
+    return {field.name: field.metadata["spec"] for field in dataclasses.fields(cls) if "spec" in field.metadata}
 
 
 class Layout(Construct):  # type: ignore[misc]
@@ -151,7 +144,7 @@ class Layout(Construct):  # type: ignore[misc]
         self.flexible = flexible
         self.plain: list[tuple[str, Construct]] = []
         self.tagged: dict[int, tuple[str, Construct, Any]] = {}
-        defaults = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
         for name, spec in specs(cls).items():
             if not spec.since <= version <= spec.until:
                 continue
@@ -161,7 +154,7 @@ class Layout(Construct):  # type: ignore[misc]
             else:
                 self.tagged[spec.tag] = (name, construct, defaults[name])
 
-    def _parse(self, stream: BytesIO, context: Any, path: str) -> Struct:
+    def _parse(self, stream: BytesIO, context: Any, path: str) -> Any:
         values: dict[str, Any] = {}
         name = ""
         try:
@@ -257,10 +250,16 @@ def _located(error: Exception, name: str) -> WireError:
     return located
 
 
-@cache
+_layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
+
+
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
     """The layout of a struct in one version; built once."""
-    return Layout(cls, version, flexible)
+    key = cls, version, flexible
+    found = _layouts.get(key)
+    if found is None:
+        found = _layouts[key] = Layout(cls, version, flexible)
+    return found
 
 
 def parse_whole(construct: Construct, data: bytes) -> Any:
@@ -279,18 +278,37 @@ def decode(cls: type[T], version: int, data: bytes) -> T:
     Raises:
         DecodeError: the bytes are cut off, left over, or not what this version says; or the version is not described.
     """
+    message, rest = decode_start(cls, version, data)
+    if rest:
+        raise DecodeError(f"{cls.NAME} v{version}", "", f"{len(rest)} bytes left over")
+    return message
+
+
+def decode_start(cls: type[T], version: int, data: bytes) -> tuple[T, bytes]:
+    """Decodes a message body, and gives what stands behind it.
+
+    Kafka's own classes read what they know and pass over the rest, and there are brokers that send some.
+
+    Raises:
+        DecodeError: the bytes are cut off, or not what this version says; or the version is not described.
+    """
     what = f"{cls.NAME} v{version}"
     if version not in cls.VERSIONS:
         raise DecodeError(what, "", "version not described")
+    stream = BytesIO(data)
     try:
-        value: T = parse_whole(layout(cls, version, version >= cls.FLEXIBLE), data)
+        message: T = layout(cls, version, version >= cls.FLEXIBLE)._parse(stream, None, "")
     except ConstructError as error:
         raise DecodeError(what, getattr(error, "where", ""), getattr(error, "reason", str(error))) from error
-    return value
+    return message, data[stream.tell() :]
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """Encodes a message body. Raises ValueError where a value does not fit its field, or the version is not described."""
+    """Encodes a message body.
+
+    Raises:
+        ValueError: a value does not fit its field, or the version is not described.
+    """
     cls = type(message)
     if version not in cls.VERSIONS:
         raise ValueError(f"{cls.NAME} v{version}: version not described")

@@ -16,6 +16,7 @@ from group_sidecar.codecs.primitives import (
     INT16,
     INT32,
     INT64,
+    MAX_STRING_BYTES,
     MAX_UVARINT_BYTES,
     STRING,
     UUID_,
@@ -127,6 +128,6 @@ def _compact_end(version: int, head: bytes) -> int | None:
         if len(head) < MAX_UVARINT_BYTES:
             return None
         raise DecodeError(f"ProduceRequest v{version}", "transactional_id", str(error)) from error
-    if length > 0x7FFF:
+    if length > MAX_STRING_BYTES:
         raise DecodeError(f"ProduceRequest v{version}", "transactional_id", f"string of {length} bytes")
     return stream.tell() + max(length, 0)

@@ -1,0 +1,45 @@
+# A fresh machine needs make and Python 3.11 or later; the rest comes by itself.
+
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
+AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 && echo $$p && break; done)
+BIN := .venv/bin
+KAFKA_VERSIONS := 4.3.1
+
+.PHONY: test lint demo lock clean system java python
+.DEFAULT_GOAL := test
+
+test: system lint # everything: linters, then all tests; pytest has the last word
+	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.dev # ruff, mypy and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@scripts/typecheck
+	@$(BIN)/lint-imports --no-logo --cache-dir build/imports
+
+demo: java .venv/.demo # the whole product in the terminal; ARGS=--stay keeps it up
+	@$(BIN)/python -m group_sidecar.demo $(ARGS)
+
+lock: python # renews constraints.txt
+	@PYTHON=$(PYTHON) scripts/lock
+
+clean: # removes all that was made here; downloads are kept, they lie outside
+	@rm -rf .venv build *.egg-info .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+system: python # Java, Maven and promtool, where they are missing and may be installed
+	@$(PYTHON) scripts/bootstrap.py system
+
+java: python # Java alone, and no failure without it
+	@$(PYTHON) scripts/bootstrap.py java
+
+.venv/.dev: EXTRAS := dev,demo,spark
+.venv/.demo: EXTRAS := demo,spark
+.venv/.dev .venv/.demo: pyproject.toml constraints.txt scripts/bootstrap.py | python
+	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
+	@touch $@
+
+python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed, and none was found"; exit 1; }

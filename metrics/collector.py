@@ -1,0 +1,211 @@
+"""Metrics built afresh from views at each scrape, so that what vanished vanishes.
+
+Owns: what the views and numbers of this moment say in metrics, the limit on series, the exposition
+formats. Must not know: how a view came about, and HTTP.
+
+Prometheus' own gauges remember every label set they ever had (client_python #1047); these do not.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from group_sidecar.codecs.registry import APIS, ApiKey, api_name
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking, Snapshot, TopicPartition
+from group_sidecar.metrics import families as f
+from group_sidecar.metrics.details import DETAILS, Scene
+from group_sidecar.metrics.families import Detail, Row
+from group_sidecar.metrics.instruments import Instruments, error_name
+from group_sidecar.metrics.traffic import Traffic
+
+ANSWERABLE = (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH)
+"""APIs that the copy of the coordinator can answer; their series stand at 0 from the start."""
+
+_REBALANCING = (GroupState.ASSIGNING, GroupState.RECONCILING)
+STATES: Mapping[GroupKind, tuple[GroupState, ...]] = {
+    GroupKind.CLASSIC: (
+        GroupState.EMPTY,
+        GroupState.PREPARING_REBALANCE,
+        GroupState.COMPLETING_REBALANCE,
+        GroupState.STABLE,
+        GroupState.DEAD,
+    ),
+    GroupKind.CONSUMER: (GroupState.EMPTY, *_REBALANCING, GroupState.STABLE, GroupState.DEAD),
+    GroupKind.SHARE: (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD),
+    GroupKind.STREAMS: (GroupState.EMPTY, *_REBALANCING, GroupState.STABLE, GroupState.DEAD),
+}
+"""States that each protocol has (Kafka classes ClassicGroupState, ConsumerGroupState, ...)."""
+
+
+class JournalHealth(Protocol):
+    """What the journal of records says about itself. `last_flush`: seconds since the epoch, 0 before the first."""
+
+    @property
+    def records_written(self) -> int: ...
+    @property
+    def records_dropped(self) -> Mapping[str, int]: ...
+    @property
+    def last_flush(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the collector looks at each scrape, and how much of it it shows.
+
+    Attributes:
+        snapshots: the copies of the coordinators, one per broker.
+        mirror_ready: whether these copies are ready to answer.
+        held_bytes: bytes held in unfinished frames.
+        journal: None where no records are written.
+        group_max_size: the limit; None without one.
+        max_series: most series shown of all families with a level of detail together.
+    """
+
+    snapshots: Callable[[], Iterable[Snapshot]]
+    traffic: Traffic
+    instruments: Instruments
+    mirror_ready: Callable[[], bool]
+    held_bytes: Callable[[], int]
+    journal: JournalHealth | None = None
+    group_max_size: int | None = None
+    detail: Detail = Detail.NONE
+    max_series: int = 10_000
+
+
+class SidecarCollector:
+    """Turns what `sources` say into families."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterable[Metric]:
+        """All families of this moment, as `prometheus_client` asks for them."""
+        started = perf_counter()
+        sources = self._sources
+        snapshot = merge(sources.snapshots())
+        sources.instruments.retain({group.group_id for group in snapshot.groups})
+        found = [_groups(snapshot.groups)]
+        if sources.group_max_size is not None:
+            found.append(f.GROUP_MAX_SIZE.single(sources.group_max_size))
+        budget = _Budget(sources.max_series)
+        found += _details(Scene(snapshot, sources.instruments.by_group), sources.detail, budget)
+        found += _traffic(sources.traffic)
+        found.append(f.MIRROR_READY.single(sources.mirror_ready()))
+        found.append(f.HELD_BYTES.single(sources.held_bytes()))
+        if sources.journal is not None:
+            found += _journal(sources.journal)
+        found.append(f.SERIES_SUPPRESSED.single(budget.suppressed))
+        found.append(f.COLLECT_DURATION.single(perf_counter() - started))
+        return found
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry of our own, with the process and the Python platform in it."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
+def exposition(accept: str, registry: Collector) -> tuple[bytes, str]:
+    """All metrics in the format that an Accept header asks for, and that format's content type."""
+    try:
+        encode, content_type = choose_encoder(accept)
+    except TypeError:  # A version parameter that is not numbers: as if there were none.
+        encode, content_type = choose_encoder("")
+    return encode(registry), content_type
+
+
+def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """Several copies as one, groups in the order of their ids.
+
+    A group that moved between brokers may be in two copies for a while: the complete one wins, then the one
+    with the later generation. Two series of the same name would spoil the whole scrape.
+    """
+    groups: dict[str, GroupView] = {}
+    log_ends: dict[TopicPartition, tuple[int, float]] = {}
+    for snapshot in snapshots:
+        for group in snapshot.groups:
+            other = groups.get(group.group_id)
+            if other is None or _standing(group) > _standing(other):
+                groups[group.group_id] = group
+        for where, end in snapshot.log_ends.items():
+            if where not in log_ends or end[1] > log_ends[where][1]:
+                log_ends[where] = end
+    return Snapshot(groups=tuple(groups[group_id] for group_id in sorted(groups)), log_ends=log_ends)
+
+
+def _standing(group: GroupView) -> tuple[bool, int, float]:
+    return group.lacking is None, group.generation, group.last_rebalance_at or 0.0
+
+
+class _Budget:
+    """How many more series may be shown, and how many could not be."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self.suppressed = 0
+
+    def admit(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            if self._left > 0:
+                self._left -= 1
+                yield row
+            else:
+                self.suppressed += 1
+
+
+def _groups(groups: Collection[GroupView]) -> Metric:
+    counts = {(kind.value, state.value): 0 for kind, states in STATES.items() for state in states}
+    for group in groups:
+        place = (group.kind.value, group.state.value)
+        counts[place] = counts.get(place, 0) + 1
+    return f.GROUPS.fill(counts.items())
+
+
+def _details(scene: Scene, detail: Detail, budget: _Budget) -> Iterator[Metric]:
+    for family, rows in DETAILS:
+        if detail.includes(family.detail):
+            yield family.fill(budget.admit(rows(scene)))
+
+
+# Numbers that the data path keeps.
+
+
+def _traffic(t: Traffic) -> Iterator[Metric]:
+    yield f.CLIENT_CONNECTIONS.single(t.client_connections)
+    yield f.CONNECTIONS_OPENED.single(t.connections_opened)
+    yield f.CONNECTIONS_CLOSED.fill(((reason,), n) for reason, n in t.connections_closed.items())
+    yield f.UPSTREAM_CONNECT_FAILURES.single(t.upstream_connect_failures)
+    yield f.RECEIVED_BYTES.single(t.received_bytes)
+    yield f.SENT_BYTES.single(t.sent_bytes)
+    requests = defaultdict(int, t.unanswered)
+    for key, durations in t.durations.items():
+        requests[key] += sum(durations.counts)
+    yield f.REQUESTS.fill(((api_name(key),), n) for key, n in requests.items())
+    yield f.REQUEST_DURATION.fill_histograms(((api_name(key),), durations) for key, durations in t.durations.items())
+    failures = dict.fromkeys(APIS, 0) | t.decode_failures
+    yield f.DECODE_FAILURES.fill(((api_name(key),), n) for key, n in failures.items())
+    answers = dict.fromkeys(map(int, ANSWERABLE), 0) | t.answers
+    yield f.MIRROR_ANSWERS.fill(((api_name(key),), n) for key, n in answers.items())
+    fallbacks = {(key, reason): 0 for key in ANSWERABLE for reason in Lacking} | t.fallbacks
+    yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())
+    yield f.POLICY_EVALUATIONS.fill(((policy,), n) for policy, n in t.policy_evaluations.items())
+    rejections: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for (policy, code), n in t.policy_rejections.items():
+        rejections[policy, error_name(code)] += n
+    yield f.POLICY_REJECTIONS.fill(rejections.items())
+
+
+def _journal(journal: JournalHealth) -> Iterator[Metric]:
+    yield f.RECORDS_WRITTEN.single(journal.records_written)
+    yield f.RECORDS_DROPPED.fill(((reason,), n) for reason, n in journal.records_dropped.items())
+    if journal.last_flush:
+        yield f.RECORDS_LAST_FLUSH.single(journal.last_flush)

@@ -1,0 +1,298 @@
+"""Every metric family of the sidecar, named once.
+
+Owns: name, type, labels, HELP and level of detail of each family, and how rows of values become a
+`prometheus_client` family. Must not know: where the values come from.
+
+Rules (Prometheus' naming and instrumentation guides): base units, the unit before ``_total``,
+``_total`` for counters only. No label holds a client id, a member id or a host. There is no label for
+the broker either: a sidecar stands beside one, so that is the target's label.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from group_sidecar.metrics.traffic import Histogram
+
+PREFIX = "group_sidecar_"
+UNITS = ("seconds", "bytes")
+
+Row = tuple[tuple[str, ...], float]
+"""Label values in the order of the family's labels, and the value."""
+
+
+class Kind(StrEnum):
+    """Metric types, as OpenMetrics 1.0 calls them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+class Detail(StrEnum):
+    """How far metrics go down; each level includes those above it."""
+
+    NONE = "none"
+    GROUP = "group"
+    TOPIC = "topic"
+    PARTITION = "partition"
+
+    def includes(self, other: "Detail") -> bool:
+        """Whether families of level `other` are shown at this level."""
+        levels = list(Detail)
+        return levels.index(other) <= levels.index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family. `name` without the prefix; `detail`: the first level at which it is shown."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    detail: Detail = Detail.NONE
+
+    @property
+    def full_name(self) -> str:
+        """The name as PromQL spells it."""
+        return PREFIX + self.name
+
+    def fill(self, rows: Iterable[Row]) -> Metric:
+        """A fresh family with these rows; counter, gauge or info."""
+        if self.kind is Kind.INFO:
+            info = InfoMetricFamily(self.full_name.removesuffix("_info"), self.help, labels=self.labels)
+            for values, _ in rows:
+                info.add_metric(values, {})
+            return info
+        make = CounterMetricFamily if self.kind is Kind.COUNTER else GaugeMetricFamily
+        family = make(self.full_name, self.help, labels=self.labels, unit=self._unit)
+        for values, value in rows:
+            family.add_metric(values, value)
+        return family
+
+    def single(self, value: float) -> Metric:
+        """A fresh family without labels."""
+        return self.fill([((), value)])
+
+    def fill_histograms(self, rows: Iterable[tuple[tuple[str, ...], Histogram]]) -> Metric:
+        """A fresh histogram family with these rows."""
+        family = HistogramMetricFamily(self.full_name, self.help, labels=self.labels, unit=self._unit)
+        for values, histogram in rows:
+            family.add_metric(values, histogram.cumulative(), histogram.sum)
+        return family
+
+    @property
+    def _unit(self) -> str:
+        base = self.name.removesuffix("_total")
+        return next((unit for unit in UNITS if base.endswith("_" + unit)), "")
+
+
+def _counter(name: str, help: str, *labels: str, detail: Detail = Detail.NONE) -> Family:
+    return Family(name, Kind.COUNTER, help, labels, detail)
+
+
+def _gauge(name: str, help: str, *labels: str, detail: Detail = Detail.NONE) -> Family:
+    return Family(name, Kind.GAUGE, help, labels, detail)
+
+
+def _histogram(name: str, help: str, *labels: str) -> Family:
+    return Family(name, Kind.HISTOGRAM, help, labels)
+
+
+# Groups.
+GROUPS = _gauge("groups", "Groups known, by protocol and state (Kafka: group-count).", "protocol", "state")
+GROUP_MAX_SIZE = _gauge("group_max_size", "Most members a group may have (Kafka: group.max.size); none without limit.")
+REBALANCES = _counter(
+    "rebalances_total", "Rebalances completed (Kafka: group-completed-rebalance-count), by what caused them.", "reason"
+)
+REBALANCES_STARTED = _counter(
+    "rebalances_started_total", "Times a group entered PreparingRebalance, by what caused it.", "reason"
+)
+REBALANCE_DURATION = _histogram(
+    "rebalance_duration_seconds", "Time from a rebalance's first JoinGroup to the last SyncGroup reply it needed."
+)
+MEMBERS_JOINED = _counter("members_joined_total", "Members that were new to their group (Kafka: JoinGroup).")
+MEMBERS_REMOVED = _counter(
+    "members_removed_total", "Members that went, by how (Kafka: LeaveGroup, session expiry, fencing).", "reason"
+)
+OFFSET_COMMITS = _counter(
+    "offset_commits_total", "Partition offsets that the broker accepted (Kafka: offset-commit-count)."
+)
+OFFSET_COMMIT_FAILURES = _counter(
+    "offset_commit_failures_total", "Partition offsets that the broker refused (Kafka: OffsetCommit errors).", "error"
+)
+
+# One series or more per group.
+GROUP_INFO = Family(
+    "group_info",
+    Kind.INFO,
+    "What a group is now (Kafka: DescribeGroups); to be joined with its other series.",
+    ("group", "protocol", "state", "protocol_type", "assignor"),
+    Detail.GROUP,
+)
+GROUP_MEMBERS = _gauge(
+    "group_members",
+    "Members of a group; none while not all of them are known (Kafka: DescribeGroups).",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_MEMBERS_UNASSIGNED = _gauge(
+    "group_members_unassigned",
+    "Members of a stable group that have no partition (Kafka: ConsumerProtocolAssignment).",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_LAST_REBALANCE = _gauge(
+    "group_last_rebalance_timestamp_seconds",
+    "When a group's last rebalance completed, seconds since the epoch; none before the first one seen.",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_REBALANCES = _counter(
+    "group_rebalances_total",
+    "Rebalances completed by a group (Kafka: group-completed-rebalance-count), by what caused them.",
+    "group",
+    "reason",
+    detail=Detail.GROUP,
+)
+GROUP_OFFSET_COMMITS = _counter(
+    "group_offset_commits_total",
+    "Partition offsets of a group that the broker accepted (Kafka: offset-commit-count).",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_LAG = _gauge(
+    "group_lag",
+    "Sum of a group's lag over the partitions where a commit and a log end were seen (Kafka: records-lag).",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_LAG_UNKNOWN = _gauge(
+    "group_lag_unknown_partitions",
+    "Partitions with a commit of a group whose log end was not seen; group_lag leaves them out (Kafka: ListOffsets).",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_TOPIC_LAG = _gauge(
+    "group_topic_lag",
+    "Sum of a group's lag over the partitions of a topic (Kafka: records-lag).",
+    "group",
+    "topic",
+    detail=Detail.TOPIC,
+)
+LAST_COMMIT = _gauge(
+    "last_commit_timestamp_seconds",
+    "When a group last committed an offset of a topic (Kafka: OffsetCommit), seconds since the epoch.",
+    "group",
+    "topic",
+    detail=Detail.TOPIC,
+)
+GROUP_ASSIGNED_PARTITIONS = _gauge(
+    "group_assigned_partitions",
+    "Partitions of a topic that the members of a stable group have (Kafka: ConsumerProtocolAssignment).",
+    "group",
+    "topic",
+    detail=Detail.TOPIC,
+)
+UNCOMMITTED_PARTITIONS = _gauge(
+    "uncommitted_partitions",
+    "Partitions among those assigned for which the group has committed nothing (Kafka: OffsetFetch's -1).",
+    "group",
+    "topic",
+    detail=Detail.TOPIC,
+)
+GROUP_PARTITION_LAG = _gauge(
+    "group_partition_lag",
+    "Log end less committed offset, never below 0; none where either is unknown (Kafka: records-lag).",
+    "group",
+    "topic",
+    "partition",
+    detail=Detail.PARTITION,
+)
+COMMITTED_OFFSET = _gauge(
+    "committed_offset",
+    "Offset that a group last committed (Kafka: OffsetFetch).",
+    "group",
+    "topic",
+    "partition",
+    detail=Detail.PARTITION,
+)
+LOG_END_OFFSET = _gauge(
+    "log_end_offset",
+    "Log end of a partition as last seen passing by (Kafka: LogEndOffset).",
+    "topic",
+    "partition",
+    detail=Detail.PARTITION,
+)
+LOG_END_SEEN = _gauge(
+    "log_end_offset_timestamp_seconds",
+    "When the log end of a partition was seen (Kafka: LogEndOffset), seconds since the epoch.",
+    "topic",
+    "partition",
+    detail=Detail.PARTITION,
+)
+
+# The copy of the coordinator.
+MIRROR_ANSWERS = _counter(
+    "mirror_answers_total", "Requests answered from the sidecar's own copy of the group coordinator.", "api"
+)
+MIRROR_FALLBACKS = _counter(
+    "mirror_fallbacks_total", "Requests left to the broker because the copy could not be used.", "api", "reason"
+)
+MIRROR_READY = _gauge("mirror_ready", "1 while the copy of the group coordinator is ready to answer, else 0.")
+
+# Policies.
+POLICY_EVALUATIONS = _counter("policy_evaluations_total", "Requests that a policy judged.", "policy")
+POLICY_REJECTIONS = _counter(
+    "policy_rejections_total", "Requests that a policy refused, by Kafka error.", "policy", "error"
+)
+
+# Traffic.
+CLIENT_CONNECTIONS = _gauge("client_connections", "Client connections open (Kafka: connection-count).")
+CONNECTIONS_OPENED = _counter(
+    "client_connections_opened_total", "Client connections accepted (Kafka: connection-creation-total)."
+)
+CONNECTIONS_CLOSED = _counter(
+    "client_connections_closed_total", "Client connections ended, by why (Kafka: connection-close-total).", "reason"
+)
+UPSTREAM_CONNECT_FAILURES = _counter(
+    "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client."
+)
+RECEIVED_BYTES = _counter("received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).")
+SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).")
+HELD_BYTES = _gauge("held_bytes", "Bytes of unfinished frames held for all connections.")
+REQUESTS = _counter("requests_total", "Requests done, by API (Kafka: RequestMetrics).", "api")
+REQUEST_DURATION = _histogram(
+    "request_duration_seconds",
+    "Time from a request's arrival to the start of its reply, by API (Kafka: RequestMetrics TotalTimeMs).",
+    "api",
+)
+DECODE_FAILURES = _counter(
+    "decode_failures_total", "Requests or replies that did not decode and were forwarded as they came.", "api"
+)
+
+# The outlet of records.
+RECORDS_WRITTEN = _counter("records_written_total", "Records that the journal wrote for Spark.")
+RECORDS_DROPPED = _counter("records_dropped_total", "Records that the journal dropped, by why.", "reason")
+RECORDS_LAST_FLUSH = _gauge(
+    "records_last_flush_timestamp_seconds",
+    "When the journal last handed records to the disk, seconds since the epoch; none before the first time.",
+)
+
+# The metrics themselves.
+BUILD_INFO = Family("build_info", Kind.INFO, "Version of the sidecar.", ("version",))
+SERIES_SUPPRESSED = _gauge("series_suppressed", "Series left out of this scrape because the series limit was reached.")
+COLLECT_DURATION = _gauge("collect_duration_seconds", "Time that building this scrape's families took.")
+
+FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))
+"""All of them, in the order of this file."""

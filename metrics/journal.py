@@ -1,0 +1,272 @@
+"""The journal: records on disk, in segments of JSON lines.
+
+Owns: a bounded queue in memory, the segments, their rotation, the limit on what they take together, and the counts
+of what was written and dropped. Must not know: what records say, nor who runs it. It never waits for the disk in
+`append`, and a disk that fails never raises: it is counted, and tried again.
+
+One thread appends, one thread writes; they share the queue and nothing else. A segment is named
+``.segment-<boot>-<number>.jsonl`` while it is written, and loses the dot when it is sealed: flushed to the disk,
+then renamed. Spark reads no file whose name begins with a dot, so it sees whole segments only.
+
+What a killed sidecar left unsealed, its next start seals, without the torn last line that may be there. The open
+segment is locked (flock), so that the segments of a sidecar that is alive and writes to the same folder are left
+alone; the lock goes with the process, however it ends.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from group_sidecar.metrics.records import Record
+
+QUEUE_FULL = "queue_full"
+"""Why a record was dropped: the queue was full when it came."""
+OVER_SIZE = "over_size"
+"""Why a record was dropped: its segment was the oldest when the segments outgrew their limit."""
+VANISHED = "vanished"
+"""Why a record was dropped: somebody removed its segment before it was sealed."""
+
+OPEN_SEGMENTS = ".segment-*.jsonl"
+SEALED_SEGMENTS = "segment-*.jsonl"
+
+
+class Segment:
+    """One segment while it is written: locked, and not yet visible to readers.
+
+    Every method may raise OSError: the disk does not do as asked.
+    """
+
+    def __init__(self, path: Path, opened_at: float) -> None:
+        self.path = path
+        self.opened_at = opened_at
+        self.size = 0
+        self.records = 0
+        self._file = path.open("xb")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def write(self, records: Sequence[Record], limit: int) -> int:
+        """Writes as many records as fit `limit` bytes, an empty segment one at least, and says how many."""
+        lines: list[bytes] = []
+        size = self.size
+        for record in records:
+            line = record.to_line()
+            if size and size + len(line) > limit:
+                break
+            lines.append(line)
+            size += len(line)
+        self._file.write(b"".join(lines))
+        self._file.flush()
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "removed while it was written", str(self.path))
+        self.size = size
+        self.records += len(lines)
+        return len(lines)
+
+    def seal(self) -> None:
+        """Makes the segment durable, and visible to readers."""
+        os.fsync(self._file.fileno())
+        self.path = _show(self.path)
+        _sync_folder(self.path)
+        self._file.close()
+
+    def abandon(self) -> bool:
+        """Lets go of the file as it is. Says whether it is still there, to be sealed with the leftovers."""
+        with suppress(OSError):
+            self._file.close()
+        try:
+            self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            pass
+        return True
+
+
+def _show(path: Path) -> Path:
+    return path.rename(path.with_name(path.name.removeprefix(".")))
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _seal_leftover(path: Path) -> None:
+    """Seals what a sidecar that is gone was writing, up to its last whole line; leaves a live one's alone."""
+    with path.open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        whole = file.read().rfind(b"\n") + 1
+        if whole == 0:
+            path.unlink()
+            return
+        file.truncate(whole)
+        os.fsync(file.fileno())
+        _sync_folder(_show(path))
+
+
+class Journal:
+    """Writes records to segments in a folder.
+
+    Attributes:
+        records_written: records that were handed to the disk.
+        records_dropped: by reason: `queue_full` (newest first), `over_size` (oldest first), `vanished`.
+        last_flush: when records were last handed to the disk, in seconds since the epoch; 0 before the first time.
+        failures: how often the disk failed.
+        failure: why it failed the last time it was tried; None where it did not.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        boot: str,
+        *,
+        queue_records: int = 65_536,
+        segment_bytes: int = 8 << 20,
+        segment_seconds: float = 10.0,
+        total_bytes: int = 256 << 20,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Touches no disk.
+
+        Args:
+            folder: where segments go; made when it is first needed. Sidecars that share one share `total_bytes`.
+            boot: this start of the sidecar; it makes the names of its segments its own.
+            queue_records: most records held in memory.
+            segment_bytes: a segment is sealed before it outgrows this; a single longer line has one to itself.
+            segment_seconds: a segment is sealed when it is this old.
+            total_bytes: most bytes that all segments take together, the open one included.
+            clock: seconds since the epoch.
+
+        Raises:
+            ValueError: `total_bytes` has no room for one sealed and one open segment.
+        """
+        if total_bytes < 2 * segment_bytes:
+            raise ValueError(f"a journal of {total_bytes} bytes has no room for two segments of {segment_bytes} bytes")
+        self._folder = folder
+        self._boot = boot
+        self._queue_records = queue_records
+        self._segment_bytes = segment_bytes
+        self._segment_seconds = segment_seconds
+        self._total_bytes = total_bytes
+        self._clock = clock
+
+        self._lock = Lock()
+        self._queue: list[Record] = []
+        self._in_hand: list[Record] = []
+        self._segment: Segment | None = None
+        self._number = 0
+
+        self.records_written = 0
+        self.records_dropped = {QUEUE_FULL: 0, OVER_SIZE: 0, VANISHED: 0}
+        self.last_flush = 0.0
+        self.failures = 0
+        self.failure: OSError | None = None
+
+    def append(self, record: Record) -> None:
+        """Queues a record, or drops and counts it when the queue is full. Never waits for the disk."""
+        with self._lock:
+            if len(self._queue) + len(self._in_hand) < self._queue_records:
+                self._queue.append(record)
+            else:
+                self.records_dropped[QUEUE_FULL] += 1
+
+    def due(self, now: float) -> bool:
+        """Whether `write` has something to do: queued records, or a segment that is old enough to be sealed."""
+        return bool(self._queue or self._in_hand) or self._too_old(now)
+
+    def write(self) -> None:
+        """Writes what is queued; seals what is full or old. Blocks on the disk: for the writer's thread."""
+        self._attempt(self._write)
+
+    def close(self) -> None:
+        """Writes what is queued, and seals it. Blocks on the disk."""
+        self._attempt(self._write_and_seal)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            self._failed(error)
+            segment, self._segment = self._segment, None
+            if segment is not None and not segment.abandon():
+                self.records_dropped[VANISHED] += segment.records
+        else:
+            self.failure = None
+
+    def _failed(self, error: OSError) -> None:
+        self.failure = error
+        self.failures += 1
+
+    def _write(self) -> None:
+        now = self._clock()
+        with self._lock:
+            # What an earlier failure left in hand goes first.
+            self._in_hand += self._queue
+            self._queue = []
+        while self._in_hand:
+            segment = self._segment or self._open(now)
+            count = segment.write(self._in_hand, self._segment_bytes)
+            del self._in_hand[:count]
+            self.records_written += count
+            self.last_flush = now
+            if self._in_hand:
+                self._seal()
+        if self._too_old(now):
+            self._seal()
+
+    def _write_and_seal(self) -> None:
+        self._write()
+        self._seal()
+
+    def _open(self, now: float) -> Segment:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for leftover in sorted(self._folder.glob(OPEN_SEGMENTS)):
+            # One that cannot be sealed must not keep others from being written.
+            try:
+                _seal_leftover(leftover)
+            except OSError as error:
+                self._failed(error)
+        self._number += 1
+        self._segment = Segment(self._folder / f".segment-{self._boot}-{self._number:08}.jsonl", now)
+        return self._segment
+
+    def _too_old(self, now: float) -> bool:
+        segment = self._segment
+        # A clock that was set back makes the age negative: seal, rather than wait until it has caught up.
+        return segment is not None and not 0 <= now - segment.opened_at < self._segment_seconds
+
+    def _seal(self) -> None:
+        if self._segment is not None:
+            self._segment.seal()
+            self._segment = None
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        sizes: dict[Path, int] = {}
+        ages: dict[Path, tuple[int, str]] = {}
+        for path in self._folder.glob(SEALED_SEGMENTS):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                sizes[path] = status.st_size
+                ages[path] = (status.st_mtime_ns, path.name)
+        excess = sum(sizes.values()) - (self._total_bytes - self._segment_bytes)
+        for path in sorted(sizes, key=ages.__getitem__):
+            if excess <= 0:
+                return
+            excess -= sizes[path]
+            # Whoever collects segments may have taken it meanwhile: then nothing is lost.
+            with suppress(FileNotFoundError):
+                records = path.read_bytes().count(b"\n")
+                path.unlink()
+                self.records_dropped[OVER_SIZE] += records

@@ -1,0 +1,277 @@
+"""The record contract: what a sidecar writes for Spark, one JSON object a line.
+
+Owns: the envelope, the kinds of record, their columns with types and bounds, how a record becomes a line and a line
+a record. Must not know: where lines go. It imports only the standard library: it is the one file that `spark/`
+shares with the sidecar.
+
+A line is flat: the envelope's columns and, beside them, those of its kind. A column that several kinds have has one
+type in all of them, so one schema reads every line. A reader ignores columns that it does not know; whatever would
+mislead such a reader raises `VERSION`.
+
+``python -m group_sidecar.metrics.records`` prints this contract as Markdown: docs/records.md.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, ClassVar, NewType, TypeVar, get_args, get_origin, get_type_hints
+
+VERSION = 1
+"""The version of this contract."""
+
+Timestamp = NewType("Timestamp", str)
+"""A moment as ISO 8601 in UTC with milliseconds, for instance ``2025-01-31T09:30:00.250Z``."""
+
+Sample = Mapping[str, float]
+"""Names of figures and their finite values."""
+
+SQL_TYPES: Mapping[object, str] = MappingProxyType(
+    {str: "STRING", int: "BIGINT", float: "DOUBLE", Timestamp: "TIMESTAMP", Sample: "MAP<STRING, DOUBLE>"}
+)
+"""The types that a column may have, and what Spark calls them."""
+
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
+"""A timestamp in the letters of Java's DateTimeFormatter, as Spark reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a column says, and the least value it may have."""
+
+    text: str
+    minimum: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What every record says of itself."""
+
+    version: Annotated[int, Note("Version of this contract.", 1)]
+    kind: Annotated[str, Note("Which record this is, and so which other columns it has.")]
+    sidecar: Annotated[str, Note("Id of the sidecar.")]
+    boot: Annotated[str, Note("One start of that sidecar: a UUID as 32 hexadecimal digits.")]
+    seq: Annotated[int, Note("Counts the records of one boot from 1. A number that is missing was dropped or lost.", 1)]
+    observed_at: Annotated[Timestamp, Note("When what the record says was seen; older than emitted_at if restated.")]
+    emitted_at: Annotated[Timestamp, Note("When the record was made.")]
+
+
+class Body:
+    """Base of what a record says beside its envelope."""
+
+    __slots__ = ()
+    KIND: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Body):
+    """The sidecar is alive. Written with every restatement, also when nothing happens."""
+
+    KIND = "heartbeat"
+    sample: Annotated[Sample, Note("The sidecar's own figures by the names of its Prometheus metrics.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Body):
+    """A group as it stands. Restated at intervals."""
+
+    KIND = "group"
+    group: Annotated[str, Note("Group id.")]
+    protocol: Annotated[str, Note("classic, consumer, share or streams, as in Kafka's group-count metric.")]
+    state: Annotated[str, Note("State, spelled as DescribeGroups spells it.")]
+    protocol_type: Annotated[str, Note("What kind of members: consumer, connect, ...; empty if not known.")]
+    assignor: Annotated[str, Note("The protocol that the members agreed on; empty if none.")]
+    generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
+    members: Annotated[int, Note("Number of members.", 0)]
+    max_size: Annotated[int | None, Note("The most members this group may have; null if there is no limit.", 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Body):
+    """The committed offset of one partition of a group. Restated at intervals."""
+
+    KIND = "commit"
+    group: Annotated[str, Note("Group id.")]
+    topic: Annotated[str, Note("Topic.")]
+    partition: Annotated[int, Note("Partition.", 0)]
+    offset: Annotated[int, Note("Committed offset: that of the next message to consume.", 0)]
+    leader_epoch: Annotated[int, Note("Leader epoch committed with the offset; -1 if none.", -1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd(Body):
+    """Where a partition's log ends. Restated at intervals."""
+
+    KIND = "log_end"
+    topic: Annotated[str, Note("Topic.")]
+    partition: Annotated[int, Note("Partition.", 0)]
+    offset: Annotated[int, Note("Log end offset: that of the next message to be appended.", 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance(Body):
+    """A generation of a group was completed."""
+
+    KIND = "rebalance"
+    group: Annotated[str, Note("Group id.")]
+    generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
+    reason: Annotated[str, Note("What began it: join, leave, metadata, expired or unknown.")]
+    duration_seconds: Annotated[float, Note("From the first join to the last sync that was needed, in seconds.", 0)]
+    members: Annotated[int, Note("Number of members.", 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal(Body):
+    """A policy refused a client."""
+
+    KIND = "refusal"
+    group: Annotated[str, Note("Group id.")]
+    policy: Annotated[str, Note("Name of the policy.")]
+    error_code: Annotated[int, Note("Kafka's error code that the client was told.")]
+    client_id: Annotated[str, Note("The client's own name for itself.")]
+    client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
+    size: Annotated[int, Note("What the policy counted, for instance the members there were.", 0)]
+    limit: Annotated[int, Note("The most that the policy allows.", 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member(Body):
+    """A member came to a group or went."""
+
+    KIND = "member"
+    group: Annotated[str, Note("Group id.")]
+    member_id: Annotated[str, Note("Member id.")]
+    instance_id: Annotated[str | None, Note("group.instance.id; null for a dynamic member, or where it is not known.")]
+    client_id: Annotated[str, Note("The client's own name for itself.")]
+    client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
+    change: Annotated[str, Note("joined, left, expired, dropped, removed or fenced.")]
+
+
+BODIES: tuple[type[Body], ...] = (Heartbeat, Group, Commit, LogEnd, Rebalance, Refusal, Member)
+Part = TypeVar("Part", Envelope, Body)
+KINDS: Mapping[str, type[Body]] = MappingProxyType({body.KIND: body for body in BODIES})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the contract, as readers need to know it. `sql_type`: its type in Spark's DDL."""
+
+    name: str
+    sql_type: str
+    nullable: bool
+    note: Note
+
+
+def _column(name: str, hint: object) -> Column:
+    declared, note = get_args(hint)
+    variants = get_args(declared) if get_origin(declared) is UnionType else (declared,)
+    (plain,) = (variant for variant in variants if variant is not NoneType)
+    return Column(name=name, sql_type=SQL_TYPES[plain], nullable=NoneType in variants, note=note)
+
+
+def _columns(cls: type) -> tuple[Column, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(_column(field.name, hints[field.name]) for field in fields(cls))
+
+
+_PARTS: tuple[type[Envelope | Body], ...] = (Envelope, *BODIES)
+_COLUMNS = {cls: _columns(cls) for cls in _PARTS}
+
+
+def columns(cls: type[Envelope | Body]) -> tuple[Column, ...]:
+    """The columns of the envelope or of a kind of body, in the order they are written."""
+    return _COLUMNS[cls]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A fact as written for Spark."""
+
+    envelope: Envelope
+    body: Body
+
+    def to_line(self) -> bytes:
+        """The record as one line of JSON in UTF-8, with its line end. Never raises for a record the types allow."""
+        cells = {
+            column.name: getattr(part, column.name)
+            for part in (self.envelope, self.body)
+            for column in columns(type(part))
+        }
+        text = json.dumps(cells, ensure_ascii=False, separators=(",", ":"), default=dict)
+        # A lone surrogate, should one ever come, is written as the escape that JSON has for it.
+        return text.encode("utf-8", "backslashreplace") + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "Record":
+        """The record that a line says; what types its values have is not checked.
+
+        Raises:
+            ValueError: the line is no JSON object, or of another version, or of no known kind, or lacks a column.
+        """
+        cells = json.loads(line)
+        if not isinstance(cells, dict) or cells.get("version") != VERSION:
+            raise ValueError(f"not a record of version {VERSION} of the contract")
+        kind = cells.get("kind")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"no such kind of record: {kind!r}")
+        return cls(envelope=_part(Envelope, cells), body=_part(KINDS[kind], cells))
+
+
+def _part(cls: type[Part], cells: Mapping[str, Any]) -> Part:
+    missing = [column.name for column in columns(cls) if column.name not in cells]
+    if missing:
+        raise ValueError(f"a record lacks {', '.join(missing)}")
+    return cls(**{column.name: cells[column.name] for column in columns(cls)})
+
+
+def timestamp(seconds: float) -> Timestamp:
+    """Seconds since the epoch as the contract writes moments; what is finer than a millisecond is cut off."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return Timestamp(moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+
+
+_INTRODUCTION = f"""\
+# The records that a sidecar writes
+
+Generated by `python -m group_sidecar.metrics.records`; do not edit.
+
+Version {VERSION} of the contract. A record is one JSON object on a line of its own, in UTF-8. The object is flat:
+the envelope's columns and, beside them, those of its kind. Readers ignore columns that they do not know.
+Types are Spark's; a TIMESTAMP is written as a string, ISO 8601 in UTC with milliseconds: `{timestamp(0)}`.
+Every column is there in every record of its kind; only those marked so may be null.
+
+`sidecar`, `boot` and `seq` together name one record: a line that is there twice is the same record.
+"""
+
+
+def contract_markdown() -> str:
+    """The contract as docs/records.md shows it."""
+    return "\n".join(_paragraphs()) + "\n"
+
+
+def _paragraphs() -> Iterator[str]:
+    yield _INTRODUCTION
+    yield "## Envelope"
+    yield from _table(Envelope)
+    for body in BODIES:
+        yield ""
+        yield f"## {body.KIND}"
+        yield ""
+        yield (body.__doc__ or "").strip()
+        yield from _table(body)
+
+
+def _table(cls: type[Envelope | Body]) -> Iterator[str]:
+    yield ""
+    yield "| column | type | least | meaning |"
+    yield "|---|---|---|---|"
+    for column in columns(cls):
+        sql_type = column.sql_type + (" or null" if column.nullable else "")
+        least = "" if column.note.minimum is None else str(column.note.minimum)
+        yield f"| `{column.name}` | {sql_type} | {least} | {column.note.text} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(contract_markdown())

@@ -1,0 +1,16 @@
+"""The only room with trio and sockets: everything between a client and its broker.
+
+- `framing`, `session`: sans-IO; bytes to runs of frames, one client connection to commands
+- `desk`, `answering`, `rewrite`: what one broker's frames mean, are answered with, are rewritten to
+- `broker_copy`: what is known of one broker; `probe`, `client`: how it is asked
+- `pump`, `server`, `addresses`: sockets, listeners, a gateway's ports
+- `sidecar`: everything put together; `admin`: its HTTP port; `config`, `cli`, `logs`: its face
+
+Facts of the protocol that are easily forgotten here:
+- Produce with acks=0 has no reply. SaslHandshake v0 is followed by raw tokens. ApiVersions replies
+  always have header v0.
+- A parked JoinGroup blocks its connection for minutes, and that is normal. A closed connection is not
+  a leave.
+- Clients close on a wrong correlation id, and brokers close on an unknown version.
+- A client's connections to its coordinator and to its leaders are different connections.
+"""

@@ -1,0 +1,142 @@
+"""The command line: `group-sidecar`.
+
+Owns: the commands, their flags and what they are called in the configuration; exit statuses. Must not know: what
+the settings mean.
+
+What is heavy to import is imported by the command that needs it: `--help` answers at once.
+"""
+
+import sys
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from group_sidecar.proxy.config import Config
+
+USAGE = 2
+"""Exit status for a wrong flag, setting or address."""
+INTERRUPTED = 130
+PROGRAM = "group-sidecar"
+
+app = typer.Typer(
+    help="A proxy beside a Kafka broker that knows its consumer groups: answers for them, limits them, explains them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Mode(StrEnum):
+    """`mode` in the configuration."""
+
+    SIDECAR = "sidecar"
+    GATEWAY = "gateway"
+
+
+class LogFormat(StrEnum):
+    """`log.format` in the configuration."""
+
+    AUTO = "auto"
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{PROGRAM} {version('kafka-group-sidecar')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings; flags go before them.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = None,
+    upstream: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The broker.")] = None,
+    admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /healthz and /readyz.")] = None,
+    group_max_size: Annotated[int | None, typer.Option(metavar="N", help="Most members of a group.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Whether brokers' addresses are replaced.")] = None,
+    journal: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records are written.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="auto: console on a terminal.")] = None,
+) -> None:
+    """Run a sidecar before a broker, until SIGTERM."""
+    flags = {
+        "listen": listen,
+        "upstream": upstream,
+        "admin": admin,
+        "policies": {"group_max_size": {"limit": group_max_size}},
+        "mode": mode and mode.value,
+        "journal": {"folder": journal},
+        "log": {"format": log_format and log_format.value},
+    }
+    settings = _load(config, _given(flags))
+
+    import trio
+
+    from group_sidecar.proxy.logs import configure_logs
+    from group_sidecar.proxy.server import ListenError
+    from group_sidecar.proxy.sidecar import run_until_signalled
+
+    configure_logs(settings.log.format, settings.log.level)
+    try:
+        trio.run(run_until_signalled, settings)
+    except ListenError as error:
+        raise _failed([str(error)]) from None
+
+
+@app.command()
+def check_config(file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]) -> None:
+    """Check a configuration file, together with the environment."""
+    _load(file, {})
+    typer.echo(f"{file}: ok")
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Without the flags that were not given."""
+    given = {name: _given(value) if isinstance(value, dict) else value for name, value in flags.items()}
+    return {name: value for name, value in given.items() if value is not None and value != {}}
+
+
+def _load(file: Path | None, flags: dict[str, Any]) -> "Config":
+    from group_sidecar.proxy.config import ConfigError, load_config
+
+    try:
+        return load_config(file, flags)
+    except ConfigError as error:
+        raise _failed(error.lines) from None
+
+
+def _failed(lines: list[str]) -> typer.Exit:
+    for line in lines:
+        typer.echo(f"{PROGRAM}: {line}", err=True)
+    return typer.Exit(USAGE)
+
+
+def main() -> None:
+    """The entry point. What is wrong with the command line is said in one line."""
+    from group_sidecar.proxy.groups_cli import groups_app
+
+    app.add_typer(groups_app, name="groups")
+    try:
+        sys.exit(app(standalone_mode=False))
+    except typer.TyperException as error:
+        if message := error.format_message():  # Without any argument it is empty, and the help was shown.
+            typer.echo(f"{PROGRAM}: {message}", err=True)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

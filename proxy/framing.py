@@ -1,0 +1,142 @@
+"""A stream of length-prefixed frames, as runs to pass on and frames to look into.
+
+Owns: where frames begin and end. Must not know: what a frame says, nor sockets. The caller's
+`look` decides each frame by its first bytes, once.
+
+Neighbouring frames that nobody takes leave as one slice of the chunk they came in, and a long one
+leaves piece by piece as it comes. Only a frame that is taken is held until it is whole.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+LENGTH_BYTES = 4
+
+
+class Look(Enum):
+    """What is to become of a frame."""
+
+    PASS = "pass"
+    """It goes on as it comes."""
+    TAKE = "take"
+    """It is collected and handed out whole."""
+    MORE = "more"
+    """Its first bytes do not say yet; ask again when more have come."""
+
+
+class Run(NamedTuple):
+    """Bytes to pass on as they are: whole frames, or a part of one."""
+
+    data: bytes
+
+
+class Frame(NamedTuple):
+    """A frame that was taken: all of it, its length included."""
+
+    data: bytes
+
+
+class BadFrameLength(Exception):
+    """A length that no frame can have; where the next frame begins is lost."""
+
+
+class FrameWalker:
+    """Cuts one direction of a connection.
+
+    Args:
+        head: how many bytes of a frame, length included, `look` needs at the least.
+        smallest, largest: the lengths that are possible; others raise BadFrameLength. The smallest frame, with its
+            length, is no shorter than `head`.
+        look: called as look(buffer, start, end) with a frame's first bytes at `start`. It may change `head` and
+            `smallest`, for the frames behind this one.
+    """
+
+    def __init__(self, head: int, smallest: int, largest: int, look: Callable[[bytes, int, int], Look]) -> None:
+        self.head = head
+        self.smallest = smallest
+        self._largest = largest
+        self._look = look
+        self._buffer = b""
+        self._position = 0
+        self._passing = 0
+        self._taking = 0
+        self._parts: list[bytes] = []
+        self._parted = 0
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether nothing of an unfinished frame is held or owed."""
+        return not (self._passing or self._taking or self._position < len(self._buffer))
+
+    @property
+    def passing(self) -> bool:
+        """Whether the last frame passed on has not ended yet."""
+        return self._passing > 0
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is held: unread, or of a frame being collected."""
+        return len(self._buffer) - self._position + self._parted
+
+    def rest(self) -> bytes:
+        """Gives up what is held unread: the stream is no longer one of frames. To be called between taken frames."""
+        rest = self._buffer[self._position :]
+        self._buffer, self._position = b"", 0
+        return rest
+
+    def push(self, chunk: bytes) -> None:
+        """Adds what was read."""
+        held = self._buffer[self._position :]
+        self._position = 0
+        if self._taking > self._parted + len(held) + len(chunk):
+            # A long frame is being collected: keep the pieces, join them once.
+            self._parts += (held, chunk)
+            self._parted += len(held) + len(chunk)
+            self._buffer = b""
+        elif self._parts:
+            self._buffer = b"".join((*self._parts, chunk))
+            self._parts, self._parted = [], 0
+        else:
+            self._buffer = held + chunk if held else chunk
+
+    def next(self) -> Run | Frame | None:
+        """The next run or taken frame; None where more bytes are needed. Raises BadFrameLength."""
+        if self._taking:
+            return self._taken()
+        buffer, start, end = self._buffer, self._position, len(self._buffer)
+        position = start
+        while True:
+            step = min(self._passing, end - position)
+            self._passing -= step
+            position += step
+            left = end - position
+            if left < LENGTH_BYTES:
+                break
+            size = int.from_bytes(buffer[position : position + LENGTH_BYTES], "big", signed=True)
+            if not self.smallest <= size <= self._largest:
+                # What came before is whole and goes on; the next call meets the bad length again.
+                if position > start:
+                    break
+                raise BadFrameLength(f"a frame of {size} bytes")
+            if left < self.head:
+                break
+            look = self._look(buffer, position, end)
+            if look is Look.PASS:
+                self._passing = LENGTH_BYTES + size
+            else:
+                if look is Look.TAKE:
+                    self._taking = LENGTH_BYTES + size
+                break
+        self._position = position
+        if position > start:
+            return Run(buffer if position - start == end else buffer[start:position])
+        return self._taken() if self._taking else None
+
+    def _taken(self) -> Frame | None:
+        end = self._position + self._taking
+        if end > len(self._buffer):
+            return None
+        frame = Frame(self._buffer[self._position : end])
+        self._position, self._taking = end, 0
+        return frame

@@ -1,0 +1,356 @@
+"""What the command line asks of a cluster about its groups, and what comes of it.
+
+Owns: which brokers to ask what, as Kafka's own admin client does; the shapes of the answers. Must not know: tables,
+JSON, exit codes. It speaks to sidecars and to brokers alike and cannot tell them apart.
+
+Like Java's admin client, it asks Metadata for all brokers and each of them for its groups; and FindCoordinator for
+the one broker that knows a group, of which it asks ConsumerGroupDescribe first, and DescribeGroups about a group
+that is not of the new protocol (KIP-848).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from group_sidecar.codecs import consumer_protocol
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.messages import consumer_group_describe, describe_groups
+from group_sidecar.codecs.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchResponsePartition
+from group_sidecar.coordinator.views import GroupKind, GroupState, TopicPartition
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import BrokerError, BrokerRefused, KafkaClient, connect
+from group_sidecar.proxy.questions import (
+    Node,
+    brokers,
+    committed_offsets,
+    coordinator_of,
+    leaders_of,
+    listed_groups,
+    log_ends,
+)
+
+_PAUSE = 0.2  # Seconds before asking again what the broker could not answer yet.
+_NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+_NOT_OF_THE_NEW_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+
+T = TypeVar("T")
+Assigned = Mapping[str, Sequence[int]]
+"""Partitions by topic."""
+Problem = BrokerError | DecodeError
+"""Why a part of an answer is missing; its text is one line."""
+
+
+class GroupMissing(Exception):
+    """The broker says that there is no such group."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """One group of a listing; None for what the broker's version of ListGroups does not tell."""
+
+    group_id: str
+    type: str | None
+    state: str | None
+    protocol_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All groups by id. `problems`: one for each broker that could not be asked."""
+
+    groups: Sequence[GroupSummary]
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a group. The epoch and the target assignment are of the new protocol.
+
+    Attributes:
+        assignment: None where the bytes are not the consumer protocol's; `assignment_bytes` is then their number.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topics: Sequence[str]
+    assignment: Assigned | None
+    assignment_bytes: int | None = None
+    epoch: int | None = None
+    target_assignment: Assigned | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group. The epochs are of the new protocol; None for what is not known."""
+
+    group_id: str
+    type: str
+    state: str
+    coordinator: Node
+    protocol_type: str | None
+    assignor: str | None
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+    members: Sequence[GroupMember]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffsets:
+    """A partition of which the group has an offset, or which one of its members is to read."""
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    metadata: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffsets:
+    """A group's partitions in order. `problems`: one for each thing that could not be had."""
+
+    group_id: str
+    state: str
+    offsets: Sequence[PartitionOffsets]
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsQuery:
+    """Questions to one cluster.
+
+    Args:
+        bootstrap: any broker or sidecar of it.
+        patience: seconds to wait for a connection, for each reply, and for a coordinator that is not ready.
+
+    The methods raise GroupMissing, BrokerError and DecodeError.
+    """
+
+    bootstrap: Address
+    patience: float
+
+    async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
+        """All groups of the cluster, or those in one of these states and of one of these types."""
+        async with self._at(self.bootstrap) as client:
+            nodes = await brokers(client)
+        found: dict[str, GroupSummary] = {}
+
+        async def ask(node: Node) -> None:
+            for group in await self._once_ready(partial(self._groups_at, node, states, types)):
+                found[group.group_id] = group
+
+        problems = await _each(nodes, ask)
+        return Listing([found[group_id] for group_id in sorted(found)], problems)
+
+    async def group(self, group_id: str) -> GroupDescription:
+        """One group, as its coordinator describes it."""
+        return (await self._once_ready(partial(self._described, group_id)))[0]
+
+    async def offsets(self, group_id: str) -> GroupOffsets:
+        """What a group has committed, and how far behind the logs' ends that is."""
+        description, committed = await self._once_ready(partial(self._described, group_id, with_offsets=True))
+        partitions = committed.keys() | _assigned_to_any(description.members)
+        ends, problems = await self._log_ends(partitions)
+        for (topic, index), found in sorted(committed.items()):
+            if found.error_code:
+                problems.append(BrokerRefused(f"no offset of {topic}:{index}", found.error_code))
+        rows = [_offsets_of(partition, committed.get(partition), ends.get(partition)) for partition in partitions]
+        rows.sort(key=lambda row: (row.topic, row.partition))
+        return GroupOffsets(group_id=group_id, state=description.state, offsets=rows, problems=problems)
+
+    async def _groups_at(self, node: Node, states: Sequence[str], types: Sequence[str]) -> list[GroupSummary]:
+        async with self._at(node.address) as client:
+            listed = await listed_groups(client, states, types)
+        return [
+            GroupSummary(one.group_id, one.group_type or None, one.group_state or None, one.protocol_type or None)
+            for one in listed
+        ]
+
+    async def _described(
+        self, group_id: str, with_offsets: bool = False
+    ) -> tuple[GroupDescription, dict[TopicPartition, OffsetFetchResponsePartition]]:
+        async with self._at(self.bootstrap) as client:
+            coordinator = await coordinator_of(client, group_id)
+        async with self._at(coordinator.address) as client:
+            description = await _describe(client, group_id, coordinator)
+            return description, await committed_offsets(client, group_id) if with_offsets else {}
+
+    async def _log_ends(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[Problem]]:
+        async with self._at(self.bootstrap) as client:
+            leaders = await leaders_of(client, {topic for topic, _ in partitions})
+        led: dict[Node, list[TopicPartition]] = {}
+        for one in partitions:
+            if one in leaders:
+                led.setdefault(leaders[one], []).append(one)
+        ends: dict[TopicPartition, int] = {}
+
+        async def ask(leader: Node) -> None:
+            async with self._at(leader.address) as client:
+                ends.update(await log_ends(client, led[leader]))
+
+        return ends, await _each(led, ask)
+
+    def _at(self, address: Address) -> AbstractAsyncContextManager[KafkaClient]:
+        return connect(*address, timeout=self.patience)
+
+    async def _once_ready(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again while the coordinator is loading or moving: Kafka tells clients to."""
+        deadline = trio.current_time() + self.patience
+        while True:
+            try:
+                return await ask()
+            except BrokerRefused as error:
+                if error.code not in _NOT_YET or trio.current_time() + _PAUSE > deadline:
+                    raise
+            await trio.sleep(_PAUSE)
+
+
+async def _each(nodes: Iterable[Node], ask: Callable[[Node], Awaitable[None]]) -> list[Problem]:
+    """Asks all nodes at once; one problem for each that failed."""
+    problems: list[Problem] = []
+
+    async def try_one(node: Node) -> None:
+        try:
+            await ask(node)
+        except (BrokerError, DecodeError) as error:
+            problems.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for node in nodes:
+            nursery.start_soon(try_one, node)
+    return sorted(problems, key=str)
+
+
+async def _describe(client: KafkaClient, group_id: str, coordinator: Node) -> GroupDescription:
+    if client.speaks(ConsumerGroupDescribeRequest):
+        request = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=False)
+        new: ConsumerGroupDescribeResponse = await client.ask(request)
+        for group in new.groups:
+            if group.group_id == group_id and group.error_code not in _NOT_OF_THE_NEW_PROTOCOL:
+                _check(client, "ConsumerGroupDescribe", group)
+                return _from_new_protocol(group, coordinator)
+    classic: DescribeGroupsResponse = await client.ask(DescribeGroupsRequest(groups=(group_id,)))
+    for found in classic.groups:
+        if found.group_id == group_id:
+            return _from_classic(client, found, coordinator)
+    raise DecodeError("DescribeGroupsResponse", "groups", "lacks the group asked for")
+
+
+def _check(
+    client: KafkaClient, api: str, group: consumer_group_describe.DescribedGroup | describe_groups.DescribedGroup
+) -> None:
+    if group.error_code:
+        raise BrokerRefused(f"{client.address} answers {api}", group.error_code, group.error_message)
+
+
+def _from_new_protocol(group: consumer_group_describe.DescribedGroup, coordinator: Node) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        type=GroupKind.CONSUMER,
+        state=group.group_state,
+        coordinator=coordinator,
+        protocol_type=consumer_protocol.CONSUMER,
+        assignor=group.assignor_name or None,
+        epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        members=[
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topics=member.subscribed_topic_names,
+                assignment={one.topic_name: one.partitions for one in member.assignment.topic_partitions},
+                epoch=member.member_epoch,
+                target_assignment={one.topic_name: one.partitions for one in member.target_assignment.topic_partitions},
+            )
+            for member in group.members
+        ],
+    )
+
+
+def _from_classic(client: KafkaClient, group: describe_groups.DescribedGroup, coordinator: Node) -> GroupDescription:
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (
+        group.group_state == GroupState.DEAD and not group.error_code
+    ):
+        raise GroupMissing(group.error_message or f"Group {group.group_id} not found.")
+    _check(client, "DescribeGroups", group)
+    return GroupDescription(
+        group_id=group.group_id,
+        type=GroupKind.CLASSIC,
+        state=group.group_state,
+        coordinator=coordinator,
+        protocol_type=group.protocol_type or None,
+        assignor=group.protocol_data or None,
+        members=[_classic_member(member, group.protocol_type) for member in group.members],
+    )
+
+
+def _classic_member(member: describe_groups.DescribedGroupMember, protocol_type: str) -> GroupMember:
+    assignment = _assignment(member.member_assignment, protocol_type)
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topics=_subscription(member.member_metadata, protocol_type),
+        assignment=assignment,
+        assignment_bytes=len(member.member_assignment) if assignment is None else None,
+    )
+
+
+def _assignment(data: bytes, protocol_type: str) -> Assigned | None:
+    if not data:
+        return {}
+    if protocol_type != consumer_protocol.CONSUMER:
+        return None
+    try:
+        decoded = consumer_protocol.decode_assignment(data)
+    except DecodeError:
+        return None
+    return {one.topic: one.partitions for one in decoded.assigned_partitions}
+
+
+def _subscription(data: bytes, protocol_type: str) -> Sequence[str]:
+    if not data or protocol_type != consumer_protocol.CONSUMER:
+        return ()
+    try:
+        return consumer_protocol.decode_subscription(data).topics
+    except DecodeError:
+        return ()
+
+
+def _assigned_to_any(members: Iterable[GroupMember]) -> set[TopicPartition]:
+    return {
+        (topic, partition)
+        for member in members
+        for topic, partitions in (member.assignment or {}).items()
+        for partition in partitions
+    }
+
+
+def _offsets_of(
+    partition: TopicPartition, committed: OffsetFetchResponsePartition | None, end: int | None
+) -> PartitionOffsets:
+    known = committed if committed and not committed.error_code else None
+    current = known.committed_offset if known else None
+    return PartitionOffsets(
+        topic=partition[0],
+        partition=partition[1],
+        current_offset=current,
+        log_end_offset=end,
+        lag=None if end is None or current is None else end - current,
+        metadata=known.metadata if known else None,
+    )

@@ -1,0 +1,182 @@
+"""What the sidecar asks its own broker, so as to know what no client's traffic tells.
+
+Owns: which questions, when, and the one line in the log when the broker's condition changes. Must not know: what
+the answers are good for; the copy of the broker (`Probed`) does.
+
+It never stands in the way: whatever fails here, clients are forwarded as before.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Protocol
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
+from group_sidecar.coordinator.views import TopicPartition
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import (
+    BrokerClosed,
+    BrokerError,
+    BrokerRefused,
+    BrokerSilent,
+    BrokerUnreachable,
+    KafkaClient,
+    connect,
+)
+from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.questions import listed_groups, log_ends
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds between attempts: doubled each time, and shortened by up to a half lest a fleet march in step."""
+ROUND_SECONDS = 15.0
+"""Seconds between rounds of questions where no journal sets them."""
+LONGEST_ROUND = 60.0
+"""Seconds; brokers close a connection that is idle for ten minutes (`connections.max.idle.ms`)."""
+UNLISTED_SECONDS = 1.0
+"""Seconds between rounds while the broker cannot list its groups yet."""
+
+# Any rule on the cluster for a principal that nobody has: with an authorizer the reply is short.
+_ANY_ACL = DescribeAclsRequest(
+    resource_type_filter=4,
+    resource_name_filter="kafka-cluster",
+    principal_filter="User:kafka-group-sidecar",
+    host_filter=None,
+    operation=1,
+    permission_type=1,
+)
+
+_CONDITIONS: tuple[tuple[type[Exception], str], ...] = (
+    (BrokerUnreachable, "broker unreachable"),
+    (BrokerClosed, "broker closes the connection"),
+    (BrokerSilent, "broker does not answer"),
+    (BrokerError, "broker not understood"),
+    (DecodeError, "broker not understood"),
+)
+
+
+class JournalSettings(Protocol):
+    """Of the journal's settings, what sets the pace."""
+
+    @property
+    def interval_seconds(self) -> float: ...
+
+
+class ProbeSettings(Protocol):
+    """Of all settings, what the prober needs."""
+
+    @property
+    def journal(self) -> JournalSettings | None: ...
+
+
+class Probed(Protocol):
+    """The copy of one broker, as the prober sees it."""
+
+    @property
+    def address(self) -> Address: ...
+    @property
+    def config(self) -> ProbeSettings: ...
+    def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        """The broker's own ApiVersions, at each connection."""
+
+    def learn_authorizer(self, present: bool) -> None:
+        """Whether the broker has an authorizer, at each connection; not called where it cannot be asked."""
+
+    def learn_groups_at_start(self, groups: list[str] | None) -> None:
+        """The groups that the broker lists, once; None where it does not know ListGroups."""
+
+    def committed_partitions(self) -> set[TopicPartition]:
+        """Partitions whose log ends are of interest."""
+
+    def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The ends of those logs that this broker leads, at each round."""
+
+    def probe_failed(self, reason: str) -> None:
+        """At each failed attempt, with one line for people."""
+
+    def probe_succeeded(self) -> None:
+        """At each round that was answered."""
+
+
+async def probe_forever(copy: Probed) -> None:
+    """Asks the broker until cancelled, connecting again with growing pauses. Never raises."""
+    prober = _Prober(copy)
+    while True:
+        await prober.attempt()
+        await trio.sleep(prober.pause())
+
+
+class _Prober:
+    """Asks one broker, and remembers its condition from one attempt to the next."""
+
+    def __init__(self, copy: Probed) -> None:
+        self._copy = copy
+        self._condition = ""
+        self._failures = 0
+        self._listed = False
+
+    async def attempt(self) -> None:
+        """Connects and asks, for as long as that lasts."""
+        try:
+            async with connect(*self._copy.address) as client:
+                self._copy.learn_versions(client.versions)
+                await self._ask_for_authorizer(client)
+                while True:
+                    await self._round(client)
+                    await trio.sleep(self._round_seconds())
+        except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
+            self._fail(error)
+
+    def pause(self) -> float:
+        """Seconds until the next attempt."""
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16))
+        return longest * random.uniform(0.5, 1.0)
+
+    async def _ask_for_authorizer(self, client: KafkaClient) -> None:
+        if client.speaks(DescribeAclsRequest):
+            reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
+            self._copy.learn_authorizer(reply.error_code != ErrorCode.SECURITY_DISABLED)
+
+    async def _round(self, client: KafkaClient) -> None:
+        if not self._listed:
+            await self._list_groups(client)
+        partitions = self._copy.committed_partitions()
+        if partitions and client.speaks(ListOffsetsRequest):
+            self._copy.learn_log_ends(await log_ends(client, partitions))
+        else:
+            await client.ask(ApiVersionsRequest(), version=0)  # Whether it is still there.
+        self._failures = 0
+        self._copy.probe_succeeded()
+        if self._enters("broker reachable"):
+            log.info(self._condition, broker=str(self._copy.address))
+
+    async def _list_groups(self, client: KafkaClient) -> None:
+        try:
+            groups = await listed_groups(client) if client.speaks(ListGroupsRequest) else None
+        except BrokerRefused:
+            return  # Still loading: the next round asks again.
+        self._listed = True
+        self._copy.learn_groups_at_start(None if groups is None else [group.group_id for group in groups])
+
+    def _round_seconds(self) -> float:
+        journal = self._copy.config.journal
+        seconds = min(journal.interval_seconds if journal else ROUND_SECONDS, LONGEST_ROUND)
+        return seconds if self._listed else min(seconds, UNLISTED_SECONDS)
+
+    def _fail(self, error: Exception) -> None:
+        self._failures += 1
+        reason = str(error) or type(error).__name__
+        self._copy.probe_failed(reason)
+        expected = [said for kind, said in _CONDITIONS if isinstance(error, kind)]
+        if self._enters(expected[0] if expected else "probe failed"):
+            tell = log.warning if expected else log.exception
+            tell(self._condition, broker=str(self._copy.address), reason=reason)
+
+    def _enters(self, condition: str) -> bool:
+        """Whether the broker was in another condition before."""
+        before, self._condition = self._condition, condition
+        return condition != before

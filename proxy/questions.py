@@ -1,0 +1,174 @@
+"""Single questions about groups and offsets, put over one connection in whatever version the broker has.
+
+Owns: what differs between the versions of an API, and where each puts its error. Must not know: which broker to
+ask, what to do with the answer, when to ask again.
+
+Every function raises what `KafkaClient.ask` raises, and BrokerRefused where the broker answers with an error.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+)
+from group_sidecar.coordinator.views import TopicPartition
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import BrokerRefused, KafkaClient
+
+END_OF_LOG = -1
+"""As a timestamp in ListOffsets (Kafka class ``ListOffsetsRequest``)."""
+
+_STATES_FROM, _TYPES_FROM = 4, 5  # ListGroups (KIP-518, KIP-848).
+_NULL_TOPICS_FROM, _GROUPS_FROM, _NAMES_UNTIL = 2, 8, 9  # OffsetFetch (KIP-88, KIP-709, KIP-848).
+_COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
+_NO_CREATION_FROM = 4  # Metadata: before, asking for a topic by name may create it.
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker, and where it says that it can be reached."""
+
+    id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
+
+
+async def brokers(client: KafkaClient) -> tuple[Node, ...]:
+    """All brokers of the cluster."""
+    reply: MetadataResponse = await client.ask(MetadataRequest(topics=()))
+    return _nodes(reply)
+
+
+async def listed_groups(
+    client: KafkaClient, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[ListedGroup, ...]:
+    """The groups that this broker coordinates. Raises UnsupportedApi where it cannot filter as asked."""
+    lowest = _TYPES_FROM if types else _STATES_FROM if states else 0
+    request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+    reply: ListGroupsResponse = await client.ask(request, client.version_for(ListGroupsRequest, lowest=lowest))
+    _check(client, "ListGroups", reply.error_code)
+    return reply.groups
+
+
+async def coordinator_of(client: KafkaClient, group_id: str) -> Node:
+    """The broker that coordinates a group."""
+    version = client.version_for(FindCoordinatorRequest)
+    request = FindCoordinatorRequest(key=group_id, coordinator_keys=(group_id,))
+    reply: FindCoordinatorResponse = await client.ask(request, version)
+    if version < _COORDINATORS_FROM:
+        _check(client, "FindCoordinator", reply.error_code, reply.error_message)
+        return Node(reply.node_id, reply.host, reply.port)
+    for found in reply.coordinators:
+        if found.key == group_id:
+            _check(client, "FindCoordinator", found.error_code, found.error_message)
+            return Node(found.node_id, found.host, found.port)
+    raise DecodeError(f"FindCoordinatorResponse v{version}", "coordinators", "lacks the group asked for")
+
+
+async def committed_offsets(client: KafkaClient, group_id: str) -> dict[TopicPartition, OffsetFetchResponsePartition]:
+    """What a group has committed, and the partitions whose offset the broker has an error for."""
+    version = client.version_for(OffsetFetchRequest, highest=_NAMES_UNTIL)
+    topics = None if version >= _NULL_TOPICS_FROM else await _all_partitions(client)
+    request = OffsetFetchRequest(
+        group_id=group_id, topics=topics, groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),)
+    )
+    reply: OffsetFetchResponse = await client.ask(request, version)
+    found, error = reply.topics, reply.error_code
+    if version >= _GROUPS_FROM:
+        groups = [group for group in reply.groups if group.group_id == group_id]
+        if not groups:
+            raise DecodeError(f"OffsetFetchResponse v{version}", "groups", "lacks the group asked for")
+        found, error = groups[0].topics, groups[0].error_code
+    _check(client, "OffsetFetch", error)
+    return {
+        (topic.name, partition.partition_index): partition
+        for topic in found
+        for partition in topic.partitions
+        if partition.committed_offset >= 0 or partition.error_code
+    }
+
+
+async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPartition, Node]:
+    """The leaders of these topics' partitions; what has no leader, or does not exist, is left out."""
+    wanted = set(topics)
+    reply = await _metadata(client, wanted)
+    nodes = {node.id: node for node in _nodes(reply)}
+    return {
+        (topic.name, partition.partition_index): nodes[partition.leader_id]
+        for topic in reply.topics
+        for partition in topic.partitions
+        if topic.name is not None and topic.name in wanted and partition.leader_id in nodes
+    }
+
+
+async def log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The end of the log (high watermark) of those of these partitions that this broker leads."""
+    topics = tuple(
+        ListOffsetsTopic(
+            name=topic,
+            partitions=tuple(
+                ListOffsetsPartition(partition_index=partition, timestamp=END_OF_LOG) for _, partition in group
+            ),
+        )
+        for topic, group in groupby(sorted(partitions), key=itemgetter(0))
+    )
+    reply: ListOffsetsResponse = await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
+    return {
+        (topic.name, partition.partition_index): offset
+        for topic in reply.topics
+        for partition in topic.partitions
+        for offset in (partition.offset, *partition.old_style_offsets)
+        if not partition.error_code and offset >= 0
+    }
+
+
+def _check(client: KafkaClient, api: str, code: int, message: str | None = None) -> None:
+    if code:
+        raise BrokerRefused(f"{client.address} answers {api}", code, message)
+
+
+def _nodes(reply: MetadataResponse) -> tuple[Node, ...]:
+    return tuple(Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers)
+
+
+async def _metadata(client: KafkaClient, names: Iterable[str] | None) -> MetadataResponse:
+    """Metadata of the topics named, or of all: for None, and where asking by name might create them."""
+    version = client.version_for(MetadataRequest)
+    topics: tuple[MetadataRequestTopic, ...] | None
+    if names is not None and version >= _NO_CREATION_FROM:
+        topics = tuple(MetadataRequestTopic(name=name) for name in sorted(names))
+    else:
+        topics = None if version else ()
+    reply: MetadataResponse = await client.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), version)
+    return reply
+
+
+async def _all_partitions(client: KafkaClient) -> tuple[OffsetFetchRequestTopic, ...]:
+    reply = await _metadata(client, None)
+    return tuple(
+        OffsetFetchRequestTopic(
+            name=topic.name or "", partition_indexes=tuple(partition.partition_index for partition in topic.partitions)
+        )
+        for topic in reply.topics
+    )

@@ -1,0 +1,389 @@
+"""One client connection and its upstream twin, without sockets.
+
+Owns: the order of things. Which request each reply belongs to, whose turn it is, when a local
+answer may be computed, when SASL's raw tokens begin and end. Must not know: groups, policies,
+sockets. What a frame means is the desk's business (`Desk`), and what bytes go where the shell's.
+
+Rules:
+- Replies leave in the order of requests. Upstream answers in order, so a queue of what is
+  expected suffices; a reply that is not the next one closes the connection.
+- A local answer waits until everything before it has been answered, and is computed then. While it
+  waits, nothing behind it is read: the broker too handles one request of a connection at a time.
+- A forwarded frame goes on as the original bytes, unless the desk replaced it.
+- A client that sends what cannot be, or ends within a frame, first gets the replies to what it sent
+  before, as from a broker.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD, body_start
+from group_sidecar.codecs.messages.produce import ProduceResponse, acks_of
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run
+
+SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
+SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
+LONGEST_REPLY = 0x7FFFFFFF
+MOST_EXPECTED = 4096
+"""Replies owed on one connection beyond which its client is not read: what is remembered stays bounded."""
+PRODUCE, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.SASL_HANDSHAKE)
+RAW_TOKEN = -1
+"""As an API key: a SASL token, which has no header."""
+OPAQUE = -1
+"""As a number of raw tokens: the connection is never parsed again."""
+REACHES = (256, 131_072)
+"""Bytes of a Produce request in which acks is looked for, and looked for again. The second has room for the longest
+client id and transactional id; a client that puts acks further back, behind tags that Kafka has not, gets a reply."""
+
+_numbers = count(1)
+
+
+class ToClient(NamedTuple):
+    """Send to the client."""
+
+    data: bytes
+
+
+class ToUpstream(NamedTuple):
+    """Send to the broker."""
+
+    data: bytes
+
+
+class ShutUpstream(NamedTuple):
+    """The client will send no more: tell the broker, behind what is still to be sent."""
+
+
+class Close(NamedTuple):
+    """Send what is still to be sent to the client, then close both sides."""
+
+    reason: CloseReason
+
+
+Command = ToClient | ToUpstream | ShutUpstream | Close
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who is asking. `client_host` is the peer's address; `number` tells connections apart."""
+
+    client_host: str
+    number: int = field(default_factory=lambda: next(_numbers))
+
+
+class Pass(NamedTuple):
+    """Forward as it came; the reply says nothing to us."""
+
+
+class Forward(NamedTuple):
+    """Forward, and show the desk the reply with `note`. `frame`: whole, instead of what came."""
+
+    note: Any
+    frame: bytes | None = None
+
+
+class Answer(NamedTuple):
+    """Answer when its turn comes.
+
+    `make(now)` gives the whole reply frame, or what to do instead of answering. `inject`: whole frames with their
+    notes (never None), sent to the broker first; their replies are shown to the desk, go no further, and the turn
+    comes behind them.
+    """
+
+    make: Callable[[float], "bytes | Disposal"]
+    inject: Sequence[tuple[bytes, Any]] = ()
+
+
+Disposal = Pass | Forward | Answer
+"""What is to become of a request."""
+
+
+class Reply(NamedTuple):
+    """What the client gets.
+
+    `frame`: whole, instead of what came. `raw_tokens`: how many SASL tokens it will send next (OPAQUE: for ever).
+    """
+
+    frame: bytes | None = None
+    raw_tokens: int = 0
+
+
+class Desk(Protocol):
+    """Where frames are understood. Frames come without their length, sizes do not count it; it never raises."""
+
+    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+        """Look.TAKE to be shown the request; any other note to be shown its reply only; None for neither."""
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
+        """What is to become of a request."""
+
+    def glance_reply(self, note: Any, size: int, now: float) -> bool:
+        """Whether to be shown a reply that was asked for with `note`; otherwise it passes unread."""
+
+    def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
+        """What the client gets for a reply that was asked for with `note`."""
+
+    def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
+        """The connection is over; replies to these notes will not come."""
+
+
+_Expected = tuple[int, int, float, Any, bool]
+"""A reply that is owed: its correlation id, the API key, when the request came, the desk's note, and whether the
+request was injected. A bare tuple, because one is made for everything that passes."""
+
+
+class _Turn(NamedTuple):
+    answer: Answer
+    request: bytes
+    since: float
+
+
+class Session:
+    """Feeds on bytes from both sides and says what to send.
+
+    Args:
+        desk: understands frames.
+        traffic: is told of requests that were answered.
+        origin: the client.
+        largest_frame: longest request in bytes that is accepted (the broker's `socket.request.max.bytes`).
+    """
+
+    def __init__(self, desk: Desk, traffic: Traffic, origin: Origin, largest_frame: int) -> None:
+        self._desk = desk
+        self._traffic = traffic
+        self.origin = origin
+        self._now = 0.0
+        self._out: list[Command] = []
+        self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
+        self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
+        self._expected: deque[_Expected] = deque()
+        self._turn: _Turn | None = None
+        self._handshaking = False
+        self._raw_tokens = 0
+        self._client_ended = False
+        self._fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
+        self._failed: CloseReason | None = None
+        self._over = False
+
+    @property
+    def wants_client(self) -> bool:
+        """Whether the shell should read from the client: not while an answer waits for its turn."""
+        return (
+            self._turn is None
+            and not self._handshaking
+            and self._fault is None
+            and not self._over
+            and len(self._expected) < MOST_EXPECTED
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held in this session, for the metric that shows it."""
+        return self._requests.held_bytes + self._replies.held_bytes
+
+    def receive_client(self, chunk: bytes, now: float) -> list[Command]:
+        """What the client sent. `now` in seconds of the shell's clock."""
+        if self._raw_tokens == OPAQUE:
+            return [ToUpstream(chunk)]
+        self._requests.push(chunk)
+        return self._drive(self._serve_requests, now)
+
+    def receive_upstream(self, chunk: bytes, now: float) -> list[Command]:
+        """What the broker sent."""
+        if self._raw_tokens == OPAQUE:
+            return [ToClient(chunk)]
+        self._replies.push(chunk)
+        return self._drive(self._serve_replies, now)
+
+    def client_closed(self, now: float) -> list[Command]:
+        """The client will send no more. What it sent before is still served."""
+        self._client_ended = True
+        return self._drive(self._serve_requests, now)
+
+    def upstream_closed(self, now: float) -> list[Command]:
+        """The broker will send no more."""
+        between = self._replies.between_frames
+        self._failed = self._failed or (CloseReason.BROKER_CLOSED if between else CloseReason.TRUNCATED_FRAME)
+        return self._drive(lambda: None, now)
+
+    def close(self, now: float) -> list[Command]:
+        """The connection is over, whoever ended it; to be called once at least. Nothing is sent."""
+        if not self._over:
+            self._over = True
+            self._desk.gone([note for _, _, _, note, _ in self._expected if note is not None], self.origin, now)
+        return []
+
+    def _drive(self, serve: Callable[[], None], now: float) -> list[Command]:
+        if self._over:
+            return []
+        self._now = now
+        serve()
+        if self._failed:
+            self.close(now)
+            self._out.append(Close(self._failed))
+        out, self._out = self._out, []
+        return out
+
+    # From the client.
+
+    def _serve_requests(self) -> None:
+        try:
+            while self.wants_client and (item := self._requests.next()) is not None:
+                if isinstance(item, Run):
+                    self._out.append(ToUpstream(item.data))
+                else:
+                    self._dispose(self._desk.request(item.data[LENGTH_BYTES:], self.origin, self._now), item.data)
+        except BadFrameLength:
+            self._fault = CloseReason.BAD_FRAME_LENGTH
+        if self._client_ended and self.wants_client:
+            self._end_requests()
+        if self._fault and self._nothing_owed:
+            self._failed = self._fault
+
+    def _end_requests(self) -> None:
+        self._client_ended = False
+        if self._requests.between_frames:
+            self._out.append(ShutUpstream())
+        else:
+            self._fault = CloseReason.TRUNCATED_FRAME
+
+    def _look_at_request(self, buffer: bytes, start: int, end: int) -> Look:
+        if self._raw_tokens:
+            return self._look_at_token()
+        size, key, version, correlation = REQUEST_HEAD.unpack_from(buffer, start)
+        if key == PRODUCE:
+            acks = _acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
+            if acks is None and end - start < min(LENGTH_BYTES + size, REACHES[-1]):
+                return Look.MORE
+            if acks == 0:
+                self._traffic.request_unanswered(key)
+                return Look.PASS
+        note = self._desk.glance(key, version, size)
+        if note is Look.TAKE:
+            return Look.TAKE
+        self._expected.append((correlation, key, self._now, note, False))
+        return Look.PASS
+
+    def _look_at_token(self) -> Look:
+        self._expected.append((0, RAW_TOKEN, self._now, None, False))
+        self._raw_tokens -= 1
+        if not self._raw_tokens:
+            self._requests.head, self._requests.smallest = REQUEST_HEAD.size, SMALLEST_REQUEST
+        return Look.PASS
+
+    def _dispose(self, how: Disposal, request: bytes, since: float | None = None) -> None:
+        since = self._now if since is None else since
+        if isinstance(how, Answer):
+            for data, note in how.inject:
+                self._send(data, note, self._now, injected=True)
+            self._turn = _Turn(how, request, since)
+            self._take_turn()
+        elif isinstance(how, Forward):
+            self._send(how.frame or request, how.note, since)
+        else:
+            self._send(request, None, since)
+
+    def _send(self, data: bytes, note: Any, since: float, *, injected: bool = False) -> None:
+        _, key, version, correlation = REQUEST_HEAD.unpack_from(data)
+        self._expected.append((correlation, key, since, note, injected))
+        self._out.append(ToUpstream(data))
+        # What follows SaslHandshake v0 cannot be read before its reply.
+        self._handshaking = key == SASL_HANDSHAKE and version == 0 and note is not None
+
+    @property
+    def _nothing_owed(self) -> bool:
+        """Whether all replies to what was forwarded have come and gone on, to their last byte."""
+        return not self._expected and not self._replies.passing
+
+    def _take_turn(self) -> None:
+        if self._turn is None or not self._nothing_owed:
+            return
+        (answer, request, since), self._turn = self._turn, None
+        made = answer.make(self._now)
+        if isinstance(made, bytes):
+            self._out.append(ToClient(made))
+            self._traffic.request_done(REQUEST_HEAD.unpack_from(request)[1], self._now - since)
+        else:
+            self._dispose(made, request, since)
+
+    # From the broker.
+
+    def _serve_replies(self) -> None:
+        try:
+            while not self._failed and (item := self._replies.next()) is not None:
+                if isinstance(item, Run):
+                    self._out.append(ToClient(item.data))
+                else:
+                    self._settle(item.data)
+        except BadFrameLength:
+            self._failed = CloseReason.BAD_FRAME_LENGTH
+        if not self._failed:
+            self._take_turn()
+            self._serve_requests()
+
+    def _look_at_reply(self, buffer: bytes, start: int, end: int) -> Look:
+        if not self._expected:
+            return self._mismatch()
+        expected, key, since, note, injected = self._expected[0]
+        if key == RAW_TOKEN:
+            return self._look_at_token_reply()
+        size, correlation = REPLY_HEAD.unpack_from(buffer, start)
+        if correlation != expected:
+            return self._mismatch()
+        if note is not None and (injected or key == SASL_HANDSHAKE or self._desk.glance_reply(note, size, self._now)):
+            return Look.TAKE
+        self._expected.popleft()
+        self._traffic.request_done(key, self._now - since)
+        return Look.PASS
+
+    def _mismatch(self) -> Look:
+        self._failed = CloseReason.CORRELATION_MISMATCH
+        return Look.MORE
+
+    def _look_at_token_reply(self) -> Look:
+        self._expected.popleft()
+        if not self._raw_tokens and not (self._expected and self._expected[0][1] == RAW_TOKEN):
+            self._replies.head, self._replies.smallest = REPLY_HEAD.size, SMALLEST_REPLY
+        return Look.PASS
+
+    def _settle(self, frame: bytes) -> None:
+        _, key, since, note, injected = self._expected.popleft()
+        reply = self._desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
+        if injected:
+            return
+        self._traffic.request_done(key, self._now - since)
+        self._out.append(ToClient(reply.frame or frame))
+        if key == SASL_HANDSHAKE:
+            self._handshaking = False
+            self._begin_raw_tokens(reply.raw_tokens)
+
+    def _begin_raw_tokens(self, tokens: int) -> None:
+        self._raw_tokens = tokens
+        if tokens == OPAQUE:
+            if rest := self._requests.rest():
+                self._out.append(ToUpstream(rest))
+            if rest := self._replies.rest():
+                self._out.append(ToClient(rest))
+        elif tokens:
+            # A token has no header, only its length, and may be empty.
+            self._requests.head, self._requests.smallest = LENGTH_BYTES, 0
+            self._replies.head, self._replies.smallest = LENGTH_BYTES, 0
+
+
+def _acks(version: int, buffer: bytes, start: int, stop: int) -> int | None:
+    """acks of a Produce request of which the bytes from `start` to `stop` are there; None where they do not say."""
+    try:
+        for reach in REACHES:
+            head = buffer[start : min(stop, start + reach)]
+            body = body_start(head, flexible=version >= ProduceResponse.FLEXIBLE)
+            if body is not None and (acks := acks_of(version, head[body:])) is not None:
+                return acks
+    except DecodeError:
+        return 1  # The broker will refuse it or close; either way it is not ours to drop the reply.
+    return None

@@ -1,0 +1,302 @@
+"""The whole sidecar, put together and taken down in order.
+
+Owns: `Sidecar`: what runs, in what order it starts and stops, which connection belongs to which broker's copy.
+Must not know: how any part works.
+
+In sidecar mode there is one broker and one copy of its coordinator. A gateway has one for each broker: the
+bootstrap's from the start, the others' when their first client comes.
+"""
+
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import NamedTuple
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.coordinator.facts import Fact
+from group_sidecar.coordinator.views import Snapshot, TopicPartition
+from group_sidecar.metrics.collector import SidecarCollector, Sources, new_registry
+from group_sidecar.metrics.families import Detail
+from group_sidecar.metrics.instruments import DISTRIBUTION, Instruments
+from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.policies.group_max_size import GroupMaxSize
+from group_sidecar.proxy.addresses import Address, AddressBook
+from group_sidecar.proxy.admin import Readiness, admin_app, serve_admin
+from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.client import BrokerError, connect
+from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.desk import BrokerDesk
+from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.outlet import Outlet
+from group_sidecar.proxy.probe import probe_forever
+from group_sidecar.proxy.pump import Pump
+from group_sidecar.proxy.questions import brokers
+from group_sidecar.proxy.server import ListenError, Server, listen, port_of
+from group_sidecar.proxy.session import Origin, Session
+
+DRAIN_SECONDS = 5.0
+"""How long connections may take to come to rest when the sidecar stops."""
+SWEEP_SECONDS = 3.0
+"""How often overdue members are let go."""
+NODES_SECONDS = 5.0
+"""How long a gateway waits before it asks again which nodes there are."""
+OWN_DESCRIPTORS = 64
+"""Descriptors beside those of connections, each of which takes two."""
+
+
+class Addresses(NamedTuple):
+    """Where a sidecar can be reached."""
+
+    listen: Address
+    admin: Address | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    copy: BrokerCopy
+    desk: BrokerDesk
+
+
+async def run_sidecar(
+    config: Config,
+    *,
+    stop: trio.Event | None = None,
+    task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Runs a sidecar until `stop` is set, then ends it gently; until cancelled, then at once.
+
+    Reports where it listens. Ports 0 are allowed.
+
+    Raises:
+        ListenError: an address cannot be listened on.
+    """
+    with _listen_errors_alone():
+        await Sidecar(config).run(trio.Event() if stop is None else stop, task_status)
+
+
+async def run_until_signalled(config: Config) -> None:
+    """Runs a sidecar until SIGTERM or SIGINT; a second one ends it at once. Raises as `run_sidecar`."""
+    stop = trio.Event()
+    with _listen_errors_alone(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def obey() -> None:
+                async for _ in signals:
+                    if stop.is_set():
+                        nursery.cancel_scope.cancel()
+                    stop.set()
+
+            nursery.start_soon(obey)
+            async with trio.open_nursery() as running:
+                await running.start(partial(run_sidecar, config, stop=stop))
+                _raise_descriptor_limit(config.limits.connections)
+            nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _listen_errors_alone() -> Iterator[None]:
+    """Takes a ListenError out of the groups that nurseries put around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        refused, others = group.split(ListenError)
+        if refused is None or others is not None:
+            raise
+        error: BaseException = refused
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+
+
+class Sidecar:
+    """One sidecar. Runs once."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._traffic = Traffic()
+        self._pump = Pump(self._traffic, config.limits.idle_seconds)
+        self._server = Server(self._pump, self._traffic, config.limits.connections)
+        self._registry = new_registry()
+        self._instruments = Instruments(self._registry, max_groups=config.limits.groups)
+        self._outlet = Outlet(config.sidecar_id, config.journal) if config.journal else None
+        self._book = AddressBook(config.advertised_host, self._open_node)
+        self._brokers: dict[Address, _Broker] = {}
+        self._bootstrap_peer: Address | None = None
+        self._accepting = False
+        self._epoch_of_zero = 0.0
+        self._servers: trio.Nursery
+        self._tasks: trio.Nursery
+        limit = config.policies.group_max_size
+        self._limit = limit.limit if limit else None
+        if limit:
+            self._traffic.expect_policy(GroupMaxSize.name, [limit.error_code])
+        self._sources = Sources(
+            snapshots=self._snapshots,
+            traffic=self._traffic,
+            instruments=self._instruments,
+            mirror_ready=lambda: all(broker.copy.ready()[0] for broker in self._brokers.values()),
+            held_bytes=lambda: self._pump.held_bytes,
+            journal=self._outlet.journal if self._outlet else None,
+            group_max_size=self._limit,
+            detail=Detail(config.metrics.detail),
+            max_series=config.metrics.series,
+        )
+        self._registry.register(SidecarCollector(self._sources))
+
+    async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]") -> None:
+        """See `run_sidecar`; what it raises comes in an exception group."""
+        self._epoch_of_zero = time.time() - trio.current_time()
+        listeners = listen(self._config.listen)
+        bound = Address(self._config.listen.host, port_of(listeners))
+        async with trio.open_nursery() as self._tasks:
+            async with trio.open_nursery() as self._servers:
+                self._accepting = True
+                self._servers.start_soon(
+                    self._server.serve, listeners, lambda: self._config.upstream, self._bootstrap_session
+                )
+                addresses = Addresses(bound, await self._start_admin())
+                self._start_tasks()
+                log.info("started", **self._told(addresses))
+                task_status.started(addresses)
+                await stop.wait()
+                self._accepting = False
+                self._servers.cancel_scope.cancel()
+            await self._pump.drain(DRAIN_SECONDS)
+            self._tasks.cancel_scope.cancel()
+        log.info("stopped", connections=self._traffic.connections_opened)
+
+    async def _start_admin(self) -> Address | None:
+        if self._config.admin is None:
+            return None
+        app = admin_app(registry=self._registry, readiness=self._readiness, snapshots=self._snapshots)
+        try:
+            return Address(*await self._tasks.start(serve_admin, app, *self._config.admin))
+        except OSError as error:
+            raise ListenError(f"cannot listen on {error.strerror or error}") from error
+
+    def _start_tasks(self) -> None:
+        self._tasks.start_soon(self._pump.run)
+        self._tasks.start_soon(self._sweep)
+        self._broker_at(self._config.upstream)
+        if self._config.mode == "gateway":
+            self._tasks.start_soon(self._learn_nodes)
+        if self._outlet:
+            self._tasks.start_soon(self._outlet.run, self._sources, self._epoch)
+
+    def _told(self, addresses: Addresses) -> dict[str, str | None]:
+        return {
+            "listen": str(addresses.listen),
+            "upstream": str(self._config.upstream),
+            "admin": str(addresses.admin) if addresses.admin else None,
+            "mode": self._config.mode,
+            "version": version(DISTRIBUTION),
+        }
+
+    # Brokers.
+
+    def _broker_at(self, address: Address) -> _Broker:
+        """The broker at an upstream address; a new one, and its prober, at first sight."""
+        broker = self._brokers.get(address)
+        if broker is None:
+            advertise = self._book.advertise if self._config.mode == "gateway" else None
+            copy = BrokerCopy(
+                address,
+                self._config,
+                self._traffic,
+                self._observe,
+                advertise,
+                epoch_of_zero=self._epoch_of_zero,
+                interest=self._committed_partitions,
+            )
+            broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy))
+            self._tasks.start_soon(probe_forever, copy)
+        return broker
+
+    def _bootstrap_session(self, client_host: str, peer: Address) -> Session:
+        self._bootstrap_peer = peer
+        return self._session(self._broker_at(self._config.upstream), client_host)
+
+    def _node_session(self, node_id: int, client_host: str, peer: Address) -> Session:
+        address = self._book.upstream(node_id)
+        if address not in self._brokers and peer == self._bootstrap_peer:
+            # The bootstrap's broker under another name: one broker has one copy.
+            self._brokers[address] = self._broker_at(self._config.upstream)
+        return self._session(self._broker_at(address), client_host)
+
+    def _session(self, broker: _Broker, client_host: str) -> Session:
+        return Session(broker.desk, self._traffic, Origin(client_host), self._config.limits.largest_frame)
+
+    def _open_node(self, node_id: int) -> int:
+        """Opens a gateway's port for a node."""
+        first = self._config.gateway.first_port
+        wanted = Address(self._config.listen.host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
+        try:
+            listeners = listen(wanted)
+        except ListenError as error:
+            if wanted.port == 0:
+                raise
+            log.warning("a node gets another port", node=node_id, cause=str(error))
+            listeners = listen(wanted._replace(port=0))
+        upstream = partial(self._book.upstream, node_id)
+        self._servers.start_soon(self._server.serve, listeners, upstream, partial(self._node_session, node_id))
+        log.info("node opened", node=node_id, port=port_of(listeners), upstream=str(upstream()))
+        return port_of(listeners)
+
+    async def _learn_nodes(self) -> None:
+        """Opens the nodes' ports once, so that a client that knows them from before a restart finds them."""
+        while True:
+            try:
+                async with connect(*self._config.upstream) as client:
+                    for node in await brokers(client):
+                        self._book.advertise(node.id, node.host, node.port)
+                return
+            except (BrokerError, DecodeError, ListenError):
+                await trio.sleep(NODES_SECONDS)
+
+    # State, for the outside.
+
+    def _epoch(self) -> float:
+        return trio.current_time() + self._epoch_of_zero
+
+    def _copies(self) -> list[BrokerCopy]:
+        return list({id(broker): broker.copy for broker in self._brokers.values()}.values())
+
+    def _committed_partitions(self) -> set[TopicPartition]:
+        return set().union(*(copy.manager.committed_partitions() for copy in self._copies()))
+
+    def _snapshots(self) -> list[Snapshot]:
+        return [copy.snapshot(trio.current_time()) for copy in self._copies()]
+
+    def _readiness(self) -> Readiness:
+        """The bootstrap's alone: while clients get in, a gateway before a cluster that lacks a broker is of use."""
+        upstream = self._config.upstream
+        reachable = upstream in self._brokers and self._brokers[upstream].copy.ready()[0]
+        return {str(upstream): {"reachable": reachable, "accepting": self._accepting}}
+
+    def _observe(self, fact: Fact) -> None:
+        self._instruments.observe(fact)
+        if self._outlet:
+            self._outlet.tell(fact, self._epoch())
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            for copy in self._copies():
+                copy.sweep(trio.current_time())
+
+
+def _raise_descriptor_limit(connections: int) -> None:
+    needed = 2 * connections + OWN_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < needed:
+            log.warning("too few descriptors for all connections", have=soft, need=needed, hint="raise ulimit -Hn")

@@ -1,0 +1,191 @@
+"""Sets up what `make` needs on a fresh machine: the virtual environment and Debian packages.
+
+Runs under any Python 3.11 or later, with nothing installed. Everything slow shows that it goes on;
+what it printed is kept under build/ and shown where it failed.
+
+    bootstrap.py venv EXTRAS      .venv with the project, its extras and the pins of constraints.txt
+    bootstrap.py system           Java, Maven and promtool, where they are missing and may be installed
+    bootstrap.py java             Java alone, for who can do without
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+LOGS = ROOT / "build" / "bootstrap"
+
+JAVA_AT_LEAST = 17
+PROGRESS_SECONDS = 4.0
+LOG_TAIL_LINES = 25
+
+
+class SetupFailed(Exception):
+    """What stands in the way, for the one who ran make."""
+
+
+def run(what: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    """Runs a command with its output in a log, and says every few seconds how far it is.
+
+    Raises:
+        SetupFailed: its status was not zero; with the end of its output.
+    """
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{what.split()[0]}.log"
+    started = time.monotonic()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **(environment or {})}, stdout=output, stderr=subprocess.STDOUT
+        )
+        while True:
+            try:
+                status = process.wait(PROGRESS_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                say(f"{what}: {time.monotonic() - started:.0f} s, {last_line(log)}")
+    if status:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        raise SetupFailed(f"{tail}\n{what} failed: {' '.join(command)}")
+
+
+def last_line(log: Path) -> str:
+    """What the command said last, short enough for a progress line."""
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip()[:80] for line in reversed(lines) if line.strip()), "no word yet")
+
+
+def say(line: str) -> None:
+    """Prints a line at once, whatever the output is."""
+    print(line, flush=True)
+
+
+def make_venv(extras: str) -> None:
+    """Creates .venv where there is none and installs the project into it."""
+    python = VENV / "bin" / "python"
+    if not python.exists():
+        say(f"venv: creating .venv with Python {sys.version.split()[0]}")
+        require_ensurepip()
+        try:
+            run("venv", [sys.executable, "-m", "venv", str(VENV)])
+        except SetupFailed:
+            shutil.rmtree(VENV, ignore_errors=True)  # Half a .venv would look like a whole one next time.
+            raise
+    say(f"packages: installing the project with [{extras}]")
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    run("packages", [*pip, "--constraint", "constraints.txt", "--editable", f".[{extras}]"])
+
+
+def require_ensurepip() -> None:
+    """Debian packs ensurepip apart from Python, and venv needs it."""
+    if importable("ensurepip") and importable("venv"):
+        return
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    apt_install([package], f"this Python has no ensurepip, so it cannot make .venv: install the package {package}")
+
+
+def importable(module: str) -> bool:
+    """Whether a fresh interpreter finds a module."""
+    return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
+
+
+def java_version() -> int:
+    """The feature version of the `java` on the path; 0 where there is none."""
+    if shutil.which("java") is None:
+        return 0
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+@dataclass(frozen=True)
+class Need:
+    """A command that the project runs, and the Debian package that brings it."""
+
+    name: str
+    package: str
+    present: Callable[[], bool]
+
+
+JAVA = Need(f"Java {JAVA_AT_LEAST}", "openjdk-17-jre-headless", lambda: java_version() >= JAVA_AT_LEAST)
+MAVEN = Need("Maven (mvn)", "maven", lambda: shutil.which("mvn") is not None)
+PROMTOOL = Need("promtool", "prometheus", lambda: shutil.which("promtool") is not None)
+
+
+def install_system(needs: Sequence[Need]) -> None:
+    """Installs what is missing. Raises SetupFailed where that may not be or did not help; it names what is missing."""
+    missing = [need for need in needs if not need.present()]
+    if not missing:
+        return
+    packages = [need.package for need in missing]
+    names = ", ".join(need.name for need in missing)
+    apt_install(packages, f"missing: {names}; on Debian: apt-get install {' '.join(packages)}")
+    left = ", ".join(need.name for need in missing if not need.present())
+    if left:
+        raise SetupFailed(f"still missing after installation: {left}")
+
+
+def apt_install(packages: list[str], otherwise: str) -> None:
+    """Installs Debian packages where that is allowed. Raises SetupFailed with `otherwise` where it is not."""
+    prefix = apt_prefix()
+    if prefix is None:
+        raise SetupFailed(otherwise)
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    say(f"apt: installing {' '.join(packages)}")
+    try:
+        run("apt update", [*prefix, "update"], quiet)
+        chosen = [available(package) for package in packages]
+        run("apt install", [*prefix, "install", "-y", "--no-install-recommends", *chosen], quiet)
+    except SetupFailed as error:
+        raise SetupFailed(f"{error}\n{otherwise}") from None
+
+
+def apt_prefix() -> list[str] | None:
+    """How to call apt-get with the rights it needs; None where that cannot be."""
+    if shutil.which("apt-get") is None:
+        return None
+    if os.geteuid() == 0:
+        return ["apt-get"]
+    if shutil.which("sudo") is None:
+        return None
+    allowed = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False).returncode == 0
+    return ["sudo", "-n", "DEBIAN_FRONTEND=noninteractive", "apt-get"] if allowed else None
+
+
+def available(package: str) -> str:
+    """The package, or the default Java where this release of Debian has no Java 17 any more."""
+    if not package.startswith("openjdk-"):
+        return package
+    known = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False).returncode == 0
+    return package if known else "default-jre-headless"
+
+
+def main(arguments: list[str]) -> int:
+    """Does one of the three; a failure is told on standard error, its last line says what to do."""
+    try:
+        match arguments:
+            case ["venv", extras]:
+                make_venv(extras)
+            case ["system"]:
+                install_system((JAVA, MAVEN, PROMTOOL))
+            case ["java"]:
+                with contextlib.suppress(SetupFailed):  # The demo says itself what it lacks without Java.
+                    install_system((JAVA,))
+            case _:
+                print(__doc__, file=sys.stderr)
+                return 2
+    except SetupFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,16 @@
+"""``python -m group_sidecar.spark``: the fleet job, where there is what Spark needs.
+
+Exit status 3: PySpark or Java is missing, and standard error says in one line how to get it. Else that of `fleet.main`.
+"""
+
+import sys
+
+from group_sidecar.spark.requirements import spark_missing
+
+if __name__ == "__main__":
+    if missing := spark_missing():
+        print(missing, file=sys.stderr)
+        sys.exit(3)
+    from group_sidecar.spark.fleet import main
+
+    sys.exit(main())

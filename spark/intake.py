@@ -1,0 +1,133 @@
+"""Lines become records; what is no record goes to quarantine, with its fault.
+
+Owns: reading a line by the contract, its faults, deduplication. Must not know: what records are asked.
+
+The schema, the columns that must be there and the bounds all come from `metrics.records`; there is no second list.
+Spark reads any JSON value where a string is due, so a number in place of a name passes as its digits.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.metrics.records import (
+    BODIES,
+    KINDS,
+    TIMESTAMP_FORMAT,
+    VERSION,
+    Body,
+    Envelope,
+    columns,
+)
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""How far ahead of this job's clock a sidecar's may be. One that is further ahead would make others seem late."""
+
+_UNREADABLE = "_unreadable"
+
+Part = type[Envelope | Body]
+
+
+class Fault(StrEnum):
+    """Why a line is in quarantine: the first of these that holds."""
+
+    NOT_JSON_OBJECT = "not_json_object"
+    UNKNOWN_VERSION = "unknown_version"
+    UNKNOWN_KIND = "unknown_kind"
+    WRONG_TYPE = "wrong_type"
+    MISSING_COLUMN = "missing_column"
+    OUT_OF_RANGE = "out_of_range"
+    IN_FUTURE = "in_future"
+
+
+def record_ddl() -> str:
+    """The schema of a line as Spark's DDL: the envelope's columns, then those of all kinds, each once."""
+    parts: tuple[Part, ...] = (Envelope, *BODIES)
+    types = {column.name: column.sql_type for part in parts for column in columns(part)}
+    return ", ".join(f"`{name}` {sql_type}" for name, sql_type in types.items())
+
+
+def judged(lines: DataFrame, now: Column | None = None) -> DataFrame:
+    """Reads lines by the contract, and judges them.
+
+    Args:
+        lines: one string column `value`.
+        now: the moment that the future begins at; the current time if None.
+
+    Returns:
+        `record` (a struct with the columns of the contract), `fault` (a `Fault`; null for a record) and `line` (as it
+        was; null for a record).
+    """
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _UNREADABLE,
+        "timestampFormat": TIMESTAMP_FORMAT,
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",
+    }
+    schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
+    read = lines.select("value", F.from_json("value", schema, options).alias("record"))
+    found = read.withColumn("fault", _fault(F.current_timestamp() if now is None else now))
+    line = F.when(F.col("fault").isNotNull(), F.col("value"))
+    return found.select(F.col("record").dropFields(_UNREADABLE).alias("record"), "fault", line.alias("line"))
+
+
+def accepted(judged: DataFrame) -> DataFrame:
+    """The records among judged lines: the columns of the contract."""
+    return judged.where(F.col("fault").isNull()).select("record.*")
+
+
+def quarantined(judged: DataFrame) -> DataFrame:
+    """The others: `fault`, `sidecar` (null where not even that can be read), `line` as it was."""
+    return judged.where(F.col("fault").isNotNull()).select("fault", "record.sidecar", "line")
+
+
+def deduplicated(records: DataFrame) -> DataFrame:
+    """Each record once, however often its line was written: (sidecar, boot, seq) is its name."""
+    return records.dropDuplicates(["sidecar", "boot", "seq"])
+
+
+def _fault(now: Column) -> Column:
+    value, unreadable = F.col("value"), _field(_UNREADABLE).isNotNull()
+    blank = F.trim(value) == ""
+    no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
+    future = now + F.lit(CLOCK_SKEW)
+    tests = {
+        Fault.NOT_JSON_OBJECT: blank | no_object,
+        Fault.UNKNOWN_VERSION: _field("version").isNull() | (_field("version") != VERSION),
+        Fault.UNKNOWN_KIND: _field("kind").isNull() | ~_field("kind").isin(*KINDS),
+        Fault.WRONG_TYPE: unreadable,
+        Fault.MISSING_COLUMN: _in_envelope_or_kind(_lacks),
+        Fault.OUT_OF_RANGE: _in_envelope_or_kind(_exceeds),
+        Fault.IN_FUTURE: (_field("observed_at") > future) | (_field("emitted_at") > future),
+    }
+    return F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
+
+
+def _field(name: str) -> Column:
+    return F.col(f"record.{name}")
+
+
+def _in_envelope_or_kind(breach: Callable[[Part], Column]) -> Column:
+    return _any([breach(Envelope), *((_field("kind") == body.KIND) & breach(body) for body in BODIES)])
+
+
+def _lacks(part: Part) -> Column:
+    return _any(_field(column.name).isNull() for column in columns(part) if not column.nullable)
+
+
+def _exceeds(part: Part) -> Column:
+    return _any(
+        F.coalesce(_field(column.name) < column.note.minimum, F.lit(False))
+        for column in columns(part)
+        if column.note.minimum is not None
+    )
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return reduce(or_, conditions, F.lit(False))

@@ -1,0 +1,1 @@
+"""Tests, room by room; `kafka/` starts real brokers, `conformance/` compares with them."""

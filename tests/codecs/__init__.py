@@ -1,0 +1,1 @@
+"""Tests of the codecs room. Must not need a broker; Kafka's jars are read as files."""

@@ -1,0 +1,21 @@
+"""Fixtures of the codec tests, and a Hypothesis profile for a long look: HYPOTHESIS_PROFILE=deep."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+from tests.codecs.kafka_schemas import KafkaSchemas
+from tests.kafka.maven import kafka_jars
+
+KAFKA = "4.3.1"
+
+settings.register_profile("deep", settings(), max_examples=2000)
+if "HYPOTHESIS_PROFILE" in os.environ:
+    settings.load_profile(os.environ["HYPOTHESIS_PROFILE"])
+
+
+@pytest.fixture(scope="session")
+def kafka_schemas() -> KafkaSchemas:
+    """The JSON schemas of Kafka 4.3.1, out of its kafka-clients jar."""
+    return KafkaSchemas(kafka_jars(KAFKA) / f"kafka-clients-{KAFKA}.jar")

@@ -1,0 +1,37 @@
+"""kafka-python's older message classes: the oracle for versions that Kafka 4.3.1 has dropped.
+
+None of those versions is flexible, so a message is nested lists of its fields, in order.
+"""
+
+import warnings
+from typing import Any
+
+from group_sidecar.codecs.schema import Struct
+from tests.codecs.declarations import present
+
+with warnings.catch_warnings():
+    # kafka-python 3.0 reads its resources in a way that Python 3.11 would like it to leave.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol.old import admin, commit, list_offsets, produce
+
+
+def schema(message: str, version: int) -> Any:
+    """kafka-python's schema of a message in a version."""
+    name = f"{message}_v{version}"
+    holding = next(module for module in (admin, commit, list_offsets, produce) if hasattr(module, name))
+    return getattr(holding, name).SCHEMA
+
+
+def as_lists(value: Any, version: int) -> Any:
+    """A struct as the list of its fields' values in a version."""
+    if isinstance(value, Struct):
+        return [as_lists(getattr(value, name), version) for name in present(type(value), version)]
+    if isinstance(value, tuple):
+        return [as_lists(item, version) for item in value]
+    return value
+
+
+def encode(message: Struct, version: int) -> bytes:
+    """The body as kafka-python writes it."""
+    body: bytes = schema(type(message).__name__, version).encode(as_lists(message, version))
+    return body

@@ -1,0 +1,42 @@
+"""The versions that Kafka 4 has dropped, against kafka-python's older classes."""
+
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.schema import Struct, decode, encode
+from tests.codecs import kafka_python
+from tests.codecs.declarations import CASES, brought_down, case_id
+from tests.codecs.kafka_schemas import KafkaSchemas
+from tests.codecs.strategies import per_message, structs
+from tests.codecs.test_kafka_schemas import OLDER
+
+DROPPED = [
+    (cls, version)
+    for cls, version in CASES
+    if version in OLDER.get(cls.NAME.removesuffix("Request").removesuffix("Response"), ())
+]
+
+
+def test_they_are_what_kafka_does_not_describe(kafka_schemas: KafkaSchemas) -> None:
+    assert [(cls, version) for cls, version in CASES if version not in kafka_schemas.versions(cls.NAME)] == DROPPED
+
+
+def as_lists(value: Any) -> Any:
+    """kafka-python gives structs as tuples, and arrays as lists."""
+    return [as_lists(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+@pytest.mark.parametrize(("cls", "version"), DROPPED, ids=case_id)
+@per_message
+@given(st.data())
+def test_same_bytes_and_same_values(cls: type[Struct], version: int, data: st.DataObject) -> None:
+    said = brought_down(data.draw(structs(cls)), version)
+    body = encode(said, version)
+    assert kafka_python.encode(said, version) == body
+    theirs = kafka_python.schema(cls.NAME, version).decode(BytesIO(body))
+    assert as_lists(theirs) == kafka_python.as_lists(said, version)
+    assert decode(cls, version, body) == said

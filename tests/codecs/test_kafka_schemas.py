@@ -1,0 +1,133 @@
+"""The declarations against Kafka's own JSON schemas, field by field, in every version that Kafka 4.3.1 speaks."""
+
+import dataclasses
+import re
+
+import pytest
+
+from group_sidecar.codecs.primitives import WireType
+from group_sidecar.codecs.registry import APIS, ApiKey, api_name
+from group_sidecar.codecs.schema import FOREVER, Array, FieldType, Struct
+from tests.codecs.declarations import MESSAGES, case_id, defaults, inner_struct, may_be_null, present, zero
+from tests.codecs.kafka_schemas import Default, Field, KafkaSchemas
+
+OUR_NAMES = {
+    "JoinGroupRequestProtocol": "JoinGroupProtocol",
+    "JoinGroupResponseMember": "JoinGroupMember",
+    # Kafka declares these twice with one layout, and we once.
+    "OffsetFetchRequestTopics": "OffsetFetchRequestTopic",
+    "OffsetFetchResponseTopics": "OffsetFetchResponseTopic",
+    "OffsetFetchResponsePartitions": "OffsetFetchResponsePartition",
+}
+"""Structs that are called otherwise here, by Kafka's name."""
+
+OLDER = {
+    "Produce": [0, 1, 2],
+    "ListOffsets": [0],
+    "OffsetCommit": [0, 1],
+    "OffsetFetch": [0],
+    "DescribeAcls": [0],
+}
+"""Versions that only we describe: Kafka 4 has dropped them (KIP-896), older brokers and clients have not."""
+
+every_message = pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
+
+
+def snake_case(name: str) -> str:
+    """`ThrottleTimeMs` as we call it: `throttle_time_ms`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def type_name(kind: FieldType) -> str:
+    if isinstance(kind, Array):
+        return f"[]{type_name(kind.of)}"
+    return kind.name if isinstance(kind, WireType) else kind.NAME
+
+
+def declared(cls: type[Struct], version: int) -> list[Field]:
+    """Our fields of a struct in a version, as the schema's walker gives Kafka's."""
+    fields = []
+    for name, spec in present(cls, version).items():
+        inner = inner_struct(spec.kind)
+        below = tuple(declared(inner, version)) if inner else ()
+        fields.append(Field(name, type_name(spec.kind), may_be_null(spec, version), spec.tag, below))
+    return fields
+
+
+def named_as_ours(field: Field) -> Field:
+    name = field.type.removeprefix("[]")
+    return dataclasses.replace(
+        field,
+        name=snake_case(field.name),
+        type=field.type.replace(name, OUR_NAMES.get(name, name)),
+        fields=tuple(map(named_as_ours, field.fields)),
+    )
+
+
+@every_message
+def test_fields(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    for version in kafka_schemas.versions(cls.NAME):
+        assert declared(cls, version) == [named_as_ours(field) for field in kafka_schemas.fields(cls.NAME, version)]
+
+
+@every_message
+def test_keys_and_flexible_versions(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    flexible = kafka_schemas.flexible(cls.NAME)
+    assert kafka_schemas.key(cls.NAME) == cls.KEY
+    assert (flexible.start if flexible else FOREVER) == cls.FLEXIBLE
+    # KIP-511: a client must be able to read the reply to an ApiVersions request of a version unknown to the broker.
+    assert (FOREVER if cls.NAME == "ApiVersionsResponse" else cls.FLEXIBLE) == cls.HEADER_FLEXIBLE
+
+
+def test_versions(kafka_schemas: KafkaSchemas) -> None:
+    older = {}
+    for api in APIS.values():
+        spoken = kafka_schemas.versions(api.response.NAME)
+        assert api.versions[-1] == spoken[-1]
+        if only_ours := [version for version in api.versions if version not in spoken]:
+            older[api.name] = only_ours
+        assert api.request is None or api.versions == api.request.VERSIONS
+    assert older == OLDER
+
+
+def our_default(cls: type[Struct], path: str) -> tuple[object, FieldType]:
+    """The default and the type of the field at a path of Kafka's names."""
+    *outer, last = map(snake_case, path.split("."))
+    for name in outer:
+        inner = inner_struct(present_ever(cls)[name])
+        assert inner is not None
+        cls = inner
+    return defaults(cls)[last], present_ever(cls)[last]
+
+
+def present_ever(cls: type[Struct]) -> dict[str, FieldType]:
+    return {name: spec.kind for version in range(14) for name, spec in present(cls, version).items()}
+
+
+def written_value(default: Default) -> object:
+    """A default as the schema writes it, as a value."""
+    match default.type, default.text:
+        case _, None | "null":
+            return None
+        case "string", text:
+            return text
+        case "bool", text:
+            return str(text) == "true"
+        case _, text:
+            return int(text, 0) if isinstance(text, str) else text
+
+
+@every_message
+def test_defaults(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    for default in kafka_schemas.defaults(cls.NAME):
+        ours, kind = our_default(cls, default.path)
+        if default.written:
+            assert ours == written_value(default), default.path
+        elif ours is dataclasses.MISSING:
+            assert default.everywhere, f"{default.path} is not in every version, and has no default"
+        elif not isinstance(ours, Struct):
+            assert ours == zero(kind), default.path
+
+
+def test_every_api_of_kafka_has_its_name(kafka_schemas: KafkaSchemas) -> None:
+    assert {key.value: api_name(key) for key in ApiKey} == kafka_schemas.api_keys()

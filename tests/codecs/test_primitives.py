@@ -1,0 +1,206 @@
+"""The wire's primitive types: their bytes, and what they refuse."""
+
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.primitives import (
+    BOOLEAN,
+    BYTES,
+    COMPACT,
+    FLOAT64,
+    INT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    UUID_,
+    NullableStruct,
+    SizedArray,
+    WireError,
+    WireType,
+    read_exact,
+    read_uvarint,
+    write_uvarint,
+)
+from group_sidecar.codecs.schema import parse_whole
+from tests.codecs.strategies import WIRE_VALUES
+
+
+def uvarint(value: int) -> bytes:
+    stream = BytesIO()
+    write_uvarint(stream, value)
+    return stream.getvalue()
+
+
+def whole(wire_type: WireType, data: str, *, compact: bool = False, nullable: bool = False) -> Any:
+    return parse_whole(wire_type.make(compact, nullable), bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (0, "00"),
+        (0x7F, "7f"),
+        (0x80, "8001"),
+        (0x3FFF, "ff7f"),
+        (0x4000, "808001"),
+        (0x0FFFFFFF, "ffffff7f"),
+        (0x10000000, "8080808001"),
+        (0xFFFFFFFF, "ffffffff0f"),
+    ],
+)
+def test_uvarint(value: int, data: str) -> None:
+    assert uvarint(value).hex() == data
+    assert read_uvarint(BytesIO(bytes.fromhex(data))) == value
+
+
+@given(st.integers(0, 0xFFFFFFFF))
+def test_uvarint_round_trip(value: int) -> None:
+    stream = BytesIO(uvarint(value) + b"tail")
+    assert read_uvarint(stream) == value
+    assert stream.read() == b"tail"
+
+
+@pytest.mark.parametrize("data", ["ffffffff10", "ffffffff7f", "ffffffff8f01", "80808080808000"])
+def test_uvarint_of_more_than_32_bits(data: str) -> None:
+    with pytest.raises(WireError, match="longer than 32 bits"):
+        read_uvarint(BytesIO(bytes.fromhex(data)))
+
+
+@pytest.mark.parametrize("data", ["", "80", "ffffffff"])
+def test_uvarint_cut_off(data: str) -> None:
+    with pytest.raises(WireError, match="1 bytes announced, 0 left"):
+        read_uvarint(BytesIO(bytes.fromhex(data)))
+
+
+def test_read_exact_never_gives_less() -> None:
+    stream = BytesIO(b"abc")
+    assert read_exact(stream, 2) == b"ab"
+    with pytest.raises(WireError, match="2 bytes announced, 1 left"):
+        read_exact(stream, 2)
+
+
+@pytest.mark.parametrize(
+    ("wire_type", "value", "plain", "compact"),
+    [
+        (BOOLEAN, True, "01", "01"),
+        (INT8, -1, "ff", "ff"),
+        (INT16, -2, "fffe", "fffe"),
+        (UINT16, 0xFFFE, "fffe", "fffe"),
+        (INT32, 1, "00000001", "00000001"),
+        (INT64, -1, "ffffffffffffffff", "ffffffffffffffff"),
+        (FLOAT64, 1.0, "3ff0000000000000", "3ff0000000000000"),
+        (UUID_, UUID(int=1), "00" * 15 + "01", "00" * 15 + "01"),
+        (STRING, "é", "0002c3a9", "03c3a9"),
+        (STRING, "", "0000", "01"),
+        (BYTES, b"\xff", "00000001ff", "02ff"),
+        (BYTES, b"", "00000000", "01"),
+    ],
+)
+def test_bytes_of_each_type(wire_type: WireType, value: Any, plain: str, compact: str) -> None:
+    for form, data in ((False, plain), (True, compact)):
+        construct = wire_type.make(form, False)
+        assert construct.build(value).hex() == data
+        assert parse_whole(construct, bytes.fromhex(data)) == value
+
+
+@pytest.mark.parametrize(("wire_type", "plain"), [(STRING, "ffff"), (BYTES, "ffffffff")])
+def test_null(wire_type: WireType, plain: str) -> None:
+    for compact, data in ((False, plain), (True, "00")):
+        assert whole(wire_type, data, compact=compact, nullable=True) is None
+        assert wire_type.make(compact, True).build(None).hex() == data
+        with pytest.raises(WireError, match="null where the schema allows none"):
+            whole(wire_type, data, compact=compact)
+        with pytest.raises(WireError, match="null where the schema allows none"):
+            wire_type.make(compact, False).build(None)
+
+
+@pytest.mark.parametrize(("wire_type", "data"), [(STRING, "fffe"), (STRING, "8000"), (BYTES, "fffffffe")])
+def test_negative_length(wire_type: WireType, data: str) -> None:
+    with pytest.raises(WireError, match="negative length"):
+        whole(wire_type, data, nullable=True)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"])
+def test_not_utf_8(text: bytes, compact: bool) -> None:
+    data = BYTES.make(True, False).build(text) if compact else len(text).to_bytes(2, "big") + text
+    with pytest.raises(WireError, match="not UTF-8"):
+        parse_whole(STRING.make(compact, False), data)
+
+
+def test_a_lone_surrogate_is_not_written() -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        STRING.make(True, False).build("\ud800")
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_string_is_at_most_as_long_as_kafka_takes(compact: bool) -> None:
+    construct = STRING.make(compact, False)
+    longest = "x" * 0x7FFF
+    assert parse_whole(construct, construct.build(longest)) == longest
+    with pytest.raises(WireError, match="string of 32768 bytes"):
+        construct.build("x" * 0x8000)
+
+
+def test_a_longer_compact_string_is_refused_as_kafka_does() -> None:
+    with pytest.raises(WireError, match="string of 32768 bytes"):
+        parse_whole(STRING.make(True, False), uvarint(0x8001) + b"x" * 0x8000)
+
+
+@pytest.mark.parametrize("length", [INT, COMPACT])
+def test_arrays(length: Any) -> None:
+    construct = SizedArray(length, True, INT16.make(False, False))
+    for value in ((), (1, -1), None):
+        assert parse_whole(construct, construct.build(value)) == value
+    assert construct.build(()) != construct.build(None)
+
+
+@pytest.mark.parametrize(
+    ("length", "data"),
+    [(INT, "7fffffff 0001"), (INT, "00000003 0001"), (COMPACT, "ffffffff0f 0001"), (COMPACT, "04 0001")],
+)
+def test_a_count_beyond_the_bytes_left_is_refused_unread(length: Any, data: str) -> None:
+    with pytest.raises(WireError, match="elements announced, 2 bytes left"):
+        parse_whole(SizedArray(length, False, INT16.make(False, False)), bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("wire_type", "value"),
+    [(INT8, 128), (INT16, -0x8001), (UINT16, -1), (INT32, 1 << 31), (INT64, 1 << 63), (INT32, None)],
+)
+def test_a_number_that_does_not_fit(wire_type: WireType, value: Any) -> None:
+    with pytest.raises(WireError):
+        wire_type.make(False, False).build(value)
+
+
+def test_a_nullable_struct_is_behind_a_byte() -> None:
+    construct = NullableStruct(INT16.make(False, False))
+    assert construct.build(None) == b"\xff"
+    assert construct.build(1) == bytes.fromhex("010001")
+    assert parse_whole(construct, b"\xff") is None
+    assert parse_whole(construct, bytes.fromhex("010001")) == 1
+
+
+def test_bytes_left_over() -> None:
+    with pytest.raises(WireError, match="2 bytes left over"):
+        whole(INT16, "00010203")
+
+
+@pytest.mark.parametrize("wire_type", [BOOLEAN, INT8, INT16, UINT16, INT32, INT64, FLOAT64, UUID_, STRING, BYTES])
+@given(st.data(), st.booleans())
+def test_round_trip_and_every_cut(wire_type: WireType, data: st.DataObject, compact: bool) -> None:
+    value = data.draw(WIRE_VALUES[wire_type.name])
+    construct = wire_type.make(compact, False)
+    written = construct.build(value)
+    assert parse_whole(construct, written) == value
+    for end in range(len(written)):
+        with pytest.raises(WireError, match="bytes announced"):
+            parse_whole(construct, written[:end])

@@ -1,0 +1,95 @@
+"""acks out of the first bytes of a Produce request, against a declaration of that head."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.messages.produce import ProduceResponse, acks_of
+from group_sidecar.codecs.primitives import INT16, STRING
+from group_sidecar.codecs.schema import Struct, f, layout, struct
+from tests.codecs.kafka_schemas import KafkaSchemas
+
+VERSIONS = ProduceResponse.VERSIONS
+
+
+@struct
+class ProduceRequestHead(Struct):
+    """What stands before acks, and acks."""
+
+    transactional_id: str | None = f(STRING, since=3, nullable=3, default=None)
+    acks: int = f(INT16)
+
+
+def head_of(version: int, transactional_id: str | None, acks: int) -> bytes:
+    """The head's bytes; in flexible versions the declaration's empty tag section is cut off."""
+    flexible = version >= ProduceResponse.FLEXIBLE
+    head: bytes = layout(ProduceRequestHead, version, flexible).build(
+        ProduceRequestHead(transactional_id=transactional_id, acks=acks)
+    )
+    return head[:-1] if flexible else head
+
+
+ids = st.none() | st.text(max_size=20) | st.sampled_from((126, 127, 128, 0x7FFF)).map(lambda length: "t" * length)
+
+
+@given(st.sampled_from(VERSIONS), ids, st.integers(-0x8000, 0x7FFF), st.binary(max_size=8))
+def test_acks_of_a_whole_head(version: int, transactional_id: str | None, acks: int, more: bytes) -> None:
+    head = head_of(version, transactional_id, acks)
+    assert acks_of(version, head) == acks
+    assert acks_of(version, head + more) == acks
+
+
+@given(st.sampled_from(VERSIONS), ids, st.integers(-1, 1), st.data())
+def test_acks_of_a_head_cut_off(version: int, transactional_id: str | None, acks: int, data: st.DataObject) -> None:
+    head = head_of(version, transactional_id, acks)
+    assert acks_of(version, head[: data.draw(st.integers(0, len(head) - 1))]) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("transactional_id", [None, "", "txn", "t" * 200])
+def test_acks_of_every_cut(version: int, transactional_id: str | None) -> None:
+    head = head_of(version, transactional_id, 0)
+    assert [acks_of(version, head[:end]) for end in range(len(head) + 1)] == [None] * len(head) + [0]
+
+
+@pytest.mark.parametrize(
+    ("version", "head"),
+    [
+        (3, "fffe"),
+        (8, "8000 0001"),
+        (9, "ffffffff10"),
+        (13, "ffffffffff01"),
+        (9, "818002"),  # 32768 bytes, one more than a string may have.
+        (9, "ffffffff0f"),
+    ],
+)
+def test_a_length_that_cannot_be(version: int, head: str) -> None:
+    with pytest.raises(DecodeError, match=f"ProduceRequest v{version}: transactional_id"):
+        acks_of(version, bytes.fromhex(head))
+
+
+@pytest.mark.parametrize("version", [VERSIONS[-1] + 1, 0x7FFF])
+def test_a_newer_version_is_read_as_the_newest(version: int) -> None:
+    assert acks_of(version, head_of(VERSIONS[-1], "txn", -1)) == -1
+
+
+@given(st.sampled_from(VERSIONS), st.binary(max_size=16))
+@example(9, b"\x80\x80\x80\x80")
+def test_any_bytes(version: int, head: bytes) -> None:
+    try:
+        acks = acks_of(version, head)
+    except DecodeError:
+        # No more bytes can make sense of it.
+        with pytest.raises(DecodeError):
+            acks_of(version, head + bytes(4))
+    else:
+        assert acks is None or -0x8000 <= acks <= 0x7FFF
+
+
+def test_the_head_is_as_kafka_declares_it(kafka_schemas: KafkaSchemas) -> None:
+    for version in kafka_schemas.versions("ProduceRequest"):
+        first, second, *_ = kafka_schemas.fields("ProduceRequest", version)
+        assert (first.name, first.type, first.nullable) == ("TransactionalId", "string", True)
+        assert (second.name, second.type) == ("Acks", "int16")
+    assert kafka_schemas.flexible("ProduceRequest").start == ProduceResponse.FLEXIBLE

@@ -1,0 +1,81 @@
+"""Random messages come back from their bytes as they were, in every version."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.primitives import BYTES, STRING
+from group_sidecar.codecs.schema import Array, Struct, decode, encode, layout, parse_whole, specs
+from tests.codecs.declarations import (
+    CASES,
+    MESSAGES,
+    at_version,
+    brought_down,
+    case_id,
+    defaults,
+    may_be_null,
+    present,
+    structs_in,
+    zero,
+)
+from tests.codecs.strategies import per_message, structs
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
+@per_message
+@given(st.data())
+def test_what_is_encoded_decodes_to_itself(cls: type[Struct], data: st.DataObject) -> None:
+    message = data.draw(structs(cls))
+    for version in cls.VERSIONS:
+        said = brought_down(message, version)
+        body = encode(said, version)
+        assert decode(cls, version, body) == said
+        assert encode(decode(cls, version, body), version) == body
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
+@per_message
+@given(st.data())
+def test_what_a_version_lacks_is_not_written(cls: type[Struct], data: st.DataObject) -> None:
+    message = data.draw(structs(cls, tagged=False))
+    for version in cls.VERSIONS:
+        said = brought_down(message, version)
+        absent = {name: getattr(message, name) for name in specs(cls).keys() - present(cls, version).keys()}
+        assert encode(dataclasses.replace(said, **absent), version) == encode(said, version)
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_null_is_not_empty(cls: type[Struct], version: int) -> None:
+    for inner in structs_in(cls):
+        codec = layout(inner, version, version >= cls.FLEXIBLE)
+        plain = at_version(zero(inner), version, version >= cls.FLEXIBLE)
+        for name, spec in present(inner, version).items():
+            if not may_be_null(spec, version):
+                continue
+            bodies = {}
+            for value in (None, zero(spec.kind)):
+                message = dataclasses.replace(plain, **{name: value})
+                bodies[value] = codec.build(message)
+                assert parse_whole(codec, bodies[value]) == message
+            assert len(set(bodies.values())) == 2
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_null_is_refused_where_the_version_forbids_it(cls: type[Struct], version: int) -> None:
+    plain = brought_down(zero(cls), version)
+    for name, spec in present(cls, version).items():
+        sized = isinstance(spec.kind, Array) or spec.kind in (STRING, BYTES)
+        if sized and spec.tag is None and not may_be_null(spec, version):
+            with pytest.raises(ValueError, match=f"{name}: null where the schema allows none"):
+                encode(dataclasses.replace(plain, **{name: None}), version)
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
+def test_a_field_that_some_version_lacks_has_a_default(cls: type[Struct]) -> None:
+    for inner in structs_in(cls):
+        given_defaults = defaults(inner)
+        for version in cls.VERSIONS:
+            for name in specs(inner).keys() - present(inner, version).keys():
+                assert given_defaults[name] is not dataclasses.MISSING, f"{inner.NAME}.{name}"

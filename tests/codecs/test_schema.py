@@ -1,0 +1,140 @@
+"""What a declaration does: versions, nulls, tagged fields, and where an error is said to be."""
+
+import dataclasses
+
+import pytest
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.primitives import INT16, INT32, STRING
+from group_sidecar.codecs.schema import Array, Struct, decode, decode_start, encode, f, request, specs, struct
+
+
+@struct
+class Leaf(Struct):
+    """Inside."""
+
+    number: int = f(INT16)
+    name: str | None = f(STRING, nullable=2)
+
+
+@request(key=500, versions=(0, 3), flexible=2)
+class Example(Struct):
+    """A message with one of each kind of field."""
+
+    name: str = f(STRING)
+    newer: int = f(INT32, since=1, default=7)
+    older: int = f(INT32, until=0, default=8)
+    leaves: tuple[Leaf, ...] = f(Array(Leaf), default=())
+    only: Leaf | None = f(Leaf, since=3, nullable=3, default=None)
+    late: int = f(INT16, since=2, tag=1, default=-1)
+    words: tuple[str, ...] = f(Array(STRING), since=2, tag=3, default=())
+
+
+def test_each_version_has_its_fields() -> None:
+    message = Example(name="a", newer=1, older=2)
+    assert encode(message, 0) == bytes.fromhex("0001 61 00000002 00000000")
+    assert encode(message, 1) == bytes.fromhex("0001 61 00000001 00000000")
+    assert encode(message, 2) == bytes.fromhex("02 61 00000001 01 00")
+    assert encode(message, 3) == bytes.fromhex("02 61 00000001 01 ff 00")
+
+
+def test_a_field_that_is_not_there_is_at_its_default() -> None:
+    assert decode(Example, 0, bytes.fromhex("0001 61 00000002 00000000")) == Example(name="a", newer=7, older=2)
+    assert decode(Example, 1, bytes.fromhex("0001 61 00000001 00000000")) == Example(name="a", newer=1, older=8)
+
+
+def test_tagged_fields_are_written_in_order_and_only_where_they_say_something() -> None:
+    message = Example(name="", late=5, words=("x",), unknown_tags=((0, b"a"), (2, b""), (9, b"bc")))
+    body = bytes.fromhex("01 00000007 01 05 00 01 61 01 02 0005 02 00 03 03 02 02 78 09 02 6263")
+    assert encode(message, 2) == body
+    assert decode(Example, 2, body) == message
+    assert encode(dataclasses.replace(message, late=-1, words=(), unknown_tags=()), 2) == bytes.fromhex(
+        "01 00000007 01 00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tagged", "reason"),
+    [
+        ("02 02 00 02 00", "tag 2 after tag 2"),
+        ("02 02 00 00 00", "tag 0 after tag 2"),
+        ("01 01 01 00", "tagged fields.late: 2 bytes announced, 1 left"),
+        ("01 01 03 000000", "tagged fields.late: 1 bytes left over"),
+        ("01 02 05 00", "5 bytes announced, 1 left"),
+        ("02 02 00", "1 bytes announced, 0 left"),
+        ("01 03 04 03 02 78 01 00", "1 bytes left over"),
+    ],
+)
+def test_tagged_fields_that_cannot_be(tagged: str, reason: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode(Example, 2, bytes.fromhex("01 00000007 01" + tagged))
+    assert reason in str(caught.value)
+
+
+def test_a_nested_struct_has_tagged_fields_too() -> None:
+    message = Example(name="", only=Leaf(number=1, name=None, unknown_tags=((4, b"z"),)))
+    body = bytes.fromhex("01 00000007 01 01 0001 00 01 04 01 7a 00")
+    assert encode(message, 3) == body
+    assert decode(Example, 3, body) == message
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "reason"),
+    [
+        ("0001", "name", "1 bytes announced, 0 left"),
+        ("0001 ff 00000000 00000000", "name", "not UTF-8"),
+        ("0001 61 0000", "newer", "4 bytes announced, 2 left"),
+        ("0001 61 00000000 00000002 0001 0000 0001", "leaves.name", "2 bytes announced, 0 left"),
+        ("0001 61 00000000 00000001 0001 ffff", "leaves.name", "null where the schema allows none"),
+        ("0001 61 00000000 00000000 0000", "", "2 bytes left over"),
+    ],
+)
+def test_an_error_says_where_it_stopped(body: str, path: str, reason: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode(Example, 1, bytes.fromhex(body))
+    assert (caught.value.what, caught.value.path) == ("Example v1", path)
+    assert reason in caught.value.reason
+    assert "\n" not in caught.value.reason
+
+
+@pytest.mark.parametrize("rest", [b"", b"\0", b"behind"])
+def test_what_stands_behind_a_message(rest: bytes) -> None:
+    message = Example(name="a", newer=1)
+    for version in Example.VERSIONS[1:]:
+        assert decode_start(Example, version, encode(message, version) + rest) == (message, rest)
+
+
+@pytest.mark.parametrize(("version", "body"), [(1, "0001"), (2, "02 61 00000001 01"), (4, "")])
+def test_a_start_that_is_none(version: int, body: str) -> None:
+    with pytest.raises(DecodeError, match=f"Example v{version}"):
+        decode_start(Example, version, bytes.fromhex(body))
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "where"),
+    [
+        (Example(name="x" * 0x8000), 2, "name: string of 32768 bytes"),
+        (Example(name="", newer=1 << 31), 1, "newer"),
+        (Example(name="", leaves=(Leaf(number=1, name=None),)), 1, "leaves.name: null"),
+        (Example(name="", leaves=(Leaf(number=1 << 15, name=""),)), 1, "leaves.number"),
+        (Example(name="", late=1 << 15), 2, "tagged fields.late"),
+        (Example(name=""), 4, "version not described"),
+        (Example(name=""), -1, "version not described"),
+    ],
+)
+def test_what_does_not_fit_is_not_encoded(message: Example, version: int, where: str) -> None:
+    with pytest.raises(ValueError, match=rf"^Example v{version}: {where}"):
+        encode(message, version)
+
+
+def test_a_message_is_immutable_and_a_value() -> None:
+    message = Example(name="a")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        message.name = "b"  # type: ignore[misc]
+    assert message == Example(name="a")
+    assert hash(message) == hash(Example(name="a"))
+    assert message != Example(name="a", unknown_tags=((0, b""),))
+
+
+def test_specs_are_in_wire_order() -> None:
+    assert list(specs(Example)) == ["name", "newer", "older", "leaves", "only", "late", "words"]

@@ -1,0 +1,43 @@
+"""Each message in each version against bytes that Kafka's own classes wrote: whole, cut at every byte, with a tail."""
+
+import pytest
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.schema import Struct, decode, encode
+from tests.codecs import vectors
+from tests.codecs.declarations import CASES, MESSAGES, brought_down, case_id, full_sample, null_sample
+
+SAMPLES = {"full": full_sample, "null": null_sample}
+BY_NAME = {cls.NAME: cls for cls in MESSAGES}
+VECTORS = [(BY_NAME[vector.message], vector.version, vector.kind, vector.body) for vector in vectors.read()]
+
+each_vector = pytest.mark.parametrize(
+    ("cls", "version", "kind", "body"), VECTORS, ids=lambda value: "" if isinstance(value, bytes) else case_id(value)
+)
+
+
+def test_every_message_and_version_has_its_vectors() -> None:
+    assert [(cls, version, kind) for cls, version, kind, _ in VECTORS] == [
+        (cls, version, kind) for cls, version in CASES for kind in SAMPLES
+    ]
+
+
+@each_vector
+def test_whole(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+    message = brought_down(SAMPLES[kind](cls), version)
+    assert decode(cls, version, body) == message
+    assert encode(message, version) == body
+
+
+@each_vector
+def test_cut_at_every_byte(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+    for end in range(len(body)):
+        with pytest.raises(DecodeError) as caught:
+            decode(cls, version, body[:end])
+        assert caught.value.what == f"{cls.NAME} v{version}"
+
+
+@each_vector
+def test_with_a_tail(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+    with pytest.raises(DecodeError, match="1 bytes left over"):
+        decode(cls, version, body + b"\0")

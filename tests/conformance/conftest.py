@@ -1,0 +1,47 @@
+"""One broker for all scenarios, and the sidecars before it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.conformance.routes import Route, Routes
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.sidecar import SidecarProcess
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker with and without SASL, for scenarios that use names of their own."""
+    with KafkaBroker(tmp_path_factory.mktemp("broker"), sasl=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def routes(
+    broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Routes]:
+    """To the broker's plain listeners: directly, and through a sidecar."""
+    direct = Route("direct", broker.direct, broker.sasl_direct)
+    if request.config.getoption("--through") == "direct":
+        yield Routes(direct, replace(direct, name="direct again"))
+        return
+    folder = tmp_path_factory.mktemp("sidecar")
+    with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client):
+        yield Routes(direct, Route("sidecar", broker.sidecar, broker.sasl_sidecar))
+
+
+@pytest.fixture(scope="session")
+def sasl_sidecar(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """Before the listener that wants SASL, for which the sidecar has no credentials of its own."""
+    folder = tmp_path_factory.mktemp("sasl-sidecar")
+    with SidecarProcess(folder, listen=broker.sasl_sidecar, upstream=broker.sasl_client, until="/healthz") as sidecar:
+        yield sidecar
+
+
+@pytest.fixture
+def sasl_routes(routes: Routes, request: pytest.FixtureRequest) -> Routes:
+    """As `routes`, and to the listeners with SASL too."""
+    if request.config.getoption("--through") == "sidecar":
+        request.getfixturevalue("sasl_sidecar")
+    return routes

@@ -1,0 +1,67 @@
+"""``kafka-consumer-groups`` prints the same directly and through the sidecar."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.conformance.population import GROUPS, population
+from tests.conformance.routes import Route, Routes, Run, alike
+from tests.kafka.tools import CONSUMER_GROUPS, ToolFailed, kafka_tool
+
+
+@pytest.fixture(scope="module")
+def populations(routes: Routes) -> Iterator[list[Run]]:
+    """The same groups twice: of clients that come directly, and of clients that come through the sidecar."""
+    with ExitStack() as stack:
+        runs = [Run(route, f"t{secrets.token_hex(5)}") for route in (routes.direct, routes.through)]
+        for run in runs:
+            stack.enter_context(population(run))
+        yield runs
+
+
+def printed(route: Route, *arguments: str) -> list[str]:
+    """What the command prints of these options, line by line, with the listener's address alike."""
+    try:
+        text = kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", route.bootstrap, *arguments)
+    except ToolFailed as error:
+        text = str(error)
+    return [line.replace(route.bootstrap, "broker").rstrip() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("option", ["", "--state", "--type"])
+def test_list(routes: Routes, populations: list[Run], option: str) -> None:
+    seen = [sorted(printed(route, "--list", *option.split())) for route in (routes.direct, routes.through)]
+    assert seen[1] == seen[0]
+    for run in populations:
+        assert {run.name(group) for group in GROUPS} <= {line.split()[0] for line in seen[0]}
+
+
+@pytest.mark.parametrize(
+    "options", ["", "--verbose", "--members", "--members --verbose", "--state", "--state --verbose"]
+)
+def test_describe(routes: Routes, populations: list[Run], options: str) -> None:
+    names = [part for run in populations for group in GROUPS for part in ("--group", run.name(group))]
+    direct, through = (
+        printed(route, "--describe", *names, *options.split()) for route in (routes.direct, routes.through)
+    )
+    assert table(through) == table(direct)
+    for run in populations:
+        assert any(run.name("stable") in line for line in direct)
+
+
+def table(lines: list[str]) -> list[list[str]]:
+    """The words of each line: the width of a column follows the longest address, and that is another's here."""
+    return [line.split() for line in lines]
+
+
+@pytest.mark.parametrize("options", ["", "--state", "--members"])
+def test_describe_of_an_unknown_group(routes: Routes, options: str) -> None:
+    direct, through = (
+        printed(route, "--describe", "--group", "nobody", *options.split()) for route in (routes.direct, routes.through)
+    )
+    assert [alike(line, Run(routes.through, "-")) for line in through] == [
+        alike(line, Run(routes.direct, "-")) for line in direct
+    ]
+    assert any("nobody" in line for line in direct)

@@ -1,0 +1,206 @@
+"""With ``answers: exclusive`` the sidecar answers itself, and its answers are the broker's, field by field.
+
+All clients of this broker come through the sidecar, so the copy of its groups is complete. The one improvement that
+the sidecar makes, a member's true host, is no difference here: both see the loopback address.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+)
+from group_sidecar.codecs.schema import Struct
+from tests.conformance.population import SETTLED, UNSETTLED, population
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address, spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
+from tests.kafka.wire import ask
+
+LIST_VERSIONS = range(0, 6)
+DESCRIBE_VERSIONS = range(0, 7)
+FETCH_VERSIONS = range(1, 10)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A broker, and the sidecar that all of its clients come through."""
+
+    broker: Address
+    sidecar: SidecarProcess
+    run: Run
+
+    def both(self, request: Struct, version: int) -> tuple[Any, Any]:
+        """The broker's answer and what comes through the sidecar, whosever that is."""
+        return ask(self.broker, request, version), ask(self.sidecar.listen, request, version)
+
+    def own(self, api: str, request: Struct, version: int) -> tuple[Any, Any]:
+        """The broker's answer and the sidecar's own; asserts that it was its own."""
+        direct = ask(self.broker, request, version)
+        before = self._fallbacks(api)
+        answered = self.answers(api)
+        own = ask(self.sidecar.listen, request, version)
+        assert self._fallbacks(api) == before, "the sidecar left the question to the broker"
+        assert self.answers(api) == answered + 1
+        return direct, own
+
+    def answers(self, api: str) -> float:
+        """How many questions of this API the sidecar answered itself."""
+        return self.sidecar.metric("group_sidecar_mirror_answers_total", api=api)
+
+    def _fallbacks(self, api: str) -> dict[str, float]:
+        """How often the sidecar left this API to the broker, by reason."""
+        samples = self.sidecar.samples("group_sidecar_mirror_fallbacks_total")
+        return {sample.labels["reason"]: sample.value for sample in samples if sample.labels["api"] == api}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """With the population's groups, all of whose members came through the sidecar."""
+    folder = tmp_path_factory.mktemp("exclusive")
+    settings = {"answers": {"exclusive": True}}
+    with (
+        KafkaBroker(folder / "broker") as broker,
+        SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar,
+    ):
+        # A broker that is still making its offsets topic says NOT_COORDINATOR, and so puts its groups in doubt.
+        broker.wait_for_coordinator()
+        run = Run(Route("sidecar", broker.sidecar, broker.sidecar), f"t{secrets.token_hex(5)}")
+        with population(run, SETTLED):
+            yield Pair(broker.direct, sidecar, run)
+
+
+@pytest.mark.parametrize("version", LIST_VERSIONS)
+def test_list_groups(pair: Pair, version: int) -> None:
+    direct, own = pair.own("ListGroups", ListGroupsRequest(), version)
+    assert by_id(own) == by_id(direct)
+    assert {pair.run.name(group) for group in SETTLED} <= {group.group_id for group in own.groups}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ListGroupsRequest(states_filter=("Stable",)),
+        ListGroupsRequest(states_filter=("empty", "PREPARINGREBALANCE")),
+        ListGroupsRequest(states_filter=("NoSuchState",)),
+        ListGroupsRequest(types_filter=("classic",)),
+        ListGroupsRequest(types_filter=("CONSUMER",)),
+        ListGroupsRequest(types_filter=("nosuchtype",)),
+        ListGroupsRequest(states_filter=("Stable",), types_filter=("consumer",)),
+    ],
+    ids=lambda request: f"{request.states_filter} {request.types_filter}",
+)
+def test_list_groups_filtered(pair: Pair, request_: ListGroupsRequest) -> None:
+    direct, own = pair.own("ListGroups", request_, 5)
+    assert by_id(own) == by_id(direct)
+
+
+def by_id(reply: ListGroupsResponse) -> ListGroupsResponse:
+    """The reply with its groups in order: a broker promises none."""
+    return replace(reply, groups=tuple(sorted(reply.groups, key=lambda group: group.group_id)))
+
+
+@pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
+@pytest.mark.parametrize("group", [*SETTLED, "unknown"])
+def test_describe_groups(pair: Pair, group: str, version: int) -> None:
+    direct, own = pair.own("DescribeGroups", DescribeGroupsRequest(groups=(pair.run.name(group),)), version)
+    assert members_by_id(own) == members_by_id(direct)
+
+
+def test_describe_many_groups(pair: Pair) -> None:
+    names = tuple(pair.run.name(group) for group in (*SETTLED, "unknown"))
+    direct, own = pair.own("DescribeGroups", DescribeGroupsRequest(groups=names), 6)
+    assert members_by_id(own) == members_by_id(direct)
+
+
+@pytest.mark.parametrize("group", UNSETTLED)
+def test_a_group_between_states_is_told_as_the_broker_tells_it(pair: Pair, group: str) -> None:
+    """Whether the sidecar answers itself or leaves it to the broker; a group of its own, gone before the next test."""
+    run = Run(pair.run.route, f"t{secrets.token_hex(5)}")
+    with population(run, [group]):
+        for version in LIST_VERSIONS:
+            direct, through = pair.both(ListGroupsRequest(), version)
+            assert by_id(through) == by_id(direct)
+        for version in DESCRIBE_VERSIONS:
+            direct, through = pair.both(DescribeGroupsRequest(groups=(run.name(group),)), version)
+            assert members_by_id(through) == members_by_id(direct)
+        for version in FETCH_VERSIONS:
+            direct, through = pair.both(fetch(run, group, version, everything=version > 1), version)
+            assert in_order(through) == in_order(direct)
+    deleted = ask(pair.sidecar.listen, DeleteGroupsRequest(groups_names=(run.name(group),)), 2)
+    assert [result.error_code for result in deleted.results] == [0]
+
+
+def members_by_id(reply: DescribeGroupsResponse) -> DescribeGroupsResponse:
+    """The reply with groups and members in order: a broker promises none."""
+    groups = [
+        replace(group, members=tuple(sorted(group.members, key=lambda member: member.member_id)))
+        for group in reply.groups
+    ]
+    return replace(reply, groups=tuple(sorted(groups, key=lambda group: group.group_id)))
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@pytest.mark.parametrize("group", [*SETTLED, "unknown"])
+@pytest.mark.parametrize("everything", [True, False], ids=["all", "named"])
+def test_offset_fetch(pair: Pair, group: str, version: int, everything: bool) -> None:
+    if everything and version < 2:
+        everything = False  # Null topics came with v2.
+    request = fetch(pair.run, group, version, everything)
+    direct, own = pair.own("OffsetFetch", request, version)
+    assert in_order(own) == in_order(direct)
+
+
+def fetch(run: Run, group: str, version: int, everything: bool) -> OffsetFetchRequest:
+    """Asks for all, or for partitions with and without a commit, of topics that are there and not."""
+    topics = (
+        None
+        if everything
+        else (
+            OffsetFetchRequestTopic(name=run.name("topic"), partition_indexes=(1, 0, 3, 99)),
+            OffsetFetchRequestTopic(name=run.name("nowhere"), partition_indexes=(0,)),
+            OffsetFetchRequestTopic(name=run.name("other"), partition_indexes=()),
+        )
+    )
+    if version < 8:
+        return OffsetFetchRequest(group_id=run.name(group), topics=topics)
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=run.name(group), topics=topics),))
+
+
+def in_order(reply: OffsetFetchResponse) -> OffsetFetchResponse:
+    """The reply with topics and partitions in order: a broker promises none."""
+    groups = tuple(replace(group, topics=_topics_in_order(group.topics)) for group in reply.groups)
+    return replace(reply, topics=_topics_in_order(reply.topics), groups=groups)
+
+
+def _topics_in_order(topics: tuple[OffsetFetchResponseTopic, ...]) -> tuple[OffsetFetchResponseTopic, ...]:
+    ordered = (
+        replace(topic, partitions=tuple(sorted(topic.partitions, key=lambda part: part.partition_index)))
+        for topic in topics
+    )
+    return tuple(sorted(ordered, key=lambda topic: topic.name))
+
+
+@pytest.mark.parametrize("options", ["", "--members --verbose", "--state"])
+def test_the_command_prints_the_same(pair: Pair, options: str) -> None:
+    names = [part for group in SETTLED for part in ("--group", pair.run.name(group))]
+    answered = pair.answers("DescribeGroups")
+    direct, own = (
+        kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", spelled(place), "--describe", *names, *options.split())
+        for place in (pair.broker, pair.sidecar.listen)
+    )
+    assert pair.answers("DescribeGroups") > answered
+    assert own.replace(spelled(pair.sidecar.listen), spelled(pair.broker)) == direct

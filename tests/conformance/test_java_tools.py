@@ -1,0 +1,127 @@
+"""Kafka's own command-line tools, and with them Java's producer, consumer and admin clients."""
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.librdkafka import PATIENCE, admin, committed, create_topic, produce
+from tests.conformance.routes import Routes, Run
+from tests.kafka.tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, kafka_tool
+
+VALUES = [f"value {number}" for number in range(50)]
+
+
+def tool(run: Run, main_class: str, *args: str, stdin: str = "") -> list[str]:
+    """What a tool prints, line by line, trailing blanks aside."""
+    text = kafka_tool(main_class, "--bootstrap-server", run.bootstrap, *args, stdin=stdin)
+    return [line.rstrip() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_console_reads_what_the_console_wrote(routes: Routes, protocol: str) -> None:
+    def scenario(run: Run) -> Any:
+        topic = create_topic(run, "topic", 2)
+        tool(run, CONSOLE_PRODUCER, "--topic", topic, stdin="\n".join(VALUES) + "\n")
+        place = ("--topic", topic, "--group", run.name("group"), "--max-messages", str(len(VALUES)))
+        read = tool(
+            run, CONSOLE_CONSUMER, *place, "--from-beginning", "--command-property", f"group.protocol={protocol}"
+        )
+        return sorted(read), sum(committed(run, "group", "topic", 2))
+
+    values, offsets = routes.compare(scenario)
+    assert values == sorted(VALUES)
+    assert offsets == len(VALUES)
+
+
+def test_the_console_reads_back_without_acknowledgement_and_with_isolation(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        topic = create_topic(run, "topic")
+        unacknowledged = ("--command-property", "acks=0", "--command-property", "enable.idempotence=false")
+        tool(run, CONSOLE_PRODUCER, "--topic", topic, *unacknowledged, stdin="\n".join(VALUES) + "\n")
+        limits = ("--max-messages", str(len(VALUES)), "--isolation-level", "read_committed")
+        return tool(run, CONSOLE_CONSUMER, "--topic", topic, "--from-beginning", *limits)
+
+    assert routes.compare(scenario) == VALUES
+
+
+def test_a_share_group_reads(routes: Routes) -> None:
+    """Share groups (KIP-932) are of APIs that the sidecar does not decode."""
+
+    def scenario(run: Run) -> Any:
+        topic, group = create_topic(run, "topic"), run.name("group")
+        earliest = ("--alter", "--add-config", "share.auto.offset.reset=earliest")
+        tool(run, CONFIGS, "--entity-type", "groups", "--entity-name", group, *earliest)
+        produce(run, "topic", VALUES)
+        place = ("--topic", topic, "--group", group, "--max-messages", str(len(VALUES)))
+        return sorted(tool(run, "org.apache.kafka.tools.consumer.ConsoleShareConsumer", *place))
+
+    assert routes.compare(scenario) == sorted(VALUES)
+
+
+def test_kafkas_own_compatibility_test_passes(routes: Routes) -> None:
+    """Its main class asserts what a client of this version may rely on, feature by feature."""
+
+    def scenario(run: Run) -> Any:
+        topic = create_topic(run, "topic")
+        features = ("offsets-for-times", "cluster-id", "create-topics", "describe-acls", "describe-configs")
+        supported = [
+            part for feature in (*features, "idempotent-producer") for part in (f"--{feature}-supported", "true")
+        ]
+        others = ("--topic", topic, "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1")
+        last = tool(run, "org.apache.kafka.tools.ClientCompatibilityTest", *others, *supported)[-1]
+        client = admin(run)
+        client.delete_topics(["newtopic"])["newtopic"].result(PATIENCE)  # It makes this one and leaves it.
+        return last
+
+    assert "SUCCESS" in routes.compare(scenario)
+
+
+def test_the_same_versions_are_advertised(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        return tool(run, "org.apache.kafka.tools.BrokerApiVersionsCommand")
+
+    assert any("JoinGroup(11): 0 to 9" in line for line in routes.compare(scenario))
+
+
+def test_topics_and_their_configurations(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        topic = run.name("topic")
+        entity = ("--entity-type", "topics", "--entity-name", topic)
+        created = ("--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=1000000")
+        return [
+            tool(run, TOPICS, *created),
+            tool(run, TOPICS, "--describe", "--topic", topic),
+            tool(run, CONFIGS, *entity, "--alter", "--add-config", "max.message.bytes=200000"),
+            sorted(tool(run, CONFIGS, *entity, "--describe")),
+            tool(run, TOPICS, "--delete", "--topic", topic),
+        ]
+
+    created, described, *_ = routes.compare(scenario)
+    assert created == ["Created topic run-topic."]
+    assert len(described) == 4
+
+
+def test_offsets_are_reset_and_deleted_and_groups_deleted(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        topic = create_topic(run, "topic", 2)
+        create_topic(run, "other")
+        produce(run, "topic", [str(number) for number in range(10)])
+        produce(run, "other", ["x"])
+        group = ("--group", run.name("group"))
+        reset = ("--reset-offsets", "--execute", "--topic", topic, "--topic", run.name("other"))
+        steps = [
+            sorted(tool(run, CONSUMER_GROUPS, *reset, "--to-latest", *group)),
+            committed(run, "group", "topic", 2),
+            sorted(tool(run, CONSUMER_GROUPS, *reset, "--shift-by", "-1", *group)),
+            committed(run, "group", "topic", 2),
+            sorted(tool(run, CONSUMER_GROUPS, "--delete-offsets", "--topic", topic, *group)),
+            committed(run, "group", "topic", 2) + committed(run, "group", "other", 1),
+        ]
+        steps.append(tool(run, CONSUMER_GROUPS, "--delete", *group))
+        return steps, committed(run, "group", "other", 1)
+
+    steps, after = routes.compare(scenario)
+    assert steps[1] == [5, 5]
+    assert steps[3] == [4, 4]
+    assert steps[5] == [-1001, -1001, 0]
+    assert after == [-1001]

@@ -1,0 +1,150 @@
+"""librdkafka: producing, consuming, transactions."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.conformance.librdkafka import (
+    PATIENCE,
+    QUICK_CONSUMER,
+    committed,
+    consume,
+    consumer,
+    create_topic,
+    poll_until,
+    produce,
+)
+from tests.conformance.routes import Routes, Run
+
+VALUES = [f"value {number}" for number in range(300)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_is_produced_is_consumed_and_committed(routes: Routes, codec: str) -> None:
+    def scenario(run: Run) -> Any:
+        create_topic(run, "topic", partitions=3)
+        places = produce(run, "topic", VALUES, compression_type=codec, enable_idempotence=True)
+        values = consume(run, "group", ["topic"], len(VALUES))
+        return places, values, committed(run, "group", "topic", 3)
+
+    places, values, offsets = routes.compare(scenario)
+    assert places == [(partition, offset) for partition in range(3) for offset in range(100)]
+    assert values == sorted(VALUES)
+    assert offsets == [100, 100, 100]
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_acknowledgement_keeps_the_order_of_values(routes: Routes, acks: str) -> None:
+    def scenario(run: Run) -> Any:
+        create_topic(run, "topic")
+        produce(run, "topic", VALUES, acks=acks)
+        with consumer(run, "group", ["topic"]) as client:
+            messages = poll_until([client], lambda seen: len(seen) >= len(VALUES), "all values")
+        return [((message.key() or b"").decode(), (message.value() or b"").decode()) for message in messages]
+
+    assert routes.compare(scenario) == [(f"k{number}", value) for number, value in enumerate(VALUES)]
+
+
+def test_a_large_message_passes(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        create_topic(run, "topic")
+        produce(run, "topic", ["x" * 900_000, "y" * 900_000])
+        return [(value[0], len(value)) for value in consume(run, "group", ["topic"], 2)]
+
+    assert routes.compare(scenario) == [("x", 900_000), ("y", 900_000)]
+
+
+def test_a_message_too_large_is_refused_by_the_broker(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        create_topic(run, "topic")
+        errors: list[str] = []
+        producer = Producer({"bootstrap.servers": run.bootstrap, "message.max.bytes": 4_000_000})
+        producer.produce(
+            run.name("topic"), "x" * 2_000_000, on_delivery=lambda error, _: errors.append(str(error and error.name()))
+        )
+        assert producer.flush(PATIENCE) == 0
+        return errors
+
+    assert routes.compare(scenario) == ["MSG_SIZE_TOO_LARGE"]
+
+
+def test_consume_transform_produce_in_transactions(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        create_topic(run, "in")
+        create_topic(run, "out")
+        produce(run, "in", ["a", "b", "c", "d"])
+        producer = Producer({"bootstrap.servers": run.bootstrap, "transactional.id": run.name("transformer")})
+        producer.init_transactions(PATIENCE)
+        with consumer(run, "group", ["in"]) as client:
+            poll_until([client], lambda seen: len(seen) >= 4, "the input")
+            _transact(run, producer, client, "committed", offset=2, commit=True)
+            _transact(run, producer, client, "aborted", offset=4, commit=False)
+            after = committed(run, "group", "in", 1)
+            _transact(run, producer, client, "committed later", offset=3, commit=True)
+        return (
+            after,
+            committed(run, "group", "in", 1),
+            _read_to_end(run, "out", "read_committed"),
+            _read_to_end(run, "out", "read_uncommitted"),
+        )
+
+    after_abort, at_end, seen_committed, seen_all = routes.compare(scenario)
+    assert (after_abort, at_end) == ([2], [3])
+    assert seen_committed == ["committed", "committed later"]
+    assert seen_all == ["committed", "aborted", "committed later"]
+
+
+def _transact(run: Run, producer: Producer, client: Consumer, value: str, *, offset: int, commit: bool) -> None:
+    producer.begin_transaction()
+    producer.produce(run.name("out"), value)
+    place = TopicPartition(run.name("in"), 0, offset)
+    producer.send_offsets_to_transaction([place], client.consumer_group_metadata(), PATIENCE)
+    if commit:
+        producer.commit_transaction(PATIENCE)
+    else:
+        assert producer.flush(PATIENCE) == 0, "an abort would drop what was not sent yet"
+        producer.abort_transaction(PATIENCE)
+
+
+def _read_to_end(run: Run, topic: str, isolation: str) -> list[str]:
+    """All values of the topic's only partition up to its end, as an isolation level sees them."""
+    client = Consumer(
+        {
+            "bootstrap.servers": run.bootstrap,
+            "group.id": run.name(isolation),
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            **QUICK_CONSUMER,
+        }
+    )
+    values = []
+    try:
+        client.assign([TopicPartition(run.name(topic), 0, 0)])
+        while (message := client.poll(PATIENCE)) is not None and message.error() is None:
+            values.append((message.value() or b"").decode())
+        assert message is not None, "the end was not reached"
+        error = message.error()
+        assert error is not None
+        assert error.name() == "_PARTITION_EOF"
+    finally:
+        client.close()
+    return values
+
+
+def test_a_fenced_transactional_producer_is_told(routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        create_topic(run, "topic")
+        settings = {"bootstrap.servers": run.bootstrap, "transactional.id": run.name("only one")}
+        first, second = Producer(settings), Producer(settings)
+        first.init_transactions(PATIENCE)
+        first.begin_transaction()
+        second.init_transactions(PATIENCE)
+        first.produce(run.name("topic"), "too late")
+        try:
+            first.commit_transaction(PATIENCE)
+        except Exception as error:  # noqa: BLE001 - the observation is which one
+            return error.args[0].name()
+        return "not fenced"
+
+    assert routes.compare(scenario) == "_FENCED"

@@ -1,0 +1,239 @@
+"""SASL passes through: PLAIN and SCRAM, by real clients, in frames and as the raw tokens of SaslHandshake v0."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.metadata import MetadataRequest
+from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
+from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
+from tests.conformance.librdkafka import PATIENCE, create_topic
+from tests.conformance.routes import Routes, Run
+from tests.kafka.broker import SASL_PASSWORD, SASL_USER
+from tests.kafka.scram import Exchange, plain, scram_sha_256
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.tools import TOPICS, kafka_tool
+from tests.kafka.wire import Wire
+
+MECHANISMS: dict[str, Callable[[str, str], Exchange]] = {"PLAIN": plain, "SCRAM-SHA-256": scram_sha_256}
+
+each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
+
+
+def test_the_sidecar_is_ready_without_credentials_of_its_own(sasl_sidecar: SidecarProcess) -> None:
+    """It cannot ask this broker anything; all that it is there for works, as the others here show."""
+    sasl_sidecar.process.wait_until(lambda: sasl_sidecar.get("/readyz")[0] == 200, 15)
+
+
+def librdkafka_settings(run: Run, mechanism: str, password: str = SASL_PASSWORD) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": run.route.sasl_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": SASL_USER,
+        "sasl.password": password,
+    }
+
+
+@each_mechanism
+def test_librdkafka_produces_and_consumes(sasl_routes: Routes, mechanism: str) -> None:
+    def scenario(run: Run) -> Any:
+        settings = librdkafka_settings(run, mechanism)
+        topic = create_topic(run, "topic")
+        producer = Producer(settings)
+        producer.produce(topic, "value")
+        assert producer.flush(PATIENCE) == 0
+        client = Consumer({**settings, "group.id": run.name("group"), "auto.offset.reset": "earliest"})
+        try:
+            client.subscribe([topic])
+            message = client.poll(PATIENCE)
+            return message is not None and message.value()
+        finally:
+            client.close()
+
+    assert sasl_routes.compare(scenario) == b"value"
+
+
+@each_mechanism
+def test_librdkafka_is_told_of_a_wrong_password(sasl_routes: Routes, mechanism: str) -> None:
+    def scenario(run: Run) -> Any:
+        told: list[Any] = []
+        client = AdminClient(librdkafka_settings(run, mechanism, "wrong") | {"error_cb": told.append, "log_level": 0})
+        while not any(error.name() == "_AUTHENTICATION" for error in told):
+            assert client.poll(PATIENCE) > 0, "nothing was told"
+        return next(error.str().rsplit(" (after", 1)[0] for error in told if error.name() == "_AUTHENTICATION")
+
+    assert "Authentication failed" in sasl_routes.compare(scenario)
+
+
+@each_mechanism
+def test_kafka_python_lists_topics(sasl_routes: Routes, mechanism: str) -> None:
+    def scenario(run: Run) -> Any:
+        topic = create_topic(run, "topic")
+        client = KafkaAdminClient(
+            bootstrap_servers=run.route.sasl_bootstrap,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username=SASL_USER,
+            sasl_plain_password=SASL_PASSWORD,
+        )
+        try:
+            return topic in client.list_topics()
+        finally:
+            client.close()
+
+    assert sasl_routes.compare(scenario) is True
+
+
+@each_mechanism
+def test_java_describes_a_topic(sasl_routes: Routes, mechanism: str, tmp_path: Path) -> None:
+    login = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{login} required "
+        f'username="{SASL_USER}" password="{SASL_PASSWORD}";\n'
+    )
+
+    def scenario(run: Run) -> Any:
+        place = ("--bootstrap-server", run.route.sasl_bootstrap, "--command-config", str(file))
+        return kafka_tool(TOPICS, *place, "--describe", "--topic", create_topic(run, "topic")).split()
+
+    assert "run-topic" in sasl_routes.compare(scenario)
+
+
+def send_raw(wire: Wire, exchange: Exchange) -> None:
+    """One exchange as SaslHandshake v0 has it: tokens behind their length, without a header."""
+    token: bytes | None = next(exchange)
+    while token is not None:
+        wire.send_token(token)
+        token = _next(exchange, wire.receive())
+
+
+def send_framed(wire: Wire, exchange: Exchange) -> None:
+    """One exchange as SaslHandshake v1 has it: each token in a SaslAuthenticate request."""
+    token: bytes | None = next(exchange)
+    while token is not None:
+        reply = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+        assert reply.error_code == 0, reply
+        token = _next(exchange, reply.auth_bytes)
+
+
+def _next(exchange: Exchange, answer: bytes) -> bytes | None:
+    try:
+        return exchange.send(answer)
+    except StopIteration:
+        return None
+
+
+STYLES = {0: send_raw, 1: send_framed}
+
+
+@each_mechanism
+@pytest.mark.parametrize("version", STYLES)
+def test_bare_clients_authenticate_and_then_ask(sasl_routes: Routes, mechanism: str, version: int) -> None:
+    def scenario(run: Run) -> Any:
+        with Wire(run.route.sasl) as wire:
+            versions = wire.ask(ApiVersionsRequest(), 0)
+            handshake = wire.ask(SaslHandshakeRequest(mechanism=mechanism), version)
+            STYLES[version](wire, MECHANISMS[mechanism](SASL_USER, SASL_PASSWORD))
+            metadata = wire.ask(MetadataRequest(topics=()), 4)
+            groups = wire.ask(ListGroupsRequest(), 0)
+            brokers = [f"{broker.host}:{broker.port}" for broker in metadata.brokers]
+            return versions, handshake, brokers, groups.error_code
+
+    _, handshake, brokers, error = sasl_routes.compare(scenario)
+    assert handshake.mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert (brokers, error) == (["broker"], 0)
+
+
+def test_requests_before_and_behind_the_handshake_may_be_sent_in_one_go(sasl_routes: Routes) -> None:
+    """A client that waits for nothing: ApiVersions, SaslHandshake v0, its token and a first request, in one write."""
+
+    def scenario(run: Run) -> Any:
+        versions, handshake = ApiVersionsRequest(), SaslHandshakeRequest(mechanism="PLAIN")
+        metadata = MetadataRequest(topics=())
+        with Gathered(run.route.sasl) as wire:
+            sent = [wire.send_request(versions, 0), wire.send_request(handshake, 0)]
+            wire.send_token(next(plain(SASL_USER, SASL_PASSWORD)))
+            sent.append(wire.send_request(metadata, 4))
+            wire.flush()
+            replies = [wire.receive_reply(versions, 0, sent[0]), wire.receive_reply(handshake, 0, sent[1])]
+            token = wire.receive()
+            brokers = wire.receive_reply(metadata, 4, sent[2]).brokers
+            return replies, token, [f"{broker.host}:{broker.port}" for broker in brokers]
+
+    _, token, brokers = sasl_routes.compare(scenario)
+    assert (token, brokers) == (b"", ["broker"])
+
+
+class Gathered(Wire):
+    """Keeps back what is sent until it is flushed."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(address)
+        self._kept = b""
+
+    def send(self, data: bytes) -> None:
+        self._kept += data
+
+    def flush(self) -> None:
+        """Sends all that was kept, in one write."""
+        super().send(self._kept)
+
+
+@pytest.mark.parametrize("version", STYLES)
+def test_a_mechanism_that_the_broker_lacks_is_refused(sasl_routes: Routes, version: int) -> None:
+    def scenario(run: Run) -> Any:
+        with Wire(run.route.sasl) as wire:
+            return wire.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), version), wire.closed()
+
+    refused, closed = sasl_routes.compare(scenario)
+    assert (refused.error_code, closed) == (33, True)
+
+
+@each_mechanism
+def test_a_raw_token_with_a_wrong_password_ends_the_connection(sasl_routes: Routes, mechanism: str) -> None:
+    def scenario(run: Run) -> Any:
+        with Wire(run.route.sasl) as wire:
+            wire.ask(SaslHandshakeRequest(mechanism=mechanism), 0)
+            with pytest.raises(ConnectionError):
+                send_raw(wire, MECHANISMS[mechanism](SASL_USER, "wrong"))
+        return "closed"
+
+    assert sasl_routes.compare(scenario) == "closed"
+
+
+def test_without_authentication_a_request_ends_the_connection(sasl_routes: Routes) -> None:
+    def scenario(run: Run) -> Any:
+        with Wire(run.route.sasl) as wire:
+            wire.send_request(ListGroupsRequest(), 0)
+            return wire.closed()
+
+    assert sasl_routes.compare(scenario) is True
+
+
+@pytest.mark.parametrize("version", STYLES)
+def test_a_handshake_out_of_place_is_refused_and_no_raw_token_follows(sasl_routes: Routes, version: int) -> None:
+    """On a listener without SASL, and where it is over: the broker says ILLEGAL_SASL_STATE and goes on in frames."""
+
+    def scenario(run: Run) -> Any:
+        with Wire(run.route.plain) as wire:
+            without = wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+            seen = [without, wire.ask(ListGroupsRequest(), 0).error_code]
+        with Wire(run.route.sasl) as wire:
+            wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            send_framed(wire, plain(SASL_USER, SASL_PASSWORD))
+            again = wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+            return [*seen, again, wire.ask(ListGroupsRequest(), 0).error_code]
+
+    without, after, again, after_again = sasl_routes.compare(scenario)
+    assert (without.error_code, after) == (34, 0)
+    assert (again.error_code, after_again) == (34, 0)

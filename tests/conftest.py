@@ -1,0 +1,20 @@
+"""What holds for every test: Hypothesis' profile, and the option of the conformance scenarios."""
+
+import pytest
+from hypothesis import settings
+
+# Helpers that assert on behalf of tests should show what differs, as tests do.
+pytest.register_assert_rewrite("tests.conformance", "tests.kafka")
+
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--through``."""
+    parser.addoption(
+        "--through",
+        choices=("sidecar", "direct"),
+        default="sidecar",
+        help="what the second run of a conformance scenario goes through; 'direct' proves the scenarios themselves",
+    )

@@ -1,0 +1,155 @@
+"""Kafka's own jars, from the Maven repository into a cache folder outside the tree.
+
+Owns: which jars make which broker, and that a cached folder is whole. Must not know: how a broker is run.
+
+Maven does the fetching, so the user's own settings, mirrors and local repository count. Run as a
+module, this fills the cache beforehand: ``python -m tests.kafka.maven 4.3.1``.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+CACHE_VARIABLE = "KAFKA_GROUP_SIDECAR_CACHE"
+"""Environment variable that names another cache folder."""
+
+_LOG4J_1 = ("log4j:log4j:1.2.17", "org.slf4j:slf4j-log4j12:1.7.36")
+_JAXB = "javax.xml.bind:jaxb-api:2.3.1"  # Left the JDK with Java 11; brokers before 2.0 still ask for it.
+
+ARTIFACTS: dict[str, tuple[str, ...]] = {
+    "4.3.1": (
+        "org.apache.kafka:kafka_2.13:4.3.1",
+        "org.apache.kafka:kafka-tools:4.3.1",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.2",
+    ),
+    "3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1",),
+    "2.8.2": ("org.apache.kafka:kafka_2.13:2.8.2", *_LOG4J_1),
+    "1.1.1": ("org.apache.kafka:kafka_2.12:1.1.1", *_LOG4J_1, _JAXB),
+    "0.10.2.2": ("org.apache.kafka:kafka_2.12:0.10.2.2", _JAXB),
+    "0.10.1.1": ("org.apache.kafka:kafka_2.11:0.10.1.1", *_LOG4J_1, _JAXB),
+    "0.9.0.1": ("org.apache.kafka:kafka_2.11:0.9.0.1", *_LOG4J_1, _JAXB),
+}
+"""Maven coordinates by Kafka version; everything else follows from them."""
+
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_PROGRESS_SECONDS = 2.0
+
+
+class JarsUnavailable(Exception):
+    """The jars could not be had; the text says why, in one line where that is possible."""
+
+
+def cache_folder() -> Path:
+    """The folder that keeps downloads between runs."""
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "kafka-group-sidecar")
+
+
+def kafka_jars(version: str) -> Path:
+    """The folder with all jars of a Kafka version, fetched where it is not there yet.
+
+    Several processes may ask at once: each fetches into a folder of its own, and a rename decides.
+
+    Raises:
+        JarsUnavailable: no ``mvn`` here, Maven failed, or what came is not that version.
+    """
+    if version not in ARTIFACTS:
+        raise JarsUnavailable(f"Kafka {version} is not one of {', '.join(ARTIFACTS)}")
+    target = cache_folder() / "kafka" / version
+    if target.is_dir():
+        _verify(target, version)
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{version}-") as scratch:
+        jars = Path(scratch) / "jars"
+        _fetch(version, Path(scratch), jars)
+        _verify(jars, version)
+        try:
+            jars.rename(target)
+        except OSError:
+            _verify(target, version)  # Another process was first.
+    return target
+
+
+def _verify(jars: Path, version: str) -> None:
+    """Raises JarsUnavailable unless the kafka-clients jar in the folder says it is this version itself."""
+    clients = jars / f"kafka-clients-{version}.jar"
+    try:
+        with zipfile.ZipFile(clients) as jar:
+            properties = jar.read("kafka/kafka-version.properties").decode()
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise JarsUnavailable(f"{clients} is not whole ({error}); remove {jars} and try again") from error
+    if f"version={version}" not in properties.split():
+        raise JarsUnavailable(f"{clients} is another version than its name says; remove {jars} and try again")
+
+
+def _fetch(version: str, scratch: Path, jars: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsUnavailable(f"Kafka {version} comes through Maven, and there is no mvn here: install Maven 3")
+    pom = scratch / "pom.xml"
+    pom.write_text(_pom(ARTIFACTS[version]))
+    command = [maven, "--batch-mode", "--file", str(pom), _PLUGIN]
+    command += [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
+    _say(f"Kafka {version}: fetching its jars through Maven")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            errors = [line for line in _watched(process, version) if "[ERROR]" in line]
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        reason = errors[0].strip() if errors else f"mvn ended with status {process.returncode}"
+        raise JarsUnavailable(f"Kafka {version} could not be fetched: {reason}")
+
+
+def _watched(process: "subprocess.Popen[str]", version: str) -> Iterator[str]:
+    """Maven's lines, with a progress line of our own every few seconds."""
+    assert process.stdout is not None
+    fetched, said = 0, time.monotonic()
+    for line in process.stdout:
+        yield line
+        fetched += "Downloaded from" in line
+        now = time.monotonic()
+        if now - said > _PROGRESS_SECONDS:
+            said = now
+            _say(f"Kafka {version}: {fetched} files fetched")
+
+
+def _pom(coordinates: tuple[str, ...]) -> str:
+    dependencies = ""
+    for group, artifact, version in (map(escape, coordinate.split(":")) for coordinate in coordinates):
+        dependencies += (
+            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+            f"<version>{version}</version></dependency>"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>jars</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(versions: list[str]) -> int:
+    """Fetches each version named; says in one line what could not be had."""
+    try:
+        for version in versions:
+            kafka_jars(version)
+    except JarsUnavailable as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

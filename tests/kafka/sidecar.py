@@ -1,0 +1,103 @@
+"""The sidecar as its users run it: the installed command, as a process of its own.
+
+Owns: starting it, its readiness, its metrics. Must not know: how it works inside.
+"""
+
+import http.client
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from tests.kafka.processes import Address, ChildProcess, free_addresses, spelled
+
+COMMAND = Path(sys.executable).with_name("group-sidecar")
+_READY_SECONDS = 30
+
+
+class SidecarProcess:
+    """``group-sidecar run`` before a broker, for the length of a with statement.
+
+    Args:
+        folder: where its log goes, and its configuration file where it has one.
+        listen: the address that the broker advertises.
+        upstream: the broker's own.
+        group_max_size: given as a flag.
+        settings: further settings, nested as in the file; with them everything is given by file.
+        until: the page whose status 200 says that it is up.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        listen: Address,
+        upstream: Address,
+        group_max_size: int | None = None,
+        settings: dict[str, Any] | None = None,
+        until: str = "/readyz",
+    ) -> None:
+        [self.admin] = free_addresses(1)
+        self.listen = listen
+        self._until = until
+        places = {"listen": spelled(listen), "upstream": spelled(upstream), "admin": spelled(self.admin)}
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [str(COMMAND), "run"]
+        if settings is None:
+            command += [part for name, at in places.items() for part in (f"--{name}", at)]
+        else:
+            file = folder / "sidecar.yaml"
+            file.write_text(yaml.safe_dump({**places, **settings}))
+            command += ["--config", str(file)]
+        if group_max_size is not None:
+            command += ["--group-max-size", str(group_max_size)]
+        self.process = ChildProcess(command, folder / "sidecar.log")
+
+    def start(self) -> None:
+        """Starts it; returns when it is up. Raises ProcessFailed where that does not come about."""
+        self.process.start()
+        try:
+            self.process.wait_until(lambda: self.get(self._until)[0] == 200, _READY_SECONDS)
+        except BaseException:
+            self.process.stop()
+            raise
+
+    def stop(self) -> int:
+        """Ends it as a service manager would. Returns its status."""
+        return self.process.stop()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of the admin port; status 0 where nobody answers."""
+        connection = http.client.HTTPConnection(*self.admin, timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of all samples of that name that carry these labels."""
+        return sum(sample.value for sample in self.samples(name) if labels.items() <= sample.labels.items())
+
+    def samples(self, name: str) -> list[Sample]:
+        """All samples of that name, as the admin port shows them now."""
+        status, text = self.get("/metrics")
+        assert status == 200, f"/metrics answered {status}"
+        families = text_string_to_metric_families(text)
+        return [sample for family in families for sample in family.samples if sample.name == name]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,50 @@
+"""Kafka's own command-line tools, run as child processes.
+
+Owns: how a tool is started and its output read. Must not know: which broker it is pointed at.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.kafka.broker import JVM_FLAGS, VERSION
+from tests.kafka.maven import kafka_jars
+
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+_QUIET = "rootLogger.level=OFF\n"
+_SECONDS = 60
+
+
+class ToolFailed(Exception):
+    """A tool ended with another status than zero; the text carries its output."""
+
+
+def kafka_tool(main_class: str, *args: str, stdin: str = "", seconds: float = _SECONDS) -> str:
+    """Runs one tool to its end and returns what it printed on standard output.
+
+    Raises:
+        ToolFailed: its status was not zero, or it took longer than `seconds`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        logging = Path(folder) / "log4j2.properties"
+        logging.write_text(_QUIET)
+        command = ["java", *JVM_FLAGS, "-Xmx256m", f"-Dlog4j2.configurationFile={logging}"]
+        command += ["-cp", f"{kafka_jars(VERSION)}/*", main_class, *args]
+        return _run(command, stdin, seconds)
+
+
+def _run(command: Sequence[str], stdin: str, seconds: float) -> str:
+    shown = " ".join(command[command.index("-cp") + 2 :])
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(f"{shown}: not done within {seconds} s\n{error.stdout!r}\n{error.stderr!r}") from None
+    if done.returncode:
+        raise ToolFailed(f"{shown}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -1,0 +1,1 @@
+"""Counters, families and their exposition; the journal and its records."""

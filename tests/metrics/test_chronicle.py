@@ -1,0 +1,185 @@
+"""Facts and snapshots as records."""
+
+from dataclasses import replace
+
+import pytest
+
+from group_sidecar.coordinator.facts import (
+    ClientRefused,
+    Departure,
+    Fact,
+    MemberGone,
+    MemberJoined,
+    OffsetsCommitted,
+    RebalanceCompleted,
+    RebalanceReason,
+    RebalanceStarted,
+)
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView, Snapshot
+from group_sidecar.metrics.chronicle import Chronicle, body_of, restatement
+from group_sidecar.metrics.records import (
+    Body,
+    Commit,
+    Group,
+    Heartbeat,
+    LogEnd,
+    Member,
+    Rebalance,
+    Refusal,
+)
+
+COMPLETED = RebalanceCompleted(
+    group_id="orders",
+    at=10.5,
+    reason=RebalanceReason.LEAVE,
+    generation=3,
+    protocol="range",
+    members=2,
+    duration_seconds=0.25,
+)
+SNAPSHOT = Snapshot(
+    groups=(
+        GroupView(
+            group_id="orders",
+            kind=GroupKind.CLASSIC,
+            state=GroupState.STABLE,
+            protocol_type="consumer",
+            protocol="range",
+            generation=3,
+            members=(MemberView(member_id="a"), MemberView(member_id="b")),
+            offsets={("t", 1): CommittedOffset(offset=7, leader_epoch=2, at=5.0)},
+        ),
+        GroupView(group_id="empty", state=GroupState.EMPTY, generation=0),
+    ),
+    log_ends={("t", 1): (9, 6.0)},
+)
+
+
+@pytest.mark.parametrize(
+    ("fact", "body"),
+    [
+        (COMPLETED, Rebalance(group="orders", generation=3, reason="leave", duration_seconds=0.25, members=2)),
+        (
+            ClientRefused(
+                group_id="orders",
+                at=1.0,
+                policy="group_max_size",
+                error_code=77,
+                client_id="c",
+                client_host="/127.0.0.1",
+                size=2,
+                limit=2,
+            ),
+            Refusal(
+                group="orders",
+                policy="group_max_size",
+                error_code=77,
+                client_id="c",
+                client_host="/127.0.0.1",
+                size=2,
+                limit=2,
+            ),
+        ),
+        (
+            MemberJoined(
+                group_id="orders", at=1.0, member_id="m", client_id="c", client_host="/127.0.0.1", instance_id="i"
+            ),
+            Member(
+                group="orders",
+                member_id="m",
+                instance_id="i",
+                client_id="c",
+                client_host="/127.0.0.1",
+                change="joined",
+            ),
+        ),
+        (
+            MemberGone(
+                group_id="orders",
+                at=1.0,
+                member_id="m",
+                client_id="c",
+                client_host="/127.0.0.1",
+                how=Departure.EXPIRED,
+            ),
+            Member(
+                group="orders",
+                member_id="m",
+                instance_id=None,
+                client_id="c",
+                client_host="/127.0.0.1",
+                change="expired",
+            ),
+        ),
+        (RebalanceStarted(group_id="orders", at=1.0, reason=RebalanceReason.JOIN), None),
+        (OffsetsCommitted(group_id="orders", at=1.0, accepted=3), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_fact_says(fact: Fact, body: Body | None) -> None:
+    assert body_of(fact) == body
+
+
+def test_a_restatement_tells_all_that_stands() -> None:
+    limits = {"orders": 5}
+    told = list(restatement(SNAPSHOT, {"groups": 2.0}, limits.get, now=20.0))
+    assert told == [
+        (20.0, Heartbeat(sample={"groups": 2.0})),
+        (
+            20.0,
+            Group(
+                group="orders",
+                protocol="classic",
+                state="Stable",
+                protocol_type="consumer",
+                assignor="range",
+                generation=3,
+                members=2,
+                max_size=5,
+            ),
+        ),
+        (
+            20.0,
+            Group(
+                group="empty",
+                protocol="classic",
+                state="Empty",
+                protocol_type="",
+                assignor="",
+                generation=0,
+                members=0,
+                max_size=None,
+            ),
+        ),
+        (5.0, Commit(group="orders", topic="t", partition=1, offset=7, leader_epoch=2)),
+        (6.0, LogEnd(topic="t", partition=1, offset=9)),
+    ]
+
+
+def test_figures_without_a_finite_value_are_left_out() -> None:
+    sample = {"good": 1.0, "nan": float("nan"), "endless": float("inf")}
+    assert list(restatement(Snapshot(), sample, lambda _: None, now=0.0)) == [(0.0, Heartbeat(sample={"good": 1.0}))]
+
+
+def test_an_idle_sidecar_has_a_heartbeat() -> None:
+    (record,) = Chronicle("broker-1").restate(Snapshot(), {}, lambda _: None, now=3.0)
+    assert (record.envelope.kind, record.envelope.sidecar, record.envelope.version) == ("heartbeat", "broker-1", 1)
+
+
+def test_records_of_one_boot_are_numbered_without_a_hole() -> None:
+    chronicle = Chronicle("broker-1")
+    started = RebalanceStarted(group_id="orders", at=10.0, reason=RebalanceReason.JOIN)
+    records = [
+        *chronicle.tell([started, COMPLETED, replace(COMPLETED, at=11.0)], now=12.0),
+        *chronicle.restate(SNAPSHOT, {}, lambda _: None, now=20.0),
+    ]
+    assert [record.envelope.seq for record in records] == [1, 2, 3, 4, 5, 6, 7]
+    assert {record.envelope.boot for record in records} == {chronicle.boot}
+    assert records[0].envelope.observed_at == "1970-01-01T00:00:10.500Z"
+    assert records[0].envelope.emitted_at == "1970-01-01T00:00:12.000Z"
+    assert records[5].envelope.observed_at == "1970-01-01T00:00:05.000Z"
+    assert records[5].envelope.emitted_at == "1970-01-01T00:00:20.000Z"
+
+
+def test_every_start_has_its_own_boot() -> None:
+    assert Chronicle("broker-1").boot != Chronicle("broker-1").boot

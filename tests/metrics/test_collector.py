@@ -1,0 +1,181 @@
+"""Views in, series out; what vanishes, what is limited, what is merged."""
+
+import pytest
+
+from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking, Snapshot
+from group_sidecar.metrics.collector import merge
+from group_sidecar.metrics.families import FAMILIES, Detail
+from tests.metrics.world import Journal, World, commits, full_world, group, rebalanced
+
+# Groups by state.
+
+
+def test_all_known_states_stand_at_zero() -> None:
+    groups = World().series("groups")
+    assert set(groups.values()) == {0}
+    assert ("classic", "PreparingRebalance") in groups
+    assert ("consumer", "Reconciling") in groups
+    assert ("consumer", "PreparingRebalance") not in groups
+    assert len(groups) == 5 + 5 + 3 + 5
+
+
+def test_groups_are_counted_by_protocol_and_state() -> None:
+    world = World(
+        Snapshot(
+            groups=(
+                group("a"),
+                group("b"),
+                group("c", state=GroupState.EMPTY),
+                group("d", kind=GroupKind.CONSUMER, state=GroupState.ASSIGNING),
+            )
+        )
+    )
+    counted = {labels: value for labels, value in world.series("groups").items() if value}
+    assert counted == {("classic", "Stable"): 2, ("classic", "Empty"): 1, ("consumer", "Assigning"): 1}
+
+
+def test_a_state_that_its_protocol_should_not_have_is_counted_all_the_same() -> None:
+    world = World(Snapshot(groups=(group("a", kind=GroupKind.SHARE, state=GroupState.ASSIGNING),)))
+    assert world.value("groups", protocol="share", state="Assigning") == 1
+
+
+def test_the_limit_is_told_only_where_there_is_one() -> None:
+    assert World().value("group_max_size") is None
+    assert World(group_max_size=3).value("group_max_size") == 3
+
+
+# Details: what they say is in test_details; how much of it is shown, here.
+
+
+@pytest.mark.parametrize("detail", list(Detail))
+def test_each_level_shows_its_families_and_those_above(detail: Detail) -> None:
+    world = full_world()
+    shallow = World(*world.snapshots, detail=detail)
+    shallow.instruments.observe(rebalanced("orders"))
+    levels = list(Detail)[: list(Detail).index(detail) + 1]
+    hidden = {family.name for family in FAMILIES if family.detail not in levels}
+    shown = {family.name for family in FAMILIES if family.detail in levels and family.detail is not Detail.NONE}
+    text = shallow.text()
+    assert all(f"# HELP group_sidecar_{name} " not in text for name in hidden)
+    assert all(shallow.series(name) for name in shown)
+
+
+# What vanishes.
+
+
+def test_what_vanished_vanishes() -> None:
+    world = World(
+        Snapshot(groups=(group("gone", offsets=commits("t", 5)), group("stays")), log_ends={("t", 0): (9, 1.0)}),
+        detail=Detail.PARTITION,
+    )
+    world.instruments.observe(rebalanced("gone"))
+    assert '"gone"' in world.text()
+    world.snapshots[:] = [Snapshot(groups=(group("stays"),))]
+    assert '"gone"' not in world.text()
+    assert '"t"' not in world.text()
+    assert '"stays"' in world.text()
+
+
+def test_a_former_state_vanishes() -> None:
+    world = World(Snapshot(groups=(group("g"),)), detail=Detail.GROUP)
+    assert len(world.series("group_info")) == 1
+    world.snapshots[:] = [Snapshot(groups=(group("g", state=GroupState.EMPTY),))]
+    assert [sample.labels["state"] for sample in world.samples("group_info")] == ["Empty"]
+
+
+# The limit on series.
+
+
+def test_the_series_limit_holds_and_says_what_it_hid() -> None:
+    groups = tuple(group(f"g{number:02}", members=1, offsets=commits("t", 1, 2)) for number in range(10))
+    snapshot = Snapshot(groups=groups, log_ends={("t", 0): (5, 1.0), ("t", 1): (5, 1.0)})
+    details = [family.name for family in FAMILIES if family.detail is not Detail.NONE]
+
+    def shown(world: World) -> dict[str, int]:
+        return {name: len(world.series(name)) for name in details}
+
+    whole, cut = World(snapshot, detail=Detail.PARTITION), World(snapshot, detail=Detail.PARTITION, max_series=25)
+    assert whole.value("series_suppressed") == 0
+    assert sum(shown(cut).values()) == 25
+    assert cut.value("series_suppressed") == sum(shown(whole).values()) - 25
+    assert shown(cut)["group_info"] == shown(cut)["group_members"] == 10
+    assert shown(cut)["group_partition_lag"] == 0
+    assert cut.series("groups") == whole.series("groups")
+
+
+def test_the_same_series_survive_every_scrape() -> None:
+    groups = [group(f"g{number}") for number in range(10)]
+    world = World(Snapshot(groups=tuple(groups)), detail=Detail.GROUP, max_series=4)
+    first = world.series("group_info")
+    world.snapshots[:] = [Snapshot(groups=tuple(reversed(groups)))]
+    assert world.series("group_info") == first
+    assert len(first) == 4
+
+
+# Several brokers.
+
+
+def test_a_group_in_two_copies_is_told_once() -> None:
+    world = World(
+        Snapshot(groups=(group("g", members=1, generation=4),)),
+        Snapshot(groups=(group("g", members=2, generation=5), group("h"))),
+        detail=Detail.PARTITION,
+    )
+    assert world.series("group_members") == {("g",): 2, ("h",): 0}
+    assert world.value("groups", protocol="classic", state="Stable") == 2
+
+
+def test_the_complete_copy_wins_whatever_the_order() -> None:
+    complete, cold = group("g", generation=1), group("g", generation=9, lacking=Lacking.COLD)
+    for views in ((complete, cold), (cold, complete)):
+        assert merge(Snapshot(groups=(view,)) for view in views).groups == (complete,)
+
+
+def test_the_later_seen_log_end_wins() -> None:
+    early, late = Snapshot(log_ends={("t", 0): (9, 1.0)}), Snapshot(log_ends={("t", 0): (3, 2.0)})
+    assert merge([early, late]).log_ends == merge([late, early]).log_ends == {("t", 0): (3, 2.0)}
+
+
+def test_lag_joins_commits_and_log_ends_of_different_brokers() -> None:
+    world = World(
+        Snapshot(groups=(group("g", offsets=commits("t", 5)),)),
+        Snapshot(log_ends={("t", 0): (9, 1.0)}),
+        detail=Detail.GROUP,
+    )
+    assert world.value("group_lag", group="g") == 4
+
+
+# Everything else.
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_mirror_ready(ready: bool) -> None:
+    assert World(mirror_ready=lambda: ready).value("mirror_ready") == ready
+
+
+def test_the_journal() -> None:
+    world = World(journal=Journal(5, {"full": 2, "error": 0}, 12.5))
+    assert world.value("records_written_total") == 5
+    assert world.series("records_dropped_total") == {("full",): 2, ("error",): 0}
+    assert world.value("records_last_flush_timestamp_seconds") == 12.5
+
+
+def test_a_journal_that_never_flushed_has_no_time() -> None:
+    world = World(journal=Journal())
+    assert world.value("records_written_total") == 0
+    assert world.value("records_last_flush_timestamp_seconds") is None
+
+
+def test_without_a_journal_nothing_is_said_of_records() -> None:
+    assert "records_written" not in World().text()
+
+
+def test_collecting_is_timed() -> None:
+    seconds = World().value("collect_duration_seconds")
+    assert seconds is not None
+    assert seconds >= 0
+
+
+def test_process_and_platform_are_there() -> None:
+    names = {family.name for family in World().families()}
+    assert {"process_resident_memory_bytes", "python_info"} <= names

@@ -1,0 +1,155 @@
+"""What is told of single groups, topics and partitions."""
+
+from typing import Any
+
+import pytest
+
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking, Snapshot
+from group_sidecar.metrics.families import Detail
+from tests.metrics.world import World, assignment, commits, group, member
+
+# Groups and their members.
+
+
+def test_a_group_in_detail() -> None:
+    world = World(
+        Snapshot(groups=(group("orders", members=3, protocol="range", last_rebalance_at=7.5),)),
+        detail=Detail.GROUP,
+    )
+    info = next(world.samples("group_info"))
+    assert info.labels == {
+        "group": "orders",
+        "protocol": "classic",
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "assignor": "range",
+    }
+    assert info.value == 1
+    assert world.value("group_members", group="orders") == 3
+    assert world.value("group_last_rebalance_timestamp_seconds", group="orders") == 7.5
+
+
+def test_what_is_not_known_has_no_series() -> None:
+    world = World(Snapshot(groups=(group("g", members=1, roster_known=False),)), detail=Detail.PARTITION)
+    for name in (
+        "group_members",
+        "group_last_rebalance_timestamp_seconds",
+        "group_lag",
+        "group_lag_unknown_partitions",
+    ):
+        assert world.series(name) == {}
+
+
+def assigned_world(*assignments: bytes, **fields: Any) -> World:
+    members = tuple(member(number, assigned) for number, assigned in enumerate(assignments))
+    return World(Snapshot(groups=(group("g", members=members, **fields),)), detail=Detail.PARTITION)
+
+
+def test_assigned_partitions_and_members_without_any() -> None:
+    world = assigned_world(assignment("t", 0, 1), assignment("u", 0), assignment("t"), b"", assignment("t", 2))
+    assert world.series("group_assigned_partitions") == {("g", "t"): 3, ("g", "u"): 1}
+    assert world.series("group_members_unassigned") == {("g",): 2}
+
+
+def test_assigned_partitions_without_a_commit() -> None:
+    world = assigned_world(assignment("t", 0, 1, 2), assignment("u", 0), offsets=commits("t", 4) | commits("u", 0))
+    assert world.series("uncommitted_partitions") == {("g", "t"): 2, ("g", "u"): 0}
+
+
+def test_uncommitted_partitions_are_not_told_while_commits_may_be_missing() -> None:
+    world = assigned_world(assignment("t", 0), offsets_lacking=Lacking.COLD)
+    assert world.series("uncommitted_partitions") == {}
+    assert world.series("group_assigned_partitions") == {("g", "t"): 1}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"state": GroupState.COMPLETING_REBALANCE},
+        {"lacking": Lacking.COLD},
+        {"kind": GroupKind.CONSUMER},
+        {"protocol_type": "connect"},
+    ],
+)
+def test_an_assignment_that_is_not_settled_or_not_a_consumers_is_not_told(fields: dict[str, Any]) -> None:
+    world = assigned_world(assignment("t", 0), b"", **fields)
+    for name in ("group_assigned_partitions", "group_members_unassigned", "uncommitted_partitions"):
+        assert world.series(name) == {}
+
+
+@pytest.mark.parametrize("garbage", [b"\x00", b"\xff\xff", b"\x00\x00\x7f\xff\xff\xff", b"connect!"])
+def test_one_unreadable_assignment_hides_those_of_its_group_only(garbage: bytes) -> None:
+    odd = group("odd", members=(member(0, assignment("t", 0)), member(1, garbage)))
+    fine = group("fine", members=(member(0, assignment("t", 1)),))
+    world = World(Snapshot(groups=(odd, fine)), detail=Detail.TOPIC)
+    assert world.series("group_assigned_partitions") == {("fine", "t"): 1}
+    assert world.series("group_members_unassigned") == {("fine",): 0}
+    assert world.series("group_members") == {("fine",): 1, ("odd",): 2}
+
+
+# Offsets and lag.
+
+
+def test_an_empty_group_keeps_its_lag() -> None:
+    world = World(
+        Snapshot(groups=(group("g", state=GroupState.EMPTY, offsets=commits("t", 5)),), log_ends={("t", 0): (12, 1.0)}),
+        detail=Detail.GROUP,
+    )
+    assert world.value("group_lag", group="g") == 7
+    assert world.value("group_members", group="g") == 0
+
+
+def test_lag_at_every_level() -> None:
+    world = World(
+        Snapshot(
+            groups=(group("g", offsets=commits("t", 5, 5) | commits("u", 10)),),
+            log_ends={("t", 0): (8, 1.0), ("t", 1): (5, 1.0), ("u", 0): (14, 3.0), ("v", 0): (99, 1.0)},
+        ),
+        detail=Detail.PARTITION,
+    )
+    assert world.series("group_lag") == {("g",): 7}
+    assert world.series("group_topic_lag") == {("g", "t"): 3, ("g", "u"): 4}
+    assert world.series("group_partition_lag") == {("g", "0", "t"): 3, ("g", "1", "t"): 0, ("g", "0", "u"): 4}
+    assert world.series("committed_offset") == {("g", "0", "t"): 5, ("g", "1", "t"): 5, ("g", "0", "u"): 10}
+    assert world.value("log_end_offset", topic="v", partition="0") == 99
+    assert world.value("log_end_offset_timestamp_seconds", topic="u", partition="0") == 3.0
+    assert world.series("group_lag_unknown_partitions") == {("g",): 0}
+
+
+def test_lag_is_never_negative() -> None:
+    world = World(
+        Snapshot(groups=(group("g", offsets=commits("t", 9)),), log_ends={("t", 0): (4, 1.0)}), detail=Detail.PARTITION
+    )
+    assert world.series("group_partition_lag") == {("g", "0", "t"): 0}
+
+
+def test_no_lag_where_nothing_was_committed() -> None:
+    world = World(
+        Snapshot(
+            groups=(group("g", offsets={("t", 0): CommittedOffset(-1), ("t", 1): CommittedOffset(3)}),),
+            log_ends={("t", 0): (100, 1.0), ("t", 1): (4, 1.0), ("t", 2): (100, 1.0)},
+        ),
+        detail=Detail.PARTITION,
+    )
+    assert world.series("group_partition_lag") == {("g", "1", "t"): 1}
+    assert world.series("committed_offset") == {("g", "1", "t"): 3}
+    assert world.series("group_lag") == {("g",): 1}
+
+
+def test_partitions_whose_log_end_is_unknown_are_counted_apart() -> None:
+    world = World(
+        Snapshot(
+            groups=(group("g", offsets=commits("t", 5, 5)), group("h", offsets=commits("w", 1))),
+            log_ends={("t", 0): (8, 1.0)},
+        ),
+        detail=Detail.PARTITION,
+    )
+    assert world.series("group_lag") == {("g",): 3}
+    assert world.series("group_topic_lag") == {("g", "t"): 3}
+    assert world.series("group_lag_unknown_partitions") == {("g",): 1, ("h",): 1}
+
+
+def test_the_latest_commit_of_a_topic_counts() -> None:
+    offsets = commits("t", 1, at=9.0) | {("t", 1): CommittedOffset(2, at=5.0), ("u", 0): CommittedOffset(3)}
+    world = World(Snapshot(groups=(group("g", offsets=offsets),)), detail=Detail.TOPIC)
+    assert world.series("last_commit_timestamp_seconds") == {("g", "t"): 9.0}

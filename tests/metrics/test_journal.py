@@ -1,0 +1,352 @@
+"""The journal: segments, rotation, limits, and disks and processes that fail."""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from group_sidecar.metrics.journal import Journal
+from group_sidecar.metrics.records import Envelope, LogEnd, Record, timestamp
+
+MOMENT = timestamp(0)
+
+
+def record(seq: int, topic: str = "t") -> Record:
+    envelope = Envelope(
+        version=1, kind="log_end", sidecar="s", boot="b", seq=seq, observed_at=MOMENT, emitted_at=MOMENT
+    )
+    return Record(envelope=envelope, body=LogEnd(topic=topic, partition=0, offset=seq))
+
+
+LINE = len(record(1).to_line())
+"""Bytes of a record with a number of one digit."""
+
+
+@dataclass
+class Clock:
+    """Seconds since the epoch, as a test says."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def sealed(folder: Path) -> list[Path]:
+    return sorted(folder.glob("segment-*.jsonl"))
+
+
+def health(journal: Journal) -> tuple[int, int | None]:
+    """How often the disk failed, and with which errno the last time, if it did."""
+    return journal.failures, journal.failure.errno if journal.failure else None
+
+
+def numbers(folder: Path) -> list[int]:
+    """The seq of every record in sealed segments, segment by segment."""
+    return [
+        Record.from_line(line).envelope.seq
+        for path in sealed(folder)
+        for line in path.read_bytes().splitlines(keepends=True)
+    ]
+
+
+def test_what_is_written_stays_hidden_until_it_is_sealed(tmp_path: Path) -> None:
+    clock = Clock()
+    journal = Journal(tmp_path, "b", clock=clock)
+    assert not journal.due(clock.now)
+    journal.append(record(1))
+    assert journal.due(clock.now)
+    assert names(tmp_path) == []
+    journal.write()
+    assert names(tmp_path) == [".segment-b-00000001.jsonl"]
+    assert (journal.records_written, journal.last_flush) == (1, 100.0)
+    assert not journal.due(clock.now)
+    journal.append(record(2))
+    journal.close()
+    assert names(tmp_path) == ["segment-b-00000001.jsonl"]
+    assert numbers(tmp_path) == [1, 2]
+    assert journal.records_written == 2
+
+
+def test_nothing_to_write_leaves_no_file(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "none", "b")
+    journal.write()
+    journal.close()
+    assert not (tmp_path / "none").exists()
+    assert (journal.records_written, journal.last_flush, journal.failure) == (0, 0.0, None)
+
+
+def test_a_segment_is_sealed_when_it_is_full(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b", segment_bytes=3 * LINE, total_bytes=99 * LINE)
+    for seq in range(1, 9):
+        journal.append(record(seq))
+    journal.write()
+    assert [path.stat().st_size for path in sealed(tmp_path)] == [3 * LINE, 3 * LINE]
+    journal.close()
+    assert names(tmp_path) == [f"segment-b-0000000{number}.jsonl" for number in (1, 2, 3)]
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_line_longer_than_a_segment_has_one_to_itself(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=99 * LINE)
+    for each in (record(1), record(2, topic="t" * 5 * LINE), record(3)):
+        journal.append(each)
+    journal.close()
+    assert [len(path.read_bytes().splitlines()) for path in sealed(tmp_path)] == [1, 1, 1]
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+def test_a_segment_is_sealed_when_it_is_old(tmp_path: Path) -> None:
+    clock = Clock()
+    journal = Journal(tmp_path, "b", segment_seconds=10, clock=clock)
+    journal.append(record(1))
+    journal.write()
+    clock.now += 9.9
+    assert not journal.due(clock.now)
+    journal.write()
+    assert sealed(tmp_path) == []
+    clock.now += 0.1
+    assert journal.due(clock.now)
+    journal.write()
+    assert numbers(tmp_path) == [1]
+
+
+def test_a_clock_that_is_set_back_keeps_no_segment_open(tmp_path: Path) -> None:
+    clock = Clock()
+    journal = Journal(tmp_path, "b", clock=clock)
+    journal.append(record(1))
+    journal.write()
+    clock.now -= 50.0
+    assert journal.due(clock.now)
+    journal.write()
+    assert numbers(tmp_path) == [1]
+
+
+def test_a_full_queue_drops_the_newest_and_counts_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b", queue_records=3)
+    for seq in range(1, 6):
+        journal.append(record(seq))
+    assert journal.records_dropped == {"queue_full": 2, "over_size": 0, "vanished": 0}
+    journal.write()
+    journal.append(record(6))
+    journal.close()
+    assert numbers(tmp_path) == [1, 2, 3, 6]
+
+
+def test_beyond_the_total_size_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=6 * LINE)
+    for seq in range(1, 10):
+        journal.append(record(seq))
+        journal.write()
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 6 * LINE
+    journal.close()
+    assert numbers(tmp_path) == [7, 8, 9]
+    assert journal.records_dropped == {"queue_full": 0, "over_size": 6, "vanished": 0}
+    assert journal.records_written == 9
+
+
+def test_a_total_size_without_room_for_two_segments_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no room"):
+        Journal(tmp_path, "b", segment_bytes=100, total_bytes=199)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from group_sidecar.metrics.journal import Journal
+from tests.metrics.test_journal import record
+
+journal = Journal(Path(sys.argv[1]), "killed")
+for seq in range(1, 4):
+    journal.append(record(seq))
+journal.write()
+print(journal.records_written, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has written three records and has not sealed them."""
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, folder], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "3\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_a_killed_sidecar_left_is_sealed_by_the_next_start(tmp_path: Path) -> None:
+    with writer(tmp_path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    left = tmp_path / ".segment-killed-00000001.jsonl"
+    with left.open("ab") as file:
+        file.write(record(4).to_line()[:-20])
+    journal = Journal(tmp_path, "next")
+    journal.append(record(11))
+    journal.write()
+    assert names(tmp_path) == [".segment-next-00000001.jsonl", "segment-killed-00000001.jsonl"]
+    assert numbers(tmp_path) == [1, 2, 3]
+    journal.close()
+
+
+def test_what_a_live_sidecar_writes_is_left_alone(tmp_path: Path) -> None:
+    with writer(tmp_path):
+        journal = Journal(tmp_path, "other")
+        journal.append(record(11))
+        journal.close()
+        assert names(tmp_path) == [".segment-killed-00000001.jsonl", "segment-other-00000001.jsonl"]
+
+
+def test_a_left_segment_without_a_whole_line_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".segment-killed-00000001.jsonl").write_bytes(record(1).to_line()[:-1])
+    journal = Journal(tmp_path, "next")
+    journal.append(record(2))
+    journal.close()
+    assert names(tmp_path) == ["segment-next-00000001.jsonl"]
+
+
+def test_a_left_segment_that_cannot_be_sealed_keeps_nothing_from_being_written(tmp_path: Path) -> None:
+    (tmp_path / ".segment-killed-00000001.jsonl").mkdir()
+    journal = Journal(tmp_path, "next")
+    journal.append(record(1))
+    journal.close()
+    assert numbers(tmp_path) == [1]
+    assert health(journal) == (1, None)
+
+
+def test_a_folder_that_cannot_be_made_is_counted_and_recovered_from(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    folder.write_text("in the way")
+    journal = Journal(folder, "b", queue_records=2)
+    for seq in (1, 2, 3):
+        journal.append(record(seq))
+        journal.write()
+    assert health(journal) == (3, errno.EEXIST)
+    assert journal.records_written == 0
+    assert journal.records_dropped["queue_full"] == 1
+    assert journal.due(0.0)
+
+    folder.unlink()
+    journal.write()
+    journal.append(record(4))
+    journal.close()
+    assert numbers(folder) == [1, 2, 4]
+    assert health(journal) == (3, None)
+    assert journal.records_written == 3
+
+
+def test_a_folder_that_is_removed_is_counted_and_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    journal = Journal(folder, "b")
+    journal.append(record(1))
+    journal.write()
+    shutil.rmtree(folder)
+    journal.append(record(2))
+    journal.write()
+    assert health(journal) == (1, errno.ENOENT)
+    assert journal.records_dropped == {"queue_full": 0, "over_size": 0, "vanished": 1}
+    journal.close()
+    assert numbers(folder) == [2]
+    assert health(journal) == (1, None)
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """A disk that is full after `size` bytes of each file: EFBIG in place of ENOSPC."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_loses_nothing_and_tears_no_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b")
+    for seq in (1, 2, 3):
+        journal.append(record(seq))
+    with no_file_larger_than(2 * LINE + 10):
+        journal.write()
+    assert health(journal) == (1, errno.EFBIG)
+    journal.append(record(4))
+    journal.close()
+    assert numbers(tmp_path) == [1, 2, 1, 2, 3, 4]
+    assert health(journal) == (1, None)
+    assert journal.records_dropped == {"queue_full": 0, "over_size": 0, "vanished": 0}
+
+
+def test_a_segment_that_cannot_be_sealed_is_sealed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, "b")
+    journal.append(record(1))
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "the disk is ill")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        journal.close()
+    assert health(journal) == (1, errno.EIO)
+    assert names(tmp_path) == [".segment-b-00000001.jsonl"]
+    journal.append(record(2))
+    journal.close()
+    assert numbers(tmp_path) == [1, 2]
+    assert journal.records_dropped == {"queue_full": 0, "over_size": 0, "vanished": 0}
+
+
+def test_one_thread_appends_while_another_writes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b", segment_bytes=40 * LINE, total_bytes=1 << 30)
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            journal.write()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for seq in range(1, 5001):
+        journal.append(record(seq))
+    done.set()
+    thread.join()
+    journal.close()
+    assert numbers(tmp_path) == list(range(1, 5001))
+    assert journal.records_written == 5000
+
+
+def test_a_bounded_queue_stays_bounded_while_another_thread_writes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "b", queue_records=50)
+    appended = 0
+
+    def write() -> None:
+        for _ in range(20):
+            journal.write()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while thread.is_alive():
+        appended += 1
+        journal.append(record(appended))
+    thread.join()
+    journal.close()
+    assert journal.records_written + journal.records_dropped["queue_full"] == appended
+    assert len(numbers(tmp_path)) == journal.records_written

@@ -1,0 +1,273 @@
+"""The record contract: lines as written, lines as read, the document made of it."""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.metrics import records
+from group_sidecar.metrics.records import (
+    BODIES,
+    Body,
+    Commit,
+    Envelope,
+    Group,
+    Heartbeat,
+    LogEnd,
+    Member,
+    Rebalance,
+    Record,
+    Refusal,
+    columns,
+    timestamp,
+)
+
+ENVELOPE = {
+    "version": 1,
+    "sidecar": "broker-1",
+    "boot": "0123456789abcdef0123456789abcdef",
+    "seq": 7,
+    "observed_at": "2025-01-31T09:30:00.250Z",
+    "emitted_at": "2025-01-31T09:30:01.000Z",
+}
+
+KNOWN: list[tuple[Body, dict[str, object]]] = [
+    (
+        Heartbeat(sample={"groups": 3.0}),
+        {"kind": "heartbeat", "sample": {"groups": 3.0}},
+    ),
+    (
+        Group(
+            group="orders",
+            protocol="classic",
+            state="Stable",
+            protocol_type="consumer",
+            assignor="range",
+            generation=4,
+            members=2,
+            max_size=None,
+        ),
+        {
+            "kind": "group",
+            "group": "orders",
+            "protocol": "classic",
+            "state": "Stable",
+            "protocol_type": "consumer",
+            "assignor": "range",
+            "generation": 4,
+            "members": 2,
+            "max_size": None,
+        },
+    ),
+    (
+        Commit(group="orders", topic="t", partition=0, offset=42, leader_epoch=-1),
+        {"kind": "commit", "group": "orders", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": -1},
+    ),
+    (
+        LogEnd(topic="t", partition=0, offset=50),
+        {"kind": "log_end", "topic": "t", "partition": 0, "offset": 50},
+    ),
+    (
+        Rebalance(group="orders", generation=4, reason="join", duration_seconds=0.5, members=2),
+        {
+            "kind": "rebalance",
+            "group": "orders",
+            "generation": 4,
+            "reason": "join",
+            "duration_seconds": 0.5,
+            "members": 2,
+        },
+    ),
+    (
+        Refusal(
+            group="orders",
+            policy="group_max_size",
+            error_code=77,
+            client_id="c",
+            client_host="/127.0.0.1",
+            size=2,
+            limit=2,
+        ),
+        {
+            "kind": "refusal",
+            "group": "orders",
+            "policy": "group_max_size",
+            "error_code": 77,
+            "client_id": "c",
+            "client_host": "/127.0.0.1",
+            "size": 2,
+            "limit": 2,
+        },
+    ),
+    (
+        Member(
+            group="orders", member_id="c-1", instance_id=None, client_id="c", client_host="/127.0.0.1", change="joined"
+        ),
+        {
+            "kind": "member",
+            "group": "orders",
+            "member_id": "c-1",
+            "instance_id": None,
+            "client_id": "c",
+            "client_host": "/127.0.0.1",
+            "change": "joined",
+        },
+    ),
+]
+
+
+def record(body: Body) -> Record:
+    return Record(envelope=Envelope(**ENVELOPE, kind=body.KIND), body=body)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("body", "cells"), KNOWN, ids=[body.KIND for body, _ in KNOWN])
+def test_line_of_each_kind(body: Body, cells: dict[str, object]) -> None:
+    line = record(body).to_line()
+    assert json.loads(line) == ENVELOPE | cells
+    assert Record.from_line(line) == record(body)
+
+
+def test_every_kind_has_a_known_line() -> None:
+    assert {type(body) for body, _ in KNOWN} == set(BODIES)
+
+
+counts = st.integers(min_value=0, max_value=2**63 - 1)
+texts = st.text(max_size=40)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+moments = st.floats(min_value=0, max_value=2**32).map(timestamp)
+bodies = st.one_of(
+    st.builds(Heartbeat, sample=st.dictionaries(texts, finite, max_size=4)),
+    st.builds(
+        Group,
+        group=texts,
+        protocol=texts,
+        state=texts,
+        protocol_type=texts,
+        assignor=texts,
+        generation=st.integers(-1, 2**31 - 1),
+        members=counts,
+        max_size=st.none() | counts,
+    ),
+    st.builds(Commit, group=texts, topic=texts, partition=counts, offset=counts, leader_epoch=st.integers(-1, 99)),
+    st.builds(LogEnd, topic=texts, partition=counts, offset=counts),
+    st.builds(Rebalance, group=texts, generation=counts, reason=texts, duration_seconds=finite, members=counts),
+    st.builds(
+        Refusal,
+        group=texts,
+        policy=texts,
+        error_code=st.integers(-1, 200),
+        client_id=texts,
+        client_host=texts,
+        size=counts,
+        limit=counts,
+    ),
+    st.builds(
+        Member,
+        group=texts,
+        member_id=texts,
+        instance_id=st.none() | texts,
+        client_id=texts,
+        client_host=texts,
+        change=texts,
+    ),
+)
+
+
+@given(body=bodies, seq=st.integers(1, 2**63 - 1), sidecar=texts, observed_at=moments, emitted_at=moments)
+def test_round_trip(
+    body: Body, seq: int, sidecar: str, observed_at: records.Timestamp, emitted_at: records.Timestamp
+) -> None:
+    envelope = Envelope(
+        version=1,
+        kind=body.KIND,
+        sidecar=sidecar,
+        boot="b",
+        seq=seq,
+        observed_at=observed_at,
+        emitted_at=emitted_at,
+    )
+    line = Record(envelope=envelope, body=body).to_line()
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert b"\r" not in line
+    assert Record.from_line(line) == Record(envelope=envelope, body=body)
+
+
+def test_text_stays_readable() -> None:
+    assert "größe".encode() in record(LogEnd(topic="größe", partition=0, offset=0)).to_line()
+
+
+def test_lone_surrogate_becomes_an_escape() -> None:
+    assert rb'"topic":"t\ud800"' in record(LogEnd(topic="t\ud800", partition=0, offset=0)).to_line()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"version": 2}, "version 1"),
+        ({"version": None}, "version 1"),
+        ({"kind": "weather"}, "weather"),
+        ({"kind": ["log_end"]}, "log_end"),
+    ],
+)
+def test_refuses_what_it_does_not_know(change: dict[str, object], complaint: str) -> None:
+    cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line()) | change
+    with pytest.raises(ValueError, match=complaint):
+        Record.from_line(json.dumps(cells).encode())
+
+
+@pytest.mark.parametrize("name", ["seq", "offset"])
+def test_refuses_a_lacking_column(name: str) -> None:
+    cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line())
+    del cells[name]
+    with pytest.raises(ValueError, match=f"lacks {name}"):
+        Record.from_line(json.dumps(cells).encode())
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"null", b"\xff\xfe"])
+def test_refuses_what_is_no_object(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        Record.from_line(line)
+
+
+def test_unknown_columns_are_ignored() -> None:
+    cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line()) | {"colour": "red"}
+    assert Record.from_line(json.dumps(cells).encode()).body == LogEnd(topic="t", partition=0, offset=0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1738315800.25, "2025-01-31T09:30:00.250Z"),
+        (1738315800.9999, "2025-01-31T09:30:00.999Z"),
+    ],
+)
+def test_timestamp(seconds: float, text: str) -> None:
+    assert timestamp(seconds) == text
+
+
+def test_a_column_of_several_kinds_has_one_type() -> None:
+    types: dict[str, set[str]] = defaultdict(set)
+    parts: tuple[type[Envelope | Body], ...] = (Envelope, *BODIES)
+    for part in parts:
+        for column in columns(part):
+            types[column.name].add(column.sql_type)
+    assert {name: kinds for name, kinds in types.items() if len(kinds) > 1} == {}
+
+
+def test_no_kind_hides_a_column_of_the_envelope() -> None:
+    own = {column.name for column in columns(Envelope)}
+    assert all(own.isdisjoint(column.name for column in columns(body)) for body in BODIES)
+
+
+def test_document_is_up_to_date_and_needs_the_standard_library_only() -> None:
+    contract = Path(records.__file__)
+    made = subprocess.run([sys.executable, "-I", "-S", contract], capture_output=True, check=True)
+    document = contract.parent.parent / "docs" / "records.md"
+    assert made.stdout == document.read_bytes()

@@ -1,0 +1,124 @@
+"""What the data path bumps, and what a scrape then says."""
+
+import pytest
+
+from group_sidecar.coordinator.views import Lacking
+from group_sidecar.metrics.traffic import REQUEST_SECONDS, CloseReason, Histogram, Traffic
+from tests.metrics.world import World
+
+JOIN_GROUP, DESCRIBE_GROUPS, PRODUCE = 11, 15, 0
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"), [(0.0, 0), (1.0, 0), (1.001, 1), (2.0, 1), (2.001, 2), (float("inf"), 2), (-1.0, 0)]
+)
+def test_a_bucket_holds_values_up_to_its_bound_included(value: float, bucket: int) -> None:
+    histogram = Histogram((1.0, 2.0))
+    histogram.observe(value)
+    assert [number for number, count in enumerate(histogram.counts) if count] == [bucket]
+
+
+def test_a_histogram_tells_cumulative_counts_and_the_sum() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 0.5, 1.5, 9.0):
+        histogram.observe(value)
+    assert histogram.cumulative() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]
+    assert histogram.sum == 11.5
+
+
+def test_requests_by_api_with_and_without_a_reply() -> None:
+    world = World()
+    world.traffic.request_done(JOIN_GROUP, 0.2)
+    world.traffic.request_done(JOIN_GROUP, 31.0)
+    world.traffic.request_unanswered(PRODUCE)
+    assert world.series("requests_total") == {("JoinGroup",): 2, ("Produce",): 1}
+    assert world.series("request_duration_seconds_count") == {("JoinGroup",): 2}
+    assert world.value("request_duration_seconds_sum", api="JoinGroup") == pytest.approx(31.2)
+    assert world.value("request_duration_seconds_bucket", api="JoinGroup", le="0.1") == 0
+    assert world.value("request_duration_seconds_bucket", api="JoinGroup", le="0.5") == 1
+    assert world.value("request_duration_seconds_bucket", api="JoinGroup", le="300.0") == 2
+    assert len(world.series("request_duration_seconds_bucket")) == len(REQUEST_SECONDS) + 1
+
+
+def test_made_up_api_keys_add_one_row() -> None:
+    world = World()
+    for key in (-1, 93, 4711, 32767):
+        world.traffic.request_done(key, 0.1)
+        world.traffic.request_unanswered(key)
+        world.traffic.decode_failed(key)
+    assert world.series("requests_total") == {("unknown",): 8}
+    assert world.series("request_duration_seconds_count") == {("unknown",): 4}
+    assert world.value("decode_failures_total", api="unknown") == 4
+    assert len(world.traffic.durations) == len(world.traffic.decode_failures) == len(world.traffic.unanswered) == 1
+
+
+def test_connections_open_now_and_closed_by_reason() -> None:
+    world = World()
+    for _ in range(3):
+        world.traffic.connection_opened()
+    world.traffic.connection_closed(CloseReason.BAD_FRAME_LENGTH)
+    assert world.value("client_connections") == 2
+    assert world.value("client_connections_opened_total") == 3
+    closed = world.series("client_connections_closed_total")
+    assert closed.pop(("bad_frame_length",)) == 1
+    assert closed == {(reason,): 0 for reason in CloseReason if reason != CloseReason.BAD_FRAME_LENGTH}
+
+
+def test_bytes_and_failed_connects() -> None:
+    world = World(held_bytes=lambda: 12)
+    world.traffic.received_bytes += 100
+    world.traffic.sent_bytes += 250
+    world.traffic.upstream_connect_failures += 1
+    assert world.value("received_bytes_total") == 100
+    assert world.value("sent_bytes_total") == 250
+    assert world.value("upstream_connect_failures_total") == 1
+    assert world.value("held_bytes") == 12
+
+
+def test_answers_and_fallbacks_stand_at_zero_until_they_happen() -> None:
+    world = World()
+    assert world.series("mirror_answers_total") == {("DescribeGroups",): 0, ("ListGroups",): 0, ("OffsetFetch",): 0}
+    assert len(world.series("mirror_fallbacks_total")) == 3 * len(Lacking)
+    world.traffic.answered(DESCRIBE_GROUPS)
+    world.traffic.fell_back(DESCRIBE_GROUPS, Lacking.COLD)
+    world.traffic.fell_back(DESCRIBE_GROUPS, Lacking.COLD)
+    assert world.value("mirror_answers_total", api="DescribeGroups") == 1
+    assert world.value("mirror_fallbacks_total", api="DescribeGroups", reason="cold") == 2
+    assert sum(world.series("mirror_fallbacks_total").values()) == 2
+
+
+def test_decode_failures_of_every_decoded_api_stand_at_zero() -> None:
+    world = World()
+    world.traffic.decode_failed(JOIN_GROUP)
+    failures = world.series("decode_failures_total")
+    assert failures.pop(("JoinGroup",)) == 1
+    assert failures
+    assert set(failures.values()) == {0}
+
+
+def test_policies() -> None:
+    world = World()
+    world.traffic.expect_policy("group_max_size", [77, 81])
+    assert world.series("policy_evaluations_total") == {("group_max_size",): 0}
+    world.traffic.policy_evaluated("group_max_size")
+    world.traffic.policy_rejected("group_max_size", 81)
+    world.traffic.policy_rejected("group_max_size", 12345)
+    world.traffic.policy_rejected("group_max_size", 12346)
+    assert world.series("policy_evaluations_total") == {("group_max_size",): 1}
+    rejections = {
+        (sample.labels["policy"], sample.labels["error"]): sample.value
+        for sample in world.samples("policy_rejections_total")
+    }
+    assert rejections == {
+        ("group_max_size", "GROUP_MAX_SIZE_REACHED_KIP_389"): 0,
+        ("group_max_size", "GROUP_MAX_SIZE_REACHED"): 1,
+        ("group_max_size", "other"): 2,
+    }
+
+
+def test_expecting_a_policy_again_keeps_its_counts() -> None:
+    traffic = Traffic()
+    traffic.policy_evaluated("p")
+    traffic.policy_rejected("p", 81)
+    traffic.expect_policy("p", [81])
+    assert (traffic.policy_evaluations, traffic.policy_rejections) == ({"p": 1}, {("p", 81): 1})

@@ -1,0 +1,141 @@
+"""A sidecar's metrics without a sidecar: what a test puts in, and what a scrape then says."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.samples import Sample
+
+from group_sidecar.coordinator.facts import RebalanceCompleted, RebalanceReason
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView, Snapshot
+from group_sidecar.metrics.collector import SidecarCollector, Sources, exposition, new_registry
+from group_sidecar.metrics.families import Detail
+from group_sidecar.metrics.instruments import Instruments
+from group_sidecar.metrics.traffic import Traffic
+
+PREFIX = "group_sidecar_"
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+@dataclass
+class Journal:
+    """What a journal says of itself."""
+
+    records_written: int = 0
+    records_dropped: Mapping[str, int] = field(default_factory=dict)
+    last_flush: float = 0.0
+
+
+class World:
+    """A registry with everything in it. `snapshots` may be changed between scrapes; options go to `Sources`."""
+
+    def __init__(self, *snapshots: Snapshot, max_groups: int = 1000, **options: Any) -> None:
+        self.snapshots = list(snapshots)
+        self.traffic = Traffic()
+        self.registry = new_registry()
+        self.instruments = Instruments(self.registry, max_groups=max_groups)
+        always = {"mirror_ready": lambda: True, "held_bytes": lambda: 0}
+        sources = Sources(
+            snapshots=lambda: self.snapshots,
+            traffic=self.traffic,
+            instruments=self.instruments,
+            **(always | options),
+        )
+        self.registry.register(SidecarCollector(sources))
+
+    def text(self) -> str:
+        """A scrape in the text format."""
+        return exposition("", self.registry)[0].decode()
+
+    def families(self) -> list[Metric]:
+        """A scrape, read back from the text format."""
+        return list(parse_text(self.text()))
+
+    def openmetrics_families(self) -> list[Metric]:
+        """A scrape, read back from OpenMetrics."""
+        body = exposition(OPENMETRICS, self.registry)[0].decode()
+        return list(parse_openmetrics(body))  # type: ignore[no-untyped-call]
+
+    def samples(self, name: str) -> Iterator[Sample]:
+        """The samples of one name, given without the prefix."""
+        return (sample for family in self.families() for sample in family.samples if sample.name == PREFIX + name)
+
+    def series(self, name: str) -> dict[tuple[str, ...], float]:
+        """Label values, in the order of their labels' names, and the value."""
+        return {
+            tuple(sample.labels[label] for label in sorted(sample.labels)): sample.value
+            for sample in self.samples(name)
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of one series; None where there is none."""
+        return next((sample.value for sample in self.samples(name) if sample.labels == labels), None)
+
+
+def assignment(topic: str, *partitions: int) -> bytes:
+    """A ConsumerProtocolAssignment v0 of one topic, without user data."""
+    name = topic.encode()
+    numbers = b"".join(partition.to_bytes(4, "big") for partition in partitions)
+    counts = (1).to_bytes(4, "big"), len(name).to_bytes(2, "big"), len(partitions).to_bytes(4, "big")
+    return bytes(2) + counts[0] + counts[1] + name + counts[2] + numbers + b"\xff" * 4
+
+
+def member(number: int, assigned: bytes = b"") -> MemberView:
+    """A member whose names occur nowhere else."""
+    return MemberView(
+        assignment=assigned,
+        member_id=f"memberid-{number}",
+        instance_id=f"instanceid-{number}",
+        client_id=f"clientid-{number}",
+        client_host=f"/10.9.8.{number}",
+    )
+
+
+def group(group_id: str, *, members: int | tuple[MemberView, ...] = 0, **fields: Any) -> GroupView:
+    """A stable classic group, if not told otherwise."""
+    usual: dict[str, Any] = {
+        "state": GroupState.STABLE,
+        "protocol_type": "consumer",
+        "roster_known": True,
+        "members": tuple(map(member, range(members))) if isinstance(members, int) else members,
+    }
+    return GroupView(group_id=group_id, **(usual | fields))
+
+
+def commits(topic: str, *offsets: int, at: float = 1.0) -> dict[tuple[str, int], CommittedOffset]:
+    """Committed offsets of a topic's partitions from 0 on."""
+    return {(topic, partition): CommittedOffset(offset, at=at) for partition, offset in enumerate(offsets)}
+
+
+def rebalanced(
+    group_id: str, reason: RebalanceReason = RebalanceReason.JOIN, seconds: float = 0.2
+) -> RebalanceCompleted:
+    """A completed rebalance of two members."""
+    return RebalanceCompleted(
+        group_id=group_id, at=1.0, reason=reason, generation=1, protocol="range", members=2, duration_seconds=seconds
+    )
+
+
+def full_world() -> World:
+    """A world in which every family has a series."""
+    orders = group(
+        "orders",
+        members=(member(0, assignment("sales", 0, 1)), member(1)),
+        offsets=commits("sales", 7),
+        last_rebalance_at=3.0,
+        protocol="range",
+    )
+    snapshot = Snapshot(groups=(orders,), log_ends={("sales", 0): (9, 2.0)})
+    world = World(
+        snapshot,
+        detail=Detail.PARTITION,
+        group_max_size=5,
+        journal=Journal(records_written=1, records_dropped={"full": 1}, last_flush=4.0),
+    )
+    world.instruments.observe(rebalanced("orders"))
+    world.traffic.request_done(11, 0.2)
+    world.traffic.expect_policy("group_max_size", [77])
+    return world

@@ -1,0 +1,1 @@
+"""Framing, sessions, the shell that moves bytes, and the admin port."""

@@ -1,0 +1,209 @@
+"""A broker and clients for tests of the shell: real sockets on the loopback, and frames that say nothing.
+
+Owns: `FakeBroker`, which does with each connection what a test scripts; `carried`, a pump and a server before it.
+"""
+
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from group_sidecar.codecs.headers import REQUEST_HEAD
+from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.framing import Look
+from group_sidecar.proxy.pump import Pump
+from group_sidecar.proxy.server import Server, listen, port_of
+from group_sidecar.proxy.session import Answer, Desk, Forward, Origin, Pass, Reply, Session
+
+LARGEST_FRAME = 1 << 20
+SILENT_API = 18
+"""An API key for requests that the fake broker takes and never answers."""
+PLAIN_API = 3
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+class PassingDesk:
+    """Looks into nothing."""
+
+    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+        return None
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
+        return Pass()
+
+    def glance_reply(self, note: Any, size: int, now: float) -> bool:
+        return False
+
+    def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
+        raise AssertionError("no reply was asked for")
+
+    def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
+        pass
+
+
+class AnsweringDesk(PassingDesk):
+    """Answers `answered` itself, with `size` bytes, and fails over `failing`."""
+
+    def __init__(self, *, answered: int = -1, size: int = 0, failing: int = -1) -> None:
+        self._answered = answered
+        self._size = size
+        self._failing = failing
+
+    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+        if api_key == self._failing:
+            raise RuntimeError("a desk that fails")
+        return Look.TAKE if api_key == self._answered else None
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
+        correlation = int.from_bytes(frame[4:8], "big")
+        return Answer(lambda _: reply_frame(correlation, bytes(self._size)))
+
+
+def request_frame(correlation: int, payload: bytes = b"", api_key: int = PLAIN_API) -> bytes:
+    """A request that means nothing."""
+    return REQUEST_HEAD.pack(8 + len(payload), api_key, 0, correlation) + payload
+
+
+def reply_frame(correlation: int, payload: bytes = b"") -> bytes:
+    """A reply that means nothing."""
+    return struct.pack(">ii", 4 + len(payload), correlation) + payload
+
+
+async def read_exactly(stream: trio.abc.ReceiveStream, count: int) -> bytes:
+    """So many bytes. Raises EOFError where the stream ends before."""
+    found = bytearray()
+    while len(found) < count:
+        chunk = await stream.receive_some(count - len(found))
+        if not chunk:
+            raise EOFError(f"{len(found)} of {count} bytes")
+        found += chunk
+    return bytes(found)
+
+
+async def read_frame(stream: trio.abc.ReceiveStream) -> bytes:
+    """The next frame, its length included. Raises EOFError where there is none."""
+    length = await read_exactly(stream, 4)
+    return length + await read_exactly(stream, int.from_bytes(length, "big"))
+
+
+async def read_to_end(stream: trio.abc.ReceiveStream) -> bytes:
+    """All that still comes; a reset is an end too."""
+    found = bytearray()
+    try:
+        while chunk := await stream.receive_some(65536):
+            found += chunk
+    except trio.BrokenResourceError:
+        pass
+    return bytes(found)
+
+
+Behaviour = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+async def echo(stream: trio.SocketStream) -> None:
+    """Answers each request with what it carried; those of SILENT_API never."""
+    try:
+        while True:
+            frame = await read_frame(stream)
+            _, api_key, _, correlation = REQUEST_HEAD.unpack_from(frame)
+            if api_key != SILENT_API:
+                await stream.send_all(reply_frame(correlation, frame[REQUEST_HEAD.size :]))
+    except (EOFError, trio.BrokenResourceError):
+        await stream.aclose()
+
+
+@dataclass
+class FakeBroker:
+    """Serves each connection with `behaviour`."""
+
+    behaviour: Behaviour = echo
+    connections: int = 0
+    streams: list[trio.SocketStream] = field(default_factory=list)
+    address: Address = ANY_PORT
+
+    async def run(self, *, task_status: "trio.TaskStatus[Address]" = trio.TASK_STATUS_IGNORED) -> None:
+        """Listens until cancelled; again on the same port where it did before."""
+        listeners = listen(self.address)
+        self.address = Address("127.0.0.1", port_of(listeners))
+        task_status.started(self.address)
+        streams = [trio.SocketListener(trio.socket.from_stdlib_socket(listener)) for listener in listeners]
+        await trio.serve_listeners(self._serve, streams)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self.connections += 1
+        self.streams.append(stream)
+        async with stream:
+            await self.behaviour(stream)
+
+
+@dataclass
+class Carried:
+    """What `carried` gives."""
+
+    address: Address
+    pump: Pump
+    traffic: Traffic
+    broker: FakeBroker
+
+    async def connect(self) -> trio.SocketStream:
+        """A new client."""
+        return await trio.open_tcp_stream(*self.address)
+
+    async def round_trip(self, payload: bytes = b"ping") -> None:
+        """A new client asks once, and goes."""
+        async with await self.connect() as client:
+            await client.send_all(request_frame(1, payload))
+            assert await read_frame(client) == reply_frame(1, payload)
+
+    async def closed(self, reason: CloseReason, times: int = 1) -> None:
+        """Waits until so many connections have ended for this reason."""
+        await holds(lambda: self.traffic.connections_closed[reason] >= times)
+        assert self.traffic.connections_closed[reason] == times
+
+
+@asynccontextmanager
+async def carried(
+    behaviour: Behaviour = echo,
+    *,
+    desk: Desk | None = None,
+    most_connections: int = 10_000,
+    idle_seconds: float = 0.0,
+) -> AsyncIterator[Carried]:
+    """A pump and a server before a fake broker."""
+    traffic = Traffic()
+    pump = Pump(traffic, idle_seconds)
+    server = Server(pump, traffic, most_connections)
+    broker = FakeBroker(behaviour)
+    chosen = desk or PassingDesk()
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(broker.run)
+        listeners = listen(ANY_PORT)
+        nursery.start_soon(pump.run)
+        nursery.start_soon(
+            server.serve,
+            listeners,
+            lambda: address,
+            lambda host, peer: Session(chosen, traffic, Origin(host), LARGEST_FRAME),
+        )
+        yield Carried(Address("127.0.0.1", port_of(listeners)), pump, traffic, broker)
+        nursery.cancel_scope.cancel()
+
+
+def reset(stream: trio.SocketStream) -> None:
+    """Closes a connection the hard way: the peer reads an error."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.socket.close()
+
+
+async def holds(condition: Callable[[], bool]) -> None:
+    """Waits until a condition holds; by the clock on the wall, as trio's may be a test's."""
+    give_up = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < give_up, "it did not come about"
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,187 @@
+"""A broker that says what a test tells it to, on memory streams or on a real port.
+
+Owns: framing, ApiVersions, which answer belongs to which request. Must not know: what is asked for.
+"""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+from trio.testing import memory_stream_pair
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.headers import RequestHeader, decode_request_header, encode_reply
+from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.registry import APIS
+from group_sidecar.codecs.schema import Struct, decode
+from group_sidecar.proxy.addresses import Address
+
+
+@dataclass(frozen=True)
+class Raw:
+    """In place of a reply: these bytes, with their length before them."""
+
+    data: bytes
+
+
+class HangUp(Exception):
+    """Raised by an answer: close the connection."""
+
+
+class Mute(Exception):
+    """Raised by an answer: say nothing, and keep the connection."""
+
+
+Said = Struct | Raw
+Answer = Said | Exception | Callable[[Any, int], Said]
+"""What to say: always the same, or what it makes of the request and its version."""
+
+
+class ScriptedBroker:
+    """Answers by type of request; one that it has no answer for closes the connection, as brokers do.
+
+    Attributes:
+        answers: what to say to each type of request.
+        versions: what ApiVersions offers; without an entry, all described versions of what there are answers for.
+        asked: every request but ApiVersions, with its version, in order.
+        clients: the client id of every request.
+        streams: the connections that were made, on the broker's side.
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[type[Struct], Answer] | None = None,
+        versions: Mapping[type[Struct], tuple[int, int]] | None = None,
+    ) -> None:
+        self.answers: dict[type[Struct], Answer] = {ApiVersionsRequest: self._offer, **(answers or {})}
+        self.versions = dict(versions or {})
+        self.asked: list[tuple[Struct, int]] = []
+        self.clients: list[str | None] = []
+        self.streams: list[trio.abc.Stream] = []
+
+    def requests(self, kind: type[Struct]) -> list[Any]:
+        """The requests of one type that were made."""
+        return [request for request, _ in self.asked if type(request) is kind]
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serves one connection to its end."""
+        self.streams.append(stream)
+        try:
+            async with stream:
+                while True:
+                    frame = await _exactly(stream, int.from_bytes(await _exactly(stream, 4), "big"))
+                    await stream.send_all(await self._reply(frame))
+        except (HangUp, EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    async def hang_up(self) -> None:
+        """Ends the newest connection."""
+        await trio.aclose_forcefully(self.streams[-1])
+
+    async def _reply(self, frame: bytes) -> bytes:
+        key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+        kind = APIS[key].request
+        assert kind is not None
+        header, body = decode_request_header(frame, flexible=version >= kind.FLEXIBLE)
+        request = decode(kind, version, body)
+        self.clients.append(header.client_id)
+        if kind is not ApiVersionsRequest:
+            self.asked.append((request, version))
+        try:
+            return self._said(request, header)
+        except Mute:
+            await trio.sleep_forever()
+            raise
+
+    def _said(self, request: Struct, header: RequestHeader) -> bytes:
+        answer = self.answers.get(type(request), HangUp())
+        if isinstance(answer, Exception):
+            raise answer
+        said = answer(request, header.api_version) if callable(answer) else answer
+        if isinstance(said, Raw):
+            return len(said.data).to_bytes(4, "big") + said.data
+        if isinstance(said, ApiVersionsResponse) and said.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            return encode_reply(said, 0, header.correlation_id)
+        return encode_reply(said, header.api_version, header.correlation_id)
+
+    def _offer(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        described = {kind: (kind.VERSIONS[0], kind.VERSIONS[-1]) for kind in self.answers}
+        offered = {**described, **self.versions}
+        lowest, highest = offered[ApiVersionsRequest]
+        return ApiVersionsResponse(
+            error_code=0 if lowest <= version <= highest else ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=tuple(
+                ApiVersion(api_key=kind.KEY, min_version=first, max_version=last)
+                for kind, (first, last) in offered.items()
+            ),
+        )
+
+
+class MemoryNetwork:
+    """Stands for `trio.open_tcp_stream`: brokers at addresses, connected to by memory streams.
+
+    Attributes:
+        brokers: who listens where; an answer of None accepts nothing and refuses nothing.
+        attempts: the addresses that were tried.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.brokers: dict[Address, ScriptedBroker | None] = {}
+        self.attempts: list[Address] = []
+        self._nursery = nursery
+
+    async def open_tcp_stream(self, host: str, port: int) -> trio.abc.Stream:
+        """Connects."""
+        address = Address(host, port)
+        self.attempts.append(address)
+        await trio.lowlevel.checkpoint()
+        if address not in self.brokers:
+            raise OSError(errno.ECONNREFUSED, "all attempts to connect failed")
+        broker = self.brokers[address]
+        if broker is None:
+            await trio.sleep_forever()
+        assert broker is not None
+        ours, theirs = memory_stream_pair()
+        self._nursery.start_soon(broker.serve, theirs)
+        return ours
+
+
+@contextmanager
+def listening(*brokers: ScriptedBroker) -> Iterator[list[Address]]:
+    """Lets brokers listen on free ports of the loopback interface, in a thread of their own. Yields their addresses."""
+    addresses: list[Address] = []
+    ready = threading.Event()
+    ended: list[Callable[[], None]] = []
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            token = trio.lowlevel.current_trio_token()
+            ended.append(partial(token.run_sync_soon, nursery.cancel_scope.cancel))
+            for broker in brokers:
+                listeners = await nursery.start(partial(trio.serve_tcp, broker.serve, 0, host="127.0.0.1"))
+                addresses.append(Address(*listeners[0].socket.getsockname()))
+            ready.set()
+
+    thread = threading.Thread(target=trio.run, args=(serve,), daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield addresses
+    finally:
+        ended[0]()
+        thread.join(10)
+
+
+async def _exactly(stream: trio.abc.Stream, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = await stream.receive_some(size - len(data))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return data

@@ -1,0 +1,149 @@
+"""What is known of one broker, and whether that is enough to answer for it."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.coordinator.facts import Fact, MemberGone, MemberJoined, RebalanceStarted
+from group_sidecar.coordinator.views import Lacking
+from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.proxy import broker_copy as room
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.broker_copy import BrokerCopy
+from tests.proxy.playbook import EPOCH, broker_copy, settled
+
+LIST, DESCRIBE, FETCH = ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH
+ALL_APIS: dict[int, tuple[int, int]] = dict.fromkeys(ApiKey, (0, 5))
+NO_LISTING = {key: versions for key, versions in ALL_APIS.items() if key != LIST}
+
+
+@pytest.mark.parametrize(
+    ("answers", "present", "withheld"),
+    [
+        ({"exclusive": True, "authorizer": "none"}, None, None),
+        ({"exclusive": True, "authorizer": "none"}, True, None),
+        ({"exclusive": True}, False, None),
+        ({"exclusive": True}, True, Lacking.UNAUTHORIZED),
+        ({"exclusive": True}, None, Lacking.UNAUTHORIZED),
+        ({"authorizer": "none"}, None, Lacking.COLD),
+        ({}, False, Lacking.COLD),
+        ({}, True, Lacking.UNAUTHORIZED),
+        ({"exclusive": True, "authorizer": "none", "enabled": False}, False, Lacking.OFF),
+    ],
+)
+@pytest.mark.parametrize("versions", [None, ALL_APIS])
+def test_what_withholds_all_answers(
+    answers: dict[str, Any], present: bool | None, withheld: Lacking | None, versions: dict[int, tuple[int, int]] | None
+) -> None:
+    copy = broker_copy(answers=answers)
+    if present is not None:
+        copy.learn_authorizer(present)
+    if versions is not None:
+        copy.learn_versions(versions)
+    assert [copy.withheld(key) for key in (LIST, DESCRIBE, FETCH)] == [withheld] * 3
+    assert not copy.lacks(LIST)
+
+
+@pytest.mark.parametrize("present", [None, False, True])
+def test_what_the_broker_has_not_is_answered_whatever_else_holds(present: bool | None) -> None:
+    copy = broker_copy()
+    if present is not None:
+        copy.learn_authorizer(present)
+    copy.learn_versions(NO_LISTING)
+    assert copy.lacks(LIST)
+    assert copy.withheld(LIST) is None
+    assert copy.withheld(DESCRIBE) is not None
+    copy.learn_versions(ALL_APIS)
+    assert not copy.lacks(LIST)
+
+
+def test_what_the_operator_switched_off_is_not_answered_even_then() -> None:
+    copy = broker_copy(answers={"enabled": False})
+    copy.learn_versions(NO_LISTING)
+    assert copy.withheld(LIST) is Lacking.OFF
+
+
+def test_an_authorizer_may_come_and_go() -> None:
+    copy = broker_copy(answers={"exclusive": True})
+    found = []
+    for present in (False, True, False):
+        copy.learn_authorizer(present)
+        found.append(copy.withheld(LIST))
+    assert found == [None, Lacking.UNAUTHORIZED, None]
+
+
+@pytest.mark.parametrize(("listed", "lacking"), [(["old"], Lacking.COLD), ([], None), (None, None)])
+def test_groups_that_have_a_past_are_not_known(listed: list[str] | None, lacking: Lacking | None) -> None:
+    copy = broker_copy(answers={"exclusive": True, "authorizer": "none"})
+    assert copy.manager.view("old", EPOCH).lacking is Lacking.COLD
+    copy.learn_groups_at_start(listed)
+    assert copy.manager.view("old", EPOCH).lacking is lacking
+    assert copy.manager.view("new", EPOCH).lacking is None
+
+
+def test_names_are_bounded_and_those_known_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_NAMES", 3)
+    copy, ids = broker_copy(), [UUID(int=n) for n in range(1, 6)]
+    copy.learn_names({ids[0]: "a", ids[1]: "b"})
+    copy.learn_names({ids[0]: "a", ids[1]: "b", ids[2]: "c"})
+    copy.learn_names({ids[1]: "B", ids[3]: "d", ids[4]: "e"})
+    assert copy.names == {ids[0]: "a", ids[1]: "B", ids[2]: "c"}
+
+
+def test_it_is_ready_while_the_broker_answers() -> None:
+    copy = broker_copy()
+    told = [copy.ready()]
+    copy.probe_succeeded()
+    told.append(copy.ready())
+    copy.probe_failed("closed the connection")
+    told.append(copy.ready())
+    assert told == [(False, "not asked yet"), (True, "reachable"), (False, "closed the connection")]
+
+
+def kinds(facts: Sequence[Fact]) -> list[type[Fact]]:
+    """What kinds of facts were told."""
+    return [type(fact) for fact in facts]
+
+
+@pytest.mark.parametrize("way", ["sweep", "refresh"])
+def test_facts_are_told_when_members_are_let_go(way: str) -> None:
+    facts: list[Fact] = []
+    copy = broker_copy(facts.append)
+    (line,) = settled(copy, "m1")
+    assert MemberJoined in kinds(facts)
+    assert all(EPOCH + line.now == fact.at for fact in facts)
+    facts.clear()
+    if way == "sweep":
+        copy.sweep(line.now + 31)
+    else:
+        copy.refresh("g", line.now + 31)
+    assert MemberGone in kinds(facts)
+    assert {fact.at for fact in facts} == {EPOCH + line.now + 31}
+    assert RebalanceStarted not in kinds(facts)
+
+
+def test_a_snapshot_tells_of_groups() -> None:
+    copy = broker_copy()
+    settled(copy, "m1", "m2")
+    (group,) = copy.snapshot(100.0).groups
+    assert {member.member_id for member in group.members} == {"m1", "m2"}
+    assert copy.committed_partitions() == set()
+
+
+async def test_log_ends_are_seen_at_trios_time(autojump_clock: MockClock) -> None:
+    copy = broker_copy()
+    await trio.sleep(7)
+    copy.learn_log_ends({("t", 0): 42})
+    assert copy.snapshot(trio.current_time()).log_ends == {("t", 0): (42, EPOCH + trio.current_time())}
+
+
+async def test_where_no_epoch_is_given_trios_clock_is_measured(autojump_clock: MockClock) -> None:
+    before = time.time()
+    measured = BrokerCopy(Address("broker", 1), broker_copy().config, Traffic(), lambda fact: None)
+    assert before <= measured.epoch(trio.current_time()) <= time.time()

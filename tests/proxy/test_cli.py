@@ -1,0 +1,122 @@
+"""The command line, as its users see it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from group_sidecar.proxy import cli
+from group_sidecar.proxy.server import listen, port_of
+from tests.proxy.fakes import ANY_PORT
+
+COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli")
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Runs the command in this process; gives its status."""
+    monkeypatch.setattr(sys, "argv", [cli.PROGRAM, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_the_version_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out.startswith("group-sidecar 0.")
+
+
+def test_help_names_all_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "--help") == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("run", "check-config", "groups"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "--listn", "a:1"], "No such option: --listn"),
+        (["walk"], "No such command 'walk'."),
+        (["run", "--mode", "proxy"], "Invalid value for '--mode'"),
+        (["run", "--group-max-size", "many"], "Invalid value for '--group-max-size'"),
+        (["run", "--listen", "a:1", "--upstream", "b"], "flags: upstream: must be HOST:PORT, for instance"),
+        (["run", "--listen", "a:1"], "upstream: is required"),
+        (["run", "--listen", "a:1", "--upstream", "b:1", "--group-max-size", "0"], "must be at least 1"),
+        (["run", "--config", "absent.yaml"], "absent.yaml: no such file or directory"),
+        (["check-config"], "Missing argument 'FILE'."),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_status_2(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    line: str,
+) -> None:
+    assert call(monkeypatch, *arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    [only] = shown.err.splitlines()
+    assert only.startswith("group-sidecar: ")
+    assert line in only
+
+
+def test_without_arguments_help_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch) == 2
+    shown = capsys.readouterr()
+    assert "check-config" in shown.out
+    assert shown.err == ""
+
+
+def test_a_good_file_is_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "sidecar.yaml"
+    file.write_text("{listen: '0.0.0.0:9092', upstream: 'broker:9092'}")
+    assert call(monkeypatch, "check-config", str(file)) == 0
+    assert capsys.readouterr().out == f"{file}: ok\n"
+
+
+def test_a_bad_file_has_a_line_for_each_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "sidecar.yaml"
+    file.write_text("{listen: '0.0.0.0:9092', policies: {group_max_size: {limit: 0}}}")
+    assert call(monkeypatch, "check-config", str(file)) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"group-sidecar: {file}: upstream: is required",
+        f"group-sidecar: {file}: policies.group_max_size.limit: must be at least 1",
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--admin"])
+def test_an_address_in_use_is_one_line_and_status_2(flag: str) -> None:
+    [taken] = listen(ANY_PORT)
+    with taken:
+        address = f"127.0.0.1:{port_of([taken])}"
+        addresses = {"--listen": "127.0.0.1:0", "--upstream": "127.0.0.1:1", flag: address}
+        flags = [part for pair in addresses.items() for part in pair]
+        ended = subprocess.run([*COMMAND, "run", *flags], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    [line] = ended.stderr.splitlines()
+    assert line.startswith("group-sidecar: cannot listen on ")
+    assert address in line
+    assert line.lower().endswith("address already in use")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_sidecar_runs_until_it_is_told_to_stop(number: signal.Signals) -> None:
+    flags = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--log-format", "console"]
+    with subprocess.Popen([*COMMAND, "run", *flags], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            started = process.stderr.readline()
+            assert "started" in started
+            [listening] = [word for word in started.split() if word.startswith("listen=")]
+            with socket.create_connection(("127.0.0.1", int(listening.rpartition(":")[2])), timeout=10) as client:
+                assert client.recv(1) == b""  # Its broker is unreachable.
+            os.kill(process.pid, number)
+            assert process.wait(timeout=30) == 0
+            assert "stopped" in process.stderr.read().splitlines()[-1]
+        finally:
+            process.kill()

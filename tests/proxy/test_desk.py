@@ -1,0 +1,336 @@
+"""What is looked into, what it teaches, and that whatever is not understood goes on as it came."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.headers import encode_reply
+from group_sidecar.codecs.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from group_sidecar.codecs.registry import APIS, ApiKey
+from group_sidecar.coordinator import wire
+from group_sidecar.coordinator.views import Lacking
+from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
+from group_sidecar.proxy.session import ToClient, ToUpstream
+from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.proxy.playbook import (
+    EPOCH,
+    Line,
+    broker_copy,
+    certain_copy,
+    framed,
+    joining,
+    pieces,
+    reply,
+    request,
+    settled,
+)
+
+TAKEN = sorted({*wire.READ, *LOCAL_APIS})
+CHANGING = sorted(wire.WRITES - {ApiKey.HEARTBEAT, ApiKey.END_TXN})
+
+
+def cases(keys: Any) -> Iterator[Any]:
+    """Each of the APIs in each version."""
+    for key in keys:
+        for version in APIS[key].versions:
+            yield pytest.param(key, version, id=f"{APIS[key].name}-{version}")
+
+
+def asking(key: int, version: int, sample: Any = full_sample, **fields: Any) -> Any:
+    """A request in which every field says something."""
+    message: Any = brought_down(sample(APIS[key].request), version)
+    return replace(message, **{name: value for name, value in fields.items() if hasattr(message, name)})
+
+
+def telling(key: int, version: int, sample: Any = full_sample) -> Any:
+    """A reply likewise."""
+    return brought_down(sample(APIS[key].response), version)
+
+
+def lacking(copy: BrokerCopy, group: str = "g") -> Lacking | None:
+    """What the copy lacks of a group."""
+    return copy.manager.view(group, EPOCH + 100).lacking
+
+
+def restored(copy: BrokerCopy, group: str = "g") -> None:
+    """Makes the copy of a group certain again, as a description by the broker would."""
+    copy.manager.group_metadata_cache[group].obscured = None
+    copy.manager.group_metadata_cache[group].roster_known = True
+    assert lacking(copy, group) is None
+
+
+# What is understood.
+
+
+@pytest.mark.parametrize("sample", [full_sample, null_sample])
+@pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
+def test_every_version_is_understood_and_passes_as_it_came(key: int, version: int, sample: Any) -> None:
+    copy = broker_copy(policies={"group_max_size": {"limit": 100}})
+    Line(copy).exchange(asking(key, version, sample), telling(key, version, sample), version)
+    assert copy.traffic.decode_failures == {}
+
+
+@pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
+def test_bytes_behind_what_is_described_pass_too(key: int, version: int) -> None:
+    copy = broker_copy()
+    line = Line(copy)
+    frame = framed(line.frame(asking(key, version), version)[4:] + b"more")
+    assert line.client(frame) == [ToUpstream(frame)]
+    told = framed(encode_reply(telling(key, version), version, 1)[4:] + b"more")
+    assert line.upstream(told) == [ToClient(told)]
+    assert copy.traffic.decode_failures == {}
+
+
+@pytest.mark.parametrize("key", sorted(set(range(-2, 110)) - set(TAKEN)))
+def test_other_requests_are_not_held(key: int) -> None:
+    line = Line(broker_copy())
+    version = 7 if key == ApiKey.PRODUCE else 1
+    frame = request(key, 1, version=version, body=b"\xff\xff\0\1" + bytes(100))
+    assert line.client(frame[:40]) == [ToUpstream(frame[:40])]
+    assert line.client(frame[40:]) == [ToUpstream(frame[40:])]
+
+
+def test_a_reply_teaches_before_the_client_gets_it() -> None:
+    copy = certain_copy()
+    settled(copy, "m1", "m2")
+    view = copy.manager.view("g", EPOCH + 100)
+    assert {member.client_host for member in view.members} == {"/10.0.0.1"}
+    assert {member.client_id for member in view.members} == {"m1", "m2"}
+    assert lacking(copy) is None
+
+
+def test_a_client_without_an_id_has_an_empty_one() -> None:
+    copy = certain_copy()
+    line = Line(copy, client_id=None)
+    line.says(joining(), 3)
+    (joined,) = copy.manager.group_metadata_cache["g"].joins.values()
+    assert joined.client_id == ""
+
+
+# What is not understood.
+
+
+@pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
+def test_a_request_cut_short_passes_and_is_counted_and_its_group_is_marked(key: int, version: int) -> None:
+    copy = certain_copy()
+    settled(copy, "m1")
+    line = Line(copy)
+    frame = framed(line.frame(asking(key, version, group_id="g"), version)[4:-1])
+    assert line.client(frame) == [ToUpstream(frame)]
+    assert copy.traffic.decode_failures == {key: 1}
+    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+    told = reply(1, b"whatever")
+    assert line.upstream(told) == [ToClient(told)]
+    assert copy.traffic.decode_failures == {key: 1}
+
+
+@pytest.mark.parametrize("key", TAKEN)
+def test_a_version_newer_than_described_passes_and_is_counted(key: int) -> None:
+    copy = certain_copy()
+    settled(copy, "m1")
+    newest = APIS[key].versions[-1]
+    frame = bytearray(Line(copy).frame(asking(key, newest, group_id="g"), newest))
+    frame[6:8] = (newest + 1).to_bytes(2, "big")
+    assert Line(copy).client(bytes(frame)) == [ToUpstream(bytes(frame))]
+    assert copy.traffic.decode_failures == {key: 1}
+    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+
+
+@pytest.mark.parametrize("version", [-1, -32768, 32767])
+@pytest.mark.parametrize("key", TAKEN)
+def test_impossible_versions_pass(key: int, version: int) -> None:
+    frame = request(key, 1, version=version, body=bytes(20))
+    assert Line(broker_copy()).client(frame) == [ToUpstream(frame)]
+
+
+def test_only_the_group_that_is_named_is_marked_where_one_is() -> None:
+    copy = certain_copy()
+    settled(copy, "m1", group="g")
+    settled(copy, "m2", group="h")
+    line = Line(copy)
+    line.client(framed(line.frame(asking(ApiKey.OFFSET_COMMIT, 8, group_id="h"), 8)[4:-1]))
+    assert (lacking(copy, "g"), lacking(copy, "h")) == (None, Lacking.UNDECODABLE)
+    line.client(framed(bytes((0, ApiKey.OFFSET_COMMIT, 0, 8)) + bytes(4) + b"\xff\xff\0"))
+    assert lacking(copy, "g") is Lacking.UNDECODABLE
+
+
+def test_a_group_is_marked_again_when_the_request_has_had_its_effect() -> None:
+    copy = certain_copy()
+    settled(copy, "m1")
+    line = Line(copy)
+    for how in ("reply", "gone"):
+        line.client(framed(line.frame(asking(ApiKey.JOIN_GROUP, 3, group_id="g"), 3)[4:-1]))
+        restored(copy)
+        if how == "reply":
+            line.upstream(reply(1))
+        else:
+            line.upstream_closed()
+        assert lacking(copy) is Lacking.UNDECODABLE
+        restored(copy)
+
+
+@pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
+def test_a_reply_cut_short_passes_and_is_counted_and_its_group_is_marked(key: int, version: int) -> None:
+    copy = certain_copy(answers={"enabled": False, "exclusive": True, "authorizer": "none"})
+    settled(copy, "m1")
+    settled(copy, "m2", group="h")
+    line = Line(copy)
+    question = line.frame(asking(key, version, group_id="g", groups_names=("g",)), version)
+    assert line.client(question) == [ToUpstream(question)]
+    told = framed(encode_reply(telling(key, version), version, 1)[4:-1])
+    assert line.upstream(told) == [ToClient(told)]
+    assert copy.traffic.decode_failures == ({} if key == ApiKey.LIST_GROUPS else {key: 1})
+    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+    assert lacking(copy, "h") is None
+
+
+def test_whatever_goes_wrong_in_understanding_the_bytes_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(wire, "replied", fails)
+    copy = broker_copy()
+    Line(copy).exchange(asking(ApiKey.HEARTBEAT, 4), telling(ApiKey.HEARTBEAT, 4), 4)
+    monkeypatch.setattr(wire, "sent", fails)
+    line = Line(copy)
+    frame = line.frame(asking(ApiKey.HEARTBEAT, 4), 4)
+    assert line.client(frame) == [ToUpstream(frame)]
+    assert copy.traffic.decode_failures == {ApiKey.HEARTBEAT: 2}
+    told = capsys.readouterr().out
+    assert told.count("a fault of ours") >= 2
+    assert "Traceback" in told
+
+
+def test_what_recurs_does_not_fill_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    line = Line(broker_copy())
+    for number in range(20):
+        line.client(request(ApiKey.HEARTBEAT, number, version=4, body=b"\xff"))
+    assert capsys.readouterr().out.count("not understood") == 1
+
+
+# What is too long.
+
+
+def test_a_request_too_long_to_be_looked_into_streams_and_is_counted() -> None:
+    copy = certain_copy(limits={"inspected_frame": 1024})
+    settled(copy, "m1")
+    line, frame = Line(copy), request(ApiKey.OFFSET_COMMIT, 1, version=8, body=bytes(1100))
+    assert [line.client(piece) for piece in pieces(frame, 100)] == [[ToUpstream(piece)] for piece in pieces(frame, 100)]
+    assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
+    assert lacking(copy) is Lacking.UNDECODABLE
+    restored(copy)
+    line.upstream(reply(1))
+    assert lacking(copy) is Lacking.UNDECODABLE
+
+
+def test_a_question_too_long_to_be_looked_into_marks_nothing() -> None:
+    copy = certain_copy(limits={"inspected_frame": 1024})
+    settled(copy, "m1")
+    frame = request(ApiKey.OFFSET_FETCH, 1, version=8, body=bytes(1100))
+    assert Line(copy).client(frame) == [ToUpstream(frame)]
+    assert copy.traffic.decode_failures == {ApiKey.OFFSET_FETCH: 1}
+    assert lacking(copy) is None
+
+
+def test_the_longest_request_is_looked_into() -> None:
+    copy = broker_copy(limits={"inspected_frame": 1024})
+    frame = request(ApiKey.OFFSET_COMMIT, 1, version=8, body=bytes(1024 - 11))
+    assert len(frame) == 1024 + 4
+    line = Line(copy)
+    assert line.client(frame[:-1]) == []
+    assert line.session.held_bytes == len(frame) - 1
+
+
+def test_a_reply_too_long_to_be_looked_into_streams_and_is_counted() -> None:
+    copy = certain_copy(limits={"inspected_frame": 1024})
+    settled(copy, "m1")
+    line = Line(copy)
+    line.says(asking(ApiKey.OFFSET_COMMIT, 8, group_id="g"), 8)
+    told = reply(1, bytes(1100))
+    assert [line.upstream(piece) for piece in pieces(told, 100)] == [[ToClient(piece)] for piece in pieces(told, 100)]
+    assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
+    assert lacking(copy) is Lacking.UNDECODABLE
+
+
+# What is not known to have happened.
+
+
+@pytest.mark.parametrize("key", sorted(wire.WRITES))
+def test_a_write_whose_reply_never_comes_marks_its_group(key: int) -> None:
+    copy = certain_copy()
+    settled(copy, "m1")
+    settled(copy, "m2", group="h")
+    line, version = Line(copy), APIS[key].versions[-1]
+    line.says(asking(key, version, group_id="g", groups_names=("g",)), version)
+    line.upstream_closed()
+    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+    assert lacking(copy, "h") is None
+
+
+def test_a_join_that_is_given_up_holds_no_place() -> None:
+    copy = certain_copy()
+    line = Line(copy)
+    line.says(joining(), 3)
+    assert copy.manager.view("g", EPOCH + 100).awaiting
+    line.session.close(line.now)
+    assert not copy.manager.view("g", EPOCH + 100).awaiting
+
+
+@pytest.mark.parametrize("way", ["reply", "gone"])
+def test_the_deletion_of_a_topic_disturbs_offsets_once_it_has_happened(way: str) -> None:
+    copy = certain_copy()
+    (member,) = settled(copy, "m1")
+    member.exchange(committing(), committed(), 7)
+    line = Line(copy)
+    line.client(request(ApiKey.DELETE_TOPICS, 1, version=6, body=b"whatever"))
+    assert copy.manager.view("g", EPOCH + 100).offsets_lacking is None
+    if way == "reply":
+        assert line.upstream(reply(1, b"any")) == [ToClient(reply(1, b"any"))]
+    else:
+        line.session.close(line.now)
+    assert copy.manager.view("g", EPOCH + 100).offsets_lacking is Lacking.COLD
+
+
+def committing() -> Any:
+    return replace(asking(ApiKey.OFFSET_COMMIT, 7), group_id="g", generation_id_or_member_epoch=1, member_id="m1")
+
+
+def committed() -> Any:
+    told = telling(ApiKey.OFFSET_COMMIT, 7)
+    topics = tuple(
+        replace(
+            template,
+            name=topic.name,
+            partitions=tuple(
+                replace(template.partitions[0], partition_index=p.partition_index, error_code=0)
+                for p in topic.partitions
+            ),
+        )
+        for template, topic in zip(told.topics, committing().topics, strict=True)
+    )
+    return replace(told, topics=topics)
+
+
+def test_the_end_of_a_connection_with_nothing_owed_changes_nothing() -> None:
+    copy = certain_copy()
+    (line,) = settled(copy, "m1")
+    line.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m1"), HeartbeatResponse(error_code=0), 3)
+    line.upstream_closed()
+    assert lacking(copy) is None
+
+
+def test_a_deleted_group_is_gone() -> None:
+    copy = certain_copy()
+    (line,) = settled(copy, "m1")
+    deleted = DeleteGroupsResponse(throttle_time_ms=0, results=(DeletableGroupResult(group_id="g", error_code=0),))
+    line.exchange(DeleteGroupsRequest(groups_names=("g",)), deleted, 2)
+    assert list(copy.manager.views(EPOCH + 100)) == []

@@ -1,0 +1,139 @@
+"""`group-sidecar groups`: arguments, exit codes, what a terminal shows; and `list` from end to end."""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.proxy import groups_cli
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.groups_cli import groups_app
+from tests.proxy.groups_shell import Shell, StartShell, classic_group, classic_member, failed, listed, shells
+
+
+@pytest.fixture
+def shell() -> Iterator[StartShell]:
+    with shells() as start:
+        yield start
+
+
+ORDERS = ("orders", "classic", "Stable", "consumer")
+AUDIT = ("audit", "consumer", "Empty", "consumer")
+SIMPLE = ("simple", "classic", "Empty", "")
+
+
+def test_list_has_the_groups_of_all_brokers(shell: StartShell) -> None:
+    two = shell({ListGroupsRequest: listed(SIMPLE, ORDERS)}, {ListGroupsRequest: listed(ORDERS, AUDIT)})
+    result = two.run("list")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "GROUP   TYPE      STATE   PROTOCOL-TYPE",
+        "audit   consumer  Empty   consumer",
+        "orders  classic   Stable  consumer",
+        "simple  classic   Empty   -",
+    ]
+
+
+def test_list_as_json(shell: StartShell) -> None:
+    assert shell({ListGroupsRequest: listed(SIMPLE)}).json("list") == {
+        "groups": [{"group_id": "simple", "type": "classic", "state": "Empty", "protocol_type": None}],
+        "problems": [],
+    }
+
+
+def test_list_of_nothing(shell: StartShell) -> None:
+    result = shell({ListGroupsRequest: listed()}).run("list")
+    assert (result.exit_code, result.stdout) == (0, "GROUP  TYPE  STATE  PROTOCOL-TYPE\n")
+
+
+def test_list_where_states_and_types_are_not_told(shell: StartShell) -> None:
+    old = shell({ListGroupsRequest: listed(ORDERS)}, versions={ListGroupsRequest: (0, 2), ApiVersionsRequest: (0, 2)})
+    assert old.run("list").stdout.splitlines()[1] == "orders  -     -      consumer"
+    group = old.json("list")["groups"][0]
+    assert (group["state"], group["type"]) == (None, None)
+    result = old.run("list", "--state", "stable")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1)
+    assert result.stderr == f"group-sidecar: {old.addresses[0]} speaks ListGroups v0 to v2, where v4 to v5 is needed\n"
+
+
+def test_list_filters(shell: StartShell) -> None:
+    one = shell({ListGroupsRequest: listed(ORDERS)})
+    assert one.run("list", "--state", "stable", "--state", "Empty", "--type", "CLASSIC").exit_code == 0
+    assert one.brokers[0].requests(ListGroupsRequest) == [
+        ListGroupsRequest(states_filter=("Stable", "Empty"), types_filter=("classic",))
+    ]
+
+
+def test_list_without_a_broker_that_is_down(shell: StartShell) -> None:
+    two = shell({ListGroupsRequest: listed(ORDERS)}, {})
+    down = Address("127.0.0.1", 1)
+    two.addresses[1] = down
+    result = two.run("list")
+    problem = f"{down} cannot be reached: Connection refused"
+    assert (result.exit_code, result.stderr) == (2, f"group-sidecar: {problem}\n")
+    assert result.stdout.splitlines()[1:] == ["orders  classic  Stable  consumer"]
+    result = two.run("list", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["problems"] == [problem]
+
+
+def test_list_asks_again_while_a_broker_is_loading(shell: StartShell) -> None:
+    loading = [listed(error=14), listed(error=14)]
+    one = shell({ListGroupsRequest: lambda request, version: loading.pop() if loading else listed(ORDERS)})
+    assert [group["group_id"] for group in one.json("list")["groups"]] == ["orders"]
+
+
+def test_list_gives_up_on_a_broker_that_goes_on_loading(shell: StartShell) -> None:
+    result = (one := shell({ListGroupsRequest: listed(error=14)})).run("list", "--timeout", "0.1")
+    assert result.exit_code == 1
+    assert result.stderr == f"group-sidecar: {one.addresses[0]} answers ListGroups: COORDINATOR_LOAD_IN_PROGRESS (14)\n"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["describe", "g"], ["offsets", "g"]])
+def test_nobody_listens(arguments: list[str]) -> None:
+    failed(
+        Shell().run(*arguments, bootstrap=Address("127.0.0.1", 1)),
+        2,
+        "127.0.0.1:1 cannot be reached: Connection refused",
+    )
+
+
+def test_a_broker_that_does_not_know_groups(shell: StartShell) -> None:
+    one = shell({})
+    failed(one.run("describe", "g"), 1, f"{one.addresses[0]} does not know DescribeGroups")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list"], "Missing option '--bootstrap'"),
+        (["list", "--bootstrap", "broker"], "must be HOST:PORT"),
+        (["list", "--bootstrap", "broker:1", "--timeout", "0"], "must be more than 0"),
+        (["list", "--bootstrap", "broker:1", "--timeout", "nan"], "must be more than 0"),
+        (["list", "--bootstrap", "broker:1", "--state", "tired"], "'tired' is not one of"),
+        (["describe", "--bootstrap", "broker:1"], "Missing argument"),
+        (["describe", "x" * 32768, "--bootstrap", "broker:1"], "has 32768 bytes, 32767 are allowed"),
+        (["offsets", "\udcff", "--bootstrap", "broker:1"], "is not UTF-8"),
+    ],
+)
+def test_bad_usage(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = CliRunner().invoke(groups_app, arguments, catch_exceptions=False)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("columns", ["200", "40"])
+def test_a_terminal_loses_nothing(shell: StartShell, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(groups_cli, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    one = shell(classic_group(classic_member(client_id="[bold]")))
+    lines = one.run("describe", "g").stdout.splitlines()
+    heading = next(line for line in lines if "CONSUMER-ID" in line)
+    assert heading.split() == ["CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
+    if columns == "200":
+        assert lines[lines.index(heading) + 2].split() == ["m-1", "/10.0.0.7", "[bold]", "2", "t:0,1"]

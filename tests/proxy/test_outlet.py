@@ -1,0 +1,103 @@
+"""When the journal is told, and what where its disk fails."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client import CollectorRegistry
+
+from group_sidecar.coordinator.facts import Departure, MemberGone
+from group_sidecar.coordinator.views import CommittedOffset, GroupView, Snapshot
+from group_sidecar.metrics.collector import Sources
+from group_sidecar.metrics.instruments import Instruments
+from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.proxy.config import Journal
+from group_sidecar.proxy.outlet import RECORDS_AT_ONCE, Outlet
+from tests.proxy.fakes import holds
+
+GONE = MemberGone(group_id="g", at=5.0, member_id="m", client_id="c", client_host="/h", how=Departure.LEFT)
+
+
+def sources(outlet: Outlet, *groups: GroupView, traffic: Traffic | None = None) -> Sources:
+    return Sources(
+        snapshots=lambda: [Snapshot(groups=groups)],
+        traffic=traffic or Traffic(),
+        instruments=Instruments(CollectorRegistry()),
+        mirror_ready=lambda: True,
+        held_bytes=lambda: 7,
+        journal=outlet.journal,
+        group_max_size=3,
+    )
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    """All records, in order."""
+    lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def kinds(folder: Path) -> list[str]:
+    return [record["kind"] for record in told(folder)]
+
+
+def epoch() -> float:
+    return 1_000_000.0 + trio.current_time()
+
+
+async def test_what_stands_is_told_at_every_interval(tmp_path: Path) -> None:
+    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=0.01))
+    traffic = Traffic()
+    traffic.received_bytes = 11
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, sources(outlet, GroupView(group_id="g"), traffic=traffic), epoch)
+        await holds(lambda: outlet.journal.records_written >= 2)
+        outlet.tell(GONE, epoch())
+        await holds(lambda: outlet.journal.records_written >= 7)
+        nursery.cancel_scope.cancel()
+    found = kinds(tmp_path)
+    assert found.count("member") == 1
+    found.remove("member")
+    assert found == ["heartbeat", "group"] * (len(found) // 2)
+    first, group, *_ = told(tmp_path)
+    assert first["sample"]["group_sidecar_received_bytes_total"] == 11
+    assert first["sample"]["group_sidecar_held_bytes"] == 7
+    assert group["max_size"] == 3
+
+
+async def test_what_is_left_is_written_at_the_end(tmp_path: Path) -> None:
+    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=60))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, sources(outlet), epoch)
+        await holds(lambda: outlet.journal.records_written == 1)
+        outlet.tell(GONE, epoch())
+        nursery.cancel_scope.cancel()
+    assert kinds(tmp_path) == ["heartbeat", "member"]
+
+
+async def test_many_records_are_written_in_shares(tmp_path: Path) -> None:
+    outlet = Outlet("here", Journal(folder=tmp_path))
+    offsets = {("t", number): CommittedOffset(number) for number in range(3 * RECORDS_AT_ONCE)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, sources(outlet, GroupView(group_id="g", offsets=offsets)), epoch)
+        await holds(lambda: outlet.journal.records_written >= RECORDS_AT_ONCE)
+        await holds(lambda: outlet.journal.records_written == 3 * RECORDS_AT_ONCE + 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_disk_that_fails_is_told_once_and_once_that_it_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "records"
+    folder.write_text("in the way")
+    outlet = Outlet("here", Journal(folder=folder, interval_seconds=0.01))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, sources(outlet), epoch)
+        await holds(lambda: outlet.journal.failures >= 3)
+        folder.unlink()
+        await holds(lambda: outlet.journal.records_written >= 3)
+        nursery.cancel_scope.cancel()
+    shown = capsys.readouterr().out
+    assert shown.count("the journal cannot be written") == 1
+    assert shown.count("the journal is written again") == 1

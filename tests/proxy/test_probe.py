@@ -1,0 +1,366 @@
+"""The prober: what it asks, what the copy of the broker learns, and how it bears with a broker that is not there."""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from trio.testing import MockClock
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.views import TopicPartition
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.probe import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ROUND, ROUND_SECONDS, probe_forever
+from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, Raw, ScriptedBroker
+
+BROKER = Address("broker", 9092)
+UNREACHABLE = "broker:9092 cannot be reached: Connection refused"
+GROUPS = ListGroupsResponse(
+    error_code=0,
+    groups=(ListedGroup(group_id="a", protocol_type="consumer"), ListedGroup(group_id="b", protocol_type="")),
+)
+LOADING = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=())
+
+
+def acls(code: int) -> DescribeAclsResponse:
+    return DescribeAclsResponse(throttle_time_ms=0, error_code=code, error_message=None, resources=())
+
+
+def ends_of(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    """Ends the log of partition N at N * 10; partition 9 is led by another broker."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(
+                        partition_index=one.partition_index,
+                        error_code=6 if one.partition_index == 9 else 0,
+                        offset=-1 if one.partition_index == 9 else one.partition_index * 10,
+                    )
+                    for one in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def broker(**instead: Any) -> ScriptedBroker:
+    """A broker without an authorizer; `instead`: other answers, by the field of this test's interest."""
+    answers: dict[type[Struct], Any] = {
+        DescribeAclsRequest: acls(ErrorCode.SECURITY_DISABLED),
+        ListGroupsRequest: GROUPS,
+        ListOffsetsRequest: ends_of,
+    }
+    names = {"acls": DescribeAclsRequest, "groups": ListGroupsRequest, "hello": ApiVersionsRequest}
+    answers.update({names[name]: answer for name, answer in instead.items()})
+    return ScriptedBroker({kind: answer for kind, answer in answers.items() if answer is not None})
+
+
+@dataclass
+class Journal:
+    """The settings of a journal."""
+
+    interval_seconds: float
+
+
+@dataclass
+class Settings:
+    """The settings that the prober looks at."""
+
+    journal: Journal | None = None
+
+
+@dataclass
+class Copy:
+    """Notes what it is told, with the clock's reading."""
+
+    config: Settings = field(default_factory=Settings)
+    partitions: set[TopicPartition] = field(default_factory=set)
+    address: Address = BROKER
+    told: list[tuple[float, str, Any]] = field(default_factory=list)
+    fault: Exception | None = None
+
+    def _note(self, what: str, value: Any = None) -> None:
+        self.told.append((trio.current_time(), what, value))
+
+    def said(self, what: str) -> list[Any]:
+        return [value for _, name, value in self.told if name == what]
+
+    def times(self, what: str) -> list[float]:
+        return [at for at, name, _ in self.told if name == what]
+
+    def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        self._note("versions", dict(versions))
+
+    def learn_authorizer(self, present: bool) -> None:
+        self._note("authorizer", present)
+
+    def learn_groups_at_start(self, groups: list[str] | None) -> None:
+        self._note("groups", groups)
+
+    def committed_partitions(self) -> set[TopicPartition]:
+        if self.fault:
+            raise self.fault
+        return self.partitions
+
+    def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        self._note("ends", dict(ends))
+
+    def probe_failed(self, reason: str) -> None:
+        self._note("failed", reason)
+
+    def probe_succeeded(self) -> None:
+        self._note("succeeded")
+
+
+@pytest.fixture
+def network(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
+    network = MemoryNetwork(nursery)
+    monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
+    return network
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+def events(lines: list[Any]) -> list[str]:
+    return [line["event"] for line in lines]
+
+
+async def probe_for(seconds: float, copy: Copy) -> None:
+    with trio.move_on_after(seconds):
+        await probe_forever(copy)
+
+
+async def test_what_is_learned_at_the_first_connection(
+    network: MemoryNetwork, autojump_clock: MockClock, lines: list[Any]
+) -> None:
+    network.brokers[BROKER] = broker()
+    copy = Copy(partitions={("t", 2), ("t", 9), ("s", 1)})
+    await probe_for(1, copy)
+    assert [(what, value) for _, what, value in copy.told] == [
+        ("versions", {18: (0, 4), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
+        ("authorizer", False),
+        ("groups", ["a", "b"]),
+        ("ends", {("t", 2): 20, ("s", 1): 10}),
+        ("succeeded", None),
+    ]
+    assert lines == [{"event": "broker reachable", "broker": "broker:9092", "log_level": "info"}]
+
+
+@pytest.mark.parametrize("code", [0, 31, -1])
+async def test_whatever_else_it_says_the_broker_has_an_authorizer(
+    network: MemoryNetwork, autojump_clock: MockClock, code: int
+) -> None:
+    network.brokers[BROKER] = broker(acls=acls(code))
+    copy = Copy()
+    await probe_for(1, copy)
+    assert copy.said("authorizer") == [True]
+
+
+async def test_a_broker_that_knows_neither_acls_nor_groups(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    network.brokers[BROKER] = broker(acls=None, groups=None)
+    copy = Copy()
+    await probe_for(1, copy)
+    assert [what for _, what, _ in copy.told] == ["versions", "groups", "succeeded"]
+    assert copy.said("groups") == [None]
+
+
+async def test_groups_are_asked_for_until_they_are_loaded_and_then_no_more(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    served = network.brokers[BROKER] = broker(groups=LOADING)
+    copy = Copy()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(2.5)
+        assert copy.said("groups") == []
+        assert copy.said("failed") == []
+        served.answers[ListGroupsRequest] = GROUPS
+        await trio.sleep(2)
+        served.answers[ListGroupsRequest] = LOADING
+        await trio.sleep(10 * ROUND_SECONDS)
+        nursery.cancel_scope.cancel()
+    assert copy.said("groups") == [["a", "b"]]
+    assert len(served.requests(ListGroupsRequest)) == 4
+
+
+@pytest.mark.parametrize(
+    ("journal", "seconds"), [(None, ROUND_SECONDS), (Journal(3), 3), (Journal(3600), LONGEST_ROUND)]
+)
+async def test_rounds_come_at_the_journals_pace(
+    network: MemoryNetwork, autojump_clock: MockClock, journal: Journal | None, seconds: float
+) -> None:
+    network.brokers[BROKER] = broker()
+    copy = Copy(Settings(journal), {("t", 1)})
+    await probe_for(3.5 * seconds, copy)
+    start = copy.times("ends")[0]
+    assert [at - start for at in copy.times("ends")] == pytest.approx([0, seconds, 2 * seconds, 3 * seconds])
+    assert len(network.attempts) == 1
+
+
+async def test_without_partitions_it_asks_whether_the_broker_is_there(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy()
+    await probe_for(2.5 * ROUND_SECONDS, copy)
+    assert len(copy.said("succeeded")) == 3
+    assert copy.said("ends") == []
+    assert served.requests(ListOffsetsRequest) == []
+
+
+async def test_pauses_grow_and_have_an_end(
+    network: MemoryNetwork, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, lines: list[Any]
+) -> None:
+    monkeypatch.setattr(random, "uniform", lambda least, most: most)
+    copy = Copy()
+    await probe_for(33, copy)
+    times = copy.times("failed")
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses == pytest.approx([FIRST_PAUSE, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_PAUSE, LONGEST_PAUSE])
+    assert set(copy.said("failed")) == {UNREACHABLE}
+    assert lines == [
+        {"event": "broker unreachable", "broker": "broker:9092", "reason": UNREACHABLE, "log_level": "warning"}
+    ]
+
+
+async def test_pauses_are_not_in_step(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    copies = [Copy() for _ in range(5)]
+    async with trio.open_nursery() as nursery:
+        for copy in copies:
+            nursery.start_soon(probe_for, 5, copy)
+    seconds = [copy.times("failed")[1] - copy.times("failed")[0] for copy in copies]
+    assert len(set(seconds)) == len(copies)
+    assert all(FIRST_PAUSE / 2 <= pause <= FIRST_PAUSE for pause in seconds)
+
+
+async def test_a_line_for_each_change_and_pauses_that_begin_anew(
+    network: MemoryNetwork, autojump_clock: MockClock, lines: list[Any]
+) -> None:
+    served = broker()
+    copy = Copy()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(30)
+        network.brokers[BROKER] = served
+        await trio.sleep(30)
+        del network.brokers[BROKER]
+        await served.hang_up()
+        back = trio.current_time()
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert events(lines) == [
+        "broker unreachable",
+        "broker reachable",
+        "broker closes the connection",
+        "broker unreachable",
+    ]
+    again = [at for at in copy.times("failed") if at > back]
+    assert again[1] - again[0] <= FIRST_PAUSE
+    assert copy.said("groups") == [["a", "b"]]
+
+
+async def test_what_is_learned_at_the_next_connection(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(1)
+        served.answers[DescribeAclsRequest] = acls(0)
+        served.answers[ListGroupsRequest] = LOADING
+        await served.hang_up()
+        await trio.sleep(2 * ROUND_SECONDS)
+        nursery.cancel_scope.cancel()
+    assert copy.said("authorizer") == [False, True]
+    assert copy.said("groups") == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("answers", "event", "reason"),
+    [
+        (
+            {"hello": HangUp()},
+            "broker closes the connection",
+            "broker:9092 closed the connection at ApiVersions: it may want TLS, or be older than 0.10",
+        ),
+        (
+            {"acls": HangUp()},
+            "broker closes the connection",
+            "broker:9092 closed the connection at DescribeAcls: it may want SASL",
+        ),
+        (
+            {"acls": Mute()},
+            "broker does not answer",
+            "broker:9092 did not answer DescribeAcls within 10 s: it may want SASL",
+        ),
+        (
+            {"acls": Raw(b"\0\0\0\2\0" + bytes(6) + b"\x32")},
+            "broker not understood",
+            "DescribeAclsResponse v3: error_message: 49 bytes announced, 0 left",
+        ),
+    ],
+)
+async def test_a_broker_that_will_not_talk_is_told_of_once(
+    network: MemoryNetwork,
+    autojump_clock: MockClock,
+    lines: list[Any],
+    answers: dict[str, Any],
+    event: str,
+    reason: str,
+) -> None:
+    network.brokers[BROKER] = broker(**answers)
+    copy = Copy()
+    await probe_for(300, copy)
+    assert len(copy.said("failed")) > 5
+    assert set(copy.said("failed")) == {reason}
+    assert copy.said("authorizer") == copy.said("groups") == copy.said("succeeded") == []
+    assert lines == [{"event": event, "broker": "broker:9092", "reason": reason, "log_level": "warning"}]
+
+
+async def test_versions_are_learned_though_the_broker_says_no_more(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    network.brokers[BROKER] = broker(acls=HangUp())
+    copy = Copy()
+    await probe_for(0.05, copy)
+    assert copy.said("versions") == [{18: (0, 4), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
+
+
+async def test_a_fault_of_our_own_is_logged_once_and_borne(
+    network: MemoryNetwork, autojump_clock: MockClock, lines: list[Any]
+) -> None:
+    network.brokers[BROKER] = broker()
+    copy = Copy(fault=KeyError())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(60)
+        copy.fault = None
+        await trio.sleep(30)
+        nursery.cancel_scope.cancel()
+    assert set(copy.said("failed")) == {"KeyError"}
+    assert copy.said("succeeded")
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("probe failed", "error"),
+        ("broker reachable", "info"),
+    ]
+    assert lines[0]["exc_info"]

@@ -1,0 +1,460 @@
+"""The pump on real sockets: order, backpressure, ends and failures."""
+
+import random
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy import pump as pump_module
+from group_sidecar.proxy.pump import CHUNK, FLUSH_SECONDS, SWEEP_SECONDS, Pump
+from group_sidecar.proxy.session import Origin, Session
+from tests.proxy.fakes import (
+    LARGEST_FRAME,
+    SILENT_API,
+    AnsweringDesk,
+    PassingDesk,
+    carried,
+    holds,
+    read_exactly,
+    read_frame,
+    read_to_end,
+    reply_frame,
+    request_frame,
+    reset,
+)
+
+KERNEL_BUFFERS = 32 << 20
+"""More than the kernel takes for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
+
+
+def payload(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+@given(
+    sizes=st.lists(st.one_of(st.integers(0, 40), st.integers(0, 300_000)), min_size=1, max_size=12),
+    cuts=st.lists(st.one_of(st.integers(1, 30), st.integers(1, 200_000)), min_size=1, max_size=20),
+)
+@settings(max_examples=25, deadline=None)
+async def test_bytes_arrive_whole_and_in_order_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
+    requests = b"".join(request_frame(i, payload(size)) for i, size in enumerate(sizes))
+    replies = b"".join(reply_frame(i, payload(size)) for i, size in enumerate(sizes))
+    reached_broker = bytearray()
+
+    async def in_pieces(stream: trio.SocketStream, data: bytes) -> None:
+        position = 0
+        while position < len(data):
+            size = cuts[position % len(cuts)]
+            await stream.send_all(data[position : position + size])
+            position += size
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        reached_broker.extend(await read_exactly(stream, len(requests)))
+        await in_pieces(stream, replies)
+        await read_to_end(stream)
+
+    async with carried(behaviour) as shell, await shell.connect() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(in_pieces, client, requests)
+        assert await read_exactly(client, len(replies)) == replies
+        assert reached_broker == requests
+        assert shell.traffic.received_bytes == len(requests)
+        assert shell.traffic.sent_bytes == len(replies)
+
+
+async def test_pipelined_requests_of_many_clients_do_not_mix() -> None:
+    async def ask(shell_address: tuple[str, int], number: int) -> None:
+        async with await trio.open_tcp_stream(*shell_address) as client:
+            bodies = [payload(number * 997 + i) for i in range(20)]
+            await client.send_all(b"".join(request_frame(i, body) for i, body in enumerate(bodies)))
+            for i, body in enumerate(bodies):
+                assert await read_frame(client) == reply_frame(i, body)
+
+    async with carried() as shell:
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(ask, shell.address, number)
+        await shell.closed(CloseReason.CLIENT_CLOSED, 20)
+
+
+async def test_a_client_that_does_not_read_stops_its_broker_and_nobody_else() -> None:
+    reply = reply_frame(1, bytes(2 * KERNEL_BUFFERS))
+    sent = 0
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        nonlocal sent
+        frame = await read_frame(stream)
+        if frame != request_frame(1, b"much"):
+            await stream.send_all(reply_frame(1, b"ping"))
+            return
+        for start in range(0, len(reply), 1 << 16):
+            await stream.send_all(reply[start : start + (1 << 16)])
+            sent += 1 << 16
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        await client.send_all(request_frame(1, b"much"))
+        await holds(lambda: shell.pump.held_bytes > 0)
+        for _ in range(20):
+            await shell.round_trip()
+        assert 0 < sent < KERNEL_BUFFERS
+        assert shell.pump.held_bytes <= CHUNK
+        assert await read_exactly(client, len(reply)) == reply
+        assert shell.pump.held_bytes == 0
+
+
+async def test_a_broker_that_does_not_read_stops_its_client() -> None:
+    proceed = trio.Event()
+    request = request_frame(1, bytes(LARGEST_FRAME - 8))
+    count = 2 * KERNEL_BUFFERS // len(request)
+    sent = 0
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await proceed.wait()
+        for _ in range(count):
+            assert await read_frame(stream) == request
+        await stream.send_all(reply_frame(1))
+
+    async with carried(behaviour) as shell, await shell.connect() as client, trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            nonlocal sent
+            for _ in range(count):
+                await client.send_all(request)
+                sent += len(request)
+
+        nursery.start_soon(write)
+        await holds(lambda: shell.pump.held_bytes > 0)
+        await wait_all_tasks_blocked(0.05)
+        assert sent < KERNEL_BUFFERS
+        assert shell.pump.held_bytes <= CHUNK
+        proceed.set()
+        assert await read_frame(client) == reply_frame(1)
+
+
+async def test_local_answers_wait_for_a_client_that_does_not_read_them() -> None:
+    answer = 1 << 20
+    async with carried(desk=AnsweringDesk(answered=16, size=answer)) as shell, await shell.connect() as client:
+        count = 64
+        sent = 0
+
+        async def ask() -> None:
+            nonlocal sent
+            for i in range(count):
+                # One a segment: what one read brings is answered in one go.
+                await client.send_all(request_frame(i, bytes(CHUNK), api_key=16))
+                sent += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await holds(lambda: shell.pump.held_bytes > 0)
+            await wait_all_tasks_blocked(0.05)
+            assert shell.pump.held_bytes <= 2 * (answer + CHUNK)
+            for i in range(count):
+                assert await read_frame(client) == reply_frame(i, bytes(answer))
+        assert sent == count
+
+
+async def test_a_client_that_sends_no_more_still_gets_its_reply() -> None:
+    ended = trio.Event()
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        frame = await read_frame(stream)
+        assert await stream.receive_some(1) == b""
+        ended.set()
+        await stream.send_all(reply_frame(7, frame[12:]))
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        await client.send_all(request_frame(7, payload(100_000)))
+        await client.send_eof()
+        await ended.wait()
+        assert await read_to_end(client) == reply_frame(7, payload(100_000))
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+
+
+async def test_the_end_is_told_behind_what_the_broker_has_not_taken_yet() -> None:
+    proceed = trio.Event()
+    requests = request_frame(1, bytes(LARGEST_FRAME - 8)) * 24
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await proceed.wait()
+        assert await read_to_end(stream) == requests
+
+    async with carried(behaviour) as shell, await shell.connect() as client, trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            await client.send_all(requests)
+            await client.send_eof()
+
+        nursery.start_soon(write)
+        await holds(lambda: shell.pump.held_bytes > 0)
+        proceed.set()
+        assert await read_to_end(client) == b""
+
+
+async def test_a_broker_that_closes_at_once_closes_its_client() -> None:
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await stream.aclose()
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        assert await read_to_end(client) == b""
+        await shell.closed(CloseReason.BROKER_CLOSED)
+
+
+async def test_what_the_broker_sent_before_it_closed_arrives() -> None:
+    reply = reply_frame(1, payload(KERNEL_BUFFERS))
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await read_frame(stream)
+        await stream.send_all(reply)
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        await client.send_all(request_frame(1))
+        await holds(lambda: shell.pump.held_bytes > 0)
+        assert await read_to_end(client) == reply
+        await shell.closed(CloseReason.BROKER_CLOSED)
+
+
+async def test_a_broker_that_resets_closes_its_client() -> None:
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await read_frame(stream)
+        reset(stream)
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        await client.send_all(request_frame(1))
+        assert await read_to_end(client) == b""
+        await shell.closed(CloseReason.BROKER_CLOSED)
+
+
+async def test_a_broker_that_resets_while_it_is_written_to_closes_its_client() -> None:
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await read_exactly(stream, 1)
+        reset(stream)
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        with pytest.raises(trio.BrokenResourceError):
+            await client.send_all(request_frame(1, bytes(LARGEST_FRAME - 8)) * 64)
+        await shell.closed(CloseReason.BROKER_CLOSED)
+
+
+async def test_a_client_that_resets_is_counted_as_gone() -> None:
+    async with carried() as shell:
+        client = await shell.connect()
+        await client.send_all(request_frame(1, api_key=SILENT_API))
+        await holds(lambda: shell.traffic.received_bytes > 0)
+        reset(client)
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+
+
+async def test_a_client_is_not_read_while_its_answer_waits_and_still_missed_when_it_goes() -> None:
+    async with carried(desk=AnsweringDesk(answered=16)) as shell:
+        client = await shell.connect()
+        waiting = request_frame(1, api_key=SILENT_API) + request_frame(2, api_key=16)
+        await client.send_all(waiting)
+        await holds(lambda: shell.traffic.received_bytes == len(waiting))
+        await client.send_all(request_frame(3))
+        await wait_all_tasks_blocked(0.05)
+        assert shell.traffic.received_bytes == len(waiting)
+        reset(client)
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, LARGEST_FRAME + 1, 0x7FFFFFFF, 0x16030100])
+async def test_an_impossible_length_closes_its_connection_alone(length: int) -> None:
+    async with carried() as shell, await shell.connect() as other, await shell.connect() as client:
+        await other.send_all(request_frame(1, b"before"))
+        assert await read_frame(other) == reply_frame(1, b"before")
+        await client.send_all(length.to_bytes(4, "big", signed=True) + bytes(20))
+        assert await read_to_end(client) == b""
+        await shell.closed(CloseReason.BAD_FRAME_LENGTH)
+        await other.send_all(request_frame(2, b"after"))
+        assert await read_frame(other) == reply_frame(2, b"after")
+
+
+@pytest.mark.parametrize("length", [3, 500])
+async def test_a_frame_cut_off_closes_its_connection_alone(length: int) -> None:
+    async with carried() as shell, await shell.connect() as other:
+        async with await shell.connect() as client:
+            await client.send_all(request_frame(1, bytes(1000))[:length])
+            await client.send_eof()
+            await shell.closed(CloseReason.TRUNCATED_FRAME)
+            assert await read_to_end(client) == b""
+        await other.send_all(request_frame(2))
+        assert await read_frame(other) == reply_frame(2)
+
+
+async def test_a_session_that_fails_takes_nothing_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    async with carried(desk=AnsweringDesk(failing=66)) as shell, await shell.connect() as other:
+        async with await shell.connect() as client:
+            await client.send_all(request_frame(1, api_key=66))
+            assert await read_to_end(client) == b""
+        await shell.closed(CloseReason.ERROR)
+        await other.send_all(request_frame(2))
+        assert await read_frame(other) == reply_frame(2)
+        await shell.round_trip()
+    assert capsys.readouterr().out.count("a connection failed") == 1
+
+
+class FailingAtTheEnd(PassingDesk):
+    """Fails where a connection ends."""
+
+    def gone(self, notes: object, origin: Origin, now: float) -> None:
+        raise RuntimeError("a desk that fails")
+
+
+async def test_a_session_that_fails_as_it_closes_takes_nothing_with_it() -> None:
+    async with carried(desk=FailingAtTheEnd()) as shell:
+        await shell.round_trip()
+        await shell.closed(CloseReason.ERROR)
+        await shell.round_trip()
+        await shell.closed(CloseReason.ERROR, 2)
+        assert shell.pump.connections == 0
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[int]:
+    """Lifts the limit of open files as far as a test may; gives how many connections there can be, four files each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = hard if hard != resource.RLIM_INFINITY else 1 << 16
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    yield most // 4 - 64
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_thousand_idle_connections_are_held_and_one_still_works(many_descriptors: int) -> None:
+    count = min(1_000, many_descriptors)
+    async with carried() as shell, trio.open_nursery() as nursery:
+        clients: list[trio.SocketStream] = []
+
+        async def open_some() -> None:
+            for _ in range(count // 10):
+                clients.append(await shell.connect())
+
+        async with trio.open_nursery() as opening:
+            for _ in range(10):
+                opening.start_soon(open_some)
+        await holds(lambda: shell.pump.connections == count)
+        await shell.round_trip()
+        for i, client in enumerate(clients):
+            await client.send_all(request_frame(i))
+        for i, client in enumerate(clients):
+            assert await read_frame(client) == reply_frame(i)
+        for client in clients:
+            nursery.start_soon(client.aclose)
+        await shell.closed(CloseReason.CLIENT_CLOSED, count + 1)
+
+
+async def test_others_have_their_turn_beside_a_busy_connection() -> None:
+    async def flood(stream: trio.SocketStream) -> None:
+        while True:
+            await stream.send_all(request_frame(1, bytes(LARGEST_FRAME - 8), api_key=SILENT_API))
+
+    async with carried() as shell, await shell.connect() as busy, trio.open_nursery() as nursery:
+        nursery.start_soon(flood, busy)
+        await holds(lambda: shell.traffic.received_bytes > CHUNK)
+        for _ in range(50):
+            await shell.round_trip()
+        nursery.cancel_scope.cancel()
+
+
+async def test_rounds_end_for_other_tasks_to_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "TURN_SECONDS", 0.0)
+    async with carried() as shell:
+        await shell.round_trip(payload(1_000_000))
+
+
+async def test_draining_closes_those_at_rest_and_waits_for_a_reply() -> None:
+    answer = trio.Event()
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        frame = await read_frame(stream)
+        if frame == request_frame(1, b"slow"):
+            await answer.wait()
+        await stream.send_all(reply_frame(1, b"done"))
+        await read_to_end(stream)
+
+    async with carried(behaviour) as shell, await shell.connect() as idle, await shell.connect() as busy:
+        await idle.send_all(request_frame(1))
+        await read_frame(idle)
+        await busy.send_all(request_frame(1, b"slow"))
+        await holds(lambda: len(shell.broker.streams) == 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shell.pump.drain, 30)
+            assert await read_to_end(idle) == b""
+            await shell.closed(CloseReason.SHUTDOWN)
+            answer.set()
+            assert await read_to_end(busy) == reply_frame(1, b"done")
+        await shell.closed(CloseReason.SHUTDOWN, 2)
+
+
+async def test_draining_ends_after_its_time() -> None:
+    async with carried() as shell, await shell.connect() as client:
+        await client.send_all(request_frame(1, api_key=SILENT_API))
+        await holds(lambda: shell.traffic.received_bytes > 0)
+        await shell.pump.drain(0.1)
+        assert shell.pump.connections == 1
+
+
+async def test_a_cancelled_pump_closes_everything() -> None:
+    async with carried() as shell:
+        client = await shell.connect()
+        await holds(lambda: shell.pump.connections == 1)
+    async with client:
+        assert shell.traffic.connections_closed[CloseReason.SHUTDOWN] == 1
+        assert await read_to_end(client) == b""
+
+
+async def test_idle_connections_are_closed_but_not_those_that_wait(mock_clock: MockClock) -> None:
+    async with carried(idle_seconds=60) as shell, await shell.connect() as idle, await shell.connect() as waiting:
+        await idle.send_all(request_frame(1))
+        await read_frame(idle)
+        await waiting.send_all(request_frame(1, api_key=SILENT_API))
+        await holds(lambda: shell.traffic.received_bytes == 2 * len(request_frame(1)))
+        mock_clock.jump(59)
+        await wait_all_tasks_blocked(0.05)
+        assert shell.pump.connections == 2
+        mock_clock.jump(2 + SWEEP_SECONDS)
+        assert await read_to_end(idle) == b""
+        assert shell.traffic.connections_closed[CloseReason.IDLE] == 1
+        assert shell.pump.connections == 1
+
+
+ANSWER_AND_END = request_frame(1, api_key=16) + bytes.fromhex("ffffffff") + bytes(8)
+"""A request, and behind it what ends the connection."""
+
+
+async def test_last_bytes_arrive_before_the_connection_ends() -> None:
+    async with carried(desk=AnsweringDesk(answered=16, size=KERNEL_BUFFERS)) as shell:
+        async with await shell.connect() as client:
+            await client.send_all(ANSWER_AND_END)
+            await holds(lambda: shell.pump.held_bytes > 0)
+            assert await read_to_end(client) == reply_frame(1, bytes(KERNEL_BUFFERS))
+        await shell.closed(CloseReason.BAD_FRAME_LENGTH)
+
+
+async def test_a_client_that_never_takes_its_last_bytes_is_given_up(mock_clock: MockClock) -> None:
+    async with carried(desk=AnsweringDesk(answered=16, size=KERNEL_BUFFERS)) as shell:
+        async with await shell.connect() as client:
+            await client.send_all(ANSWER_AND_END)
+            await holds(lambda: shell.pump.held_bytes > 0)
+            mock_clock.jump(FLUSH_SECONDS - 1)
+            await wait_all_tasks_blocked(0.05)
+            assert shell.pump.connections == 1
+            mock_clock.jump(1 + SWEEP_SECONDS)
+            await holds(lambda: shell.pump.connections == 0)
+            assert len(await read_to_end(client)) < KERNEL_BUFFERS
+        assert shell.traffic.connections_closed[CloseReason.BAD_FRAME_LENGTH] == 1
+
+
+async def test_sockets_that_are_not_connected_are_refused() -> None:
+    pump = Pump(Traffic())
+    left, right = socket.socketpair()
+    left.close()
+    with right, pytest.raises(OSError):
+        pump.add(left, right, Session(PassingDesk(), Traffic(), Origin("127.0.0.1"), LARGEST_FRAME))
+    assert pump.connections == 0

@@ -1,0 +1,144 @@
+"""Replies rewritten: what must change does, and nothing else."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker
+from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
+from group_sidecar.codecs.registry import APIS, ApiKey
+from group_sidecar.codecs.schema import Struct, decode, encode, specs
+from group_sidecar.proxy.rewrite import LAST_FETCH_WITHOUT_ENDPOINTS, SERVED, addresses, api_versions
+from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.strategies import structs
+
+INSPECTED = frozenset({ApiKey.JOIN_GROUP, ApiKey.METADATA})
+PLACES = (MetadataResponseBroker, FindCoordinatorResponse, Coordinator, DescribeClusterBroker, NodeEndpoint)
+"""What carries a host and a port."""
+ADDRESSED = (MetadataResponse, FindCoordinatorResponse, DescribeClusterResponse, ProduceResponse)
+CASES = [(message, version) for message in ADDRESSED for version in message.VERSIONS]
+
+
+def advertise(node_id: int, host: str, port: int) -> tuple[str, int]:
+    """A gateway's book: the node and where it is, so that no two are the same."""
+    return f"{host}.gateway", (node_id + port) % 1000 + 20_000
+
+
+def moved(value: Any) -> Any:
+    """The model: every place inside a message, wherever it stands, moved by its own fields."""
+    if isinstance(value, tuple):
+        return tuple(moved(item) for item in value)
+    if not isinstance(value, Struct):
+        return value
+    value = replace(value, **{name: moved(getattr(value, name)) for name in specs(type(value))})
+    if isinstance(value, PLACES) and value.host:
+        node = value.broker_id if isinstance(value, DescribeClusterBroker) else value.node_id
+        host, port = advertise(node, value.host, value.port)
+        return replace(value, host=host, port=port)
+    return value
+
+
+def is_of_controllers(message: Struct) -> bool:
+    return isinstance(message, DescribeClusterResponse) and message.endpoint_type == 2
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+@pytest.mark.parametrize("sample", [full_sample, null_sample])
+def test_each_nodes_address_is_replaced_in_every_version(message: Any, version: int, sample: Any) -> None:
+    told = brought_down(sample(message), version)
+    rewritten = addresses(told, advertise)
+    assert rewritten == moved(told)
+    assert decode(message, version, encode(rewritten, version)) == rewritten
+
+
+@given(st.one_of(*(structs(message) for message in ADDRESSED)))
+def test_addresses_alone_change_whatever_else_a_reply_says(told: Struct) -> None:
+    assert addresses(told, advertise) == (told if is_of_controllers(told) else moved(told))
+
+
+def test_controllers_addresses_are_no_business_of_ours() -> None:
+    told = replace(full_sample(DescribeClusterResponse), endpoint_type=2)
+    assert addresses(told, advertise) is told
+
+
+def test_a_coordinator_that_is_not_available_stays_so() -> None:
+    none = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=15, error_message=None)
+    told = FindCoordinatorResponse(coordinators=(none,), node_id=-1, port=-1, error_code=15)
+    assert addresses(told, advertise) == told
+
+
+@pytest.mark.parametrize("message", [ProduceResponse(responses=()), full_sample(APIS[ApiKey.HEARTBEAT].response)])
+def test_a_reply_without_addresses_is_not_touched(message: Struct) -> None:
+    assert addresses(message, advertise) is message
+
+
+def offering(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+    """A broker's ApiVersions, by the names of the APIs."""
+    keys = tuple(
+        ApiVersion(api_key=ApiKey[name], min_version=low, max_version=high, unknown_tags=((9, b"kept"),))
+        for name, (low, high) in ranges.items()
+    )
+    features = (FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),)
+    return ApiVersionsResponse(
+        error_code=0, api_keys=keys, finalized_features=features, finalized_features_epoch=7, unknown_tags=((99, b"x"),)
+    )
+
+
+def ranges_of(reply: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
+    return {ApiKey(v.api_key).name: (v.min_version, v.max_version) for v in reply.api_keys}
+
+
+BOTH = {"LIST_GROUPS": (0, 1), "DESCRIBE_GROUPS": (0, 1)}
+
+
+def test_versions_are_capped_where_requests_are_looked_into_and_only_as_far_as_needed() -> None:
+    told = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
+    offered = api_versions(told, INSPECTED, gateway=False, serve=True)
+    assert ranges_of(offered) == ranges_of(told) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
+    assert replace(offered, api_keys=()) == replace(told, api_keys=())
+    assert all(version.unknown_tags == ((9, b"kept"),) for version in offered.api_keys)
+
+
+def test_an_offer_within_what_is_described_is_not_changed() -> None:
+    told = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
+    assert api_versions(told, INSPECTED, gateway=False, serve=True) == told
+
+
+def test_a_range_beyond_what_is_described_keeps_its_lowest_version() -> None:
+    offered = api_versions(offering(JOIN_GROUP=(20, 25)), INSPECTED, gateway=False, serve=False)
+    assert ranges_of(offered) == {"JOIN_GROUP": (20, 20)}
+
+
+def test_a_key_that_is_inspected_but_not_described_is_not_capped() -> None:
+    offered = api_versions(offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, gateway=True, serve=False)
+    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 99)}
+
+
+def test_a_gateway_offers_fetch_only_as_far_as_it_carries_no_addresses() -> None:
+    told = offering(FETCH=(4, 18), **BOTH)
+    assert ranges_of(api_versions(told, INSPECTED, gateway=True, serve=True))["FETCH"] == (
+        4,
+        LAST_FETCH_WITHOUT_ENDPOINTS,
+    )
+    assert ranges_of(api_versions(offering(FETCH=(4, 11)), INSPECTED, gateway=True, serve=False))["FETCH"] == (4, 11)
+
+
+@pytest.mark.parametrize("serve", [False, True])
+@pytest.mark.parametrize("has", [{}, {"LIST_GROUPS": (0, 0)}, {"DESCRIBE_GROUPS": (0, 0)}, BOTH])
+def test_what_is_served_here_is_offered_where_the_broker_lacks_it(serve: bool, has: dict[str, tuple[int, int]]) -> None:
+    offered = ranges_of(api_versions(offering(FETCH=(0, 11), **has), INSPECTED, gateway=False, serve=serve))
+    ours = {ApiKey(key).name: (v.min_version, v.max_version) for key, v in SERVED.items()} if serve else {}
+    assert offered == {"FETCH": (0, 11)} | ours | has
+
+
+@pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
+def test_a_rewritten_offer_can_be_said_in_every_version(version: int) -> None:
+    told = brought_down(offering(JOIN_GROUP=(0, 99)), version)
+    offered = api_versions(told, INSPECTED, gateway=True, serve=True)
+    assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered

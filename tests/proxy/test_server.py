@@ -1,0 +1,258 @@
+"""Accepting and connecting, on real sockets."""
+
+import errno
+import socket
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy import server as server_module
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.pump import Pump
+from group_sidecar.proxy.server import ListenError, Server, SessionFactory, connect, listen, port_of
+from group_sidecar.proxy.session import Origin, Session
+from tests.proxy.fakes import (
+    ANY_PORT,
+    LARGEST_FRAME,
+    FakeBroker,
+    PassingDesk,
+    carried,
+    holds,
+    read_frame,
+    read_to_end,
+    reply_frame,
+    request_frame,
+)
+
+
+class Shell:
+    """A pump and a server whose broker may be absent. `seen`: client host and broker address of each session."""
+
+    def __init__(self, nursery: trio.Nursery, upstream: Address, host: str = "127.0.0.1") -> None:
+        self.traffic = Traffic()
+        self.pump = Pump(self.traffic)
+        self.server = Server(self.pump, self.traffic, 100)
+        self.seen: list[tuple[str, Address]] = []
+        self.listeners = listen(Address(host, 0))
+        self.address = Address(host, port_of(self.listeners))
+        nursery.start_soon(self.pump.run)
+        nursery.start_soon(self.server.serve, self.listeners, lambda: upstream, self.new_session)
+
+    def new_session(self, host: str, peer: Address) -> Session:
+        self.seen.append((host, peer))
+        return Session(PassingDesk(), self.traffic, Origin(host), LARGEST_FRAME)
+
+    async def ask(self) -> bytes:
+        """A new client asks once; gives all that it got."""
+        async with await trio.open_tcp_stream(*self.address) as client:
+            try:
+                await client.send_all(request_frame(1, b"x"))
+                await client.send_eof()
+            except trio.BrokenResourceError:
+                return b""
+            return await read_to_end(client)
+
+
+async def test_an_unreachable_broker_closes_clients_and_heals(
+    nursery: trio.Nursery, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = FakeBroker()
+    async with trio.open_nursery() as life:
+        await life.start(broker.run)
+        life.cancel_scope.cancel()
+    shell = Shell(nursery, broker.address)
+    for times in (1, 2, 3):
+        assert await shell.ask() == b""
+        assert shell.traffic.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
+        assert shell.traffic.upstream_connect_failures == times
+    await nursery.start(broker.run)
+    assert await shell.ask() == reply_frame(1, b"x")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert f"the broker is unreachable at {broker.address}" in lines[0]
+    assert "connection refused" in lines[0]
+    assert f"the broker is reachable again at {broker.address}" in lines[1]
+    nursery.cancel_scope.cancel()
+
+
+async def test_sessions_know_their_client_and_their_broker(nursery: trio.Nursery) -> None:
+    broker = FakeBroker()
+    address = await nursery.start(broker.run)
+    shell = Shell(nursery, Address("localhost", address.port))
+    assert await shell.ask() == reply_frame(1, b"x")
+    assert shell.seen == [("127.0.0.1", address)]
+    nursery.cancel_scope.cancel()
+
+
+async def test_clients_over_ipv6(nursery: trio.Nursery) -> None:
+    broker = FakeBroker()
+    address = await nursery.start(broker.run)
+    try:
+        shell = Shell(nursery, address, "::1")
+    except ListenError:
+        return  # A machine without IPv6.
+    assert await shell.ask() == reply_frame(1, b"x")
+    assert shell.seen[0][0] == "::1"
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_ipv4_client_of_an_ipv6_port_is_shown_as_ipv4(nursery: trio.Nursery) -> None:
+    broker = FakeBroker()
+    address = await nursery.start(broker.run)
+    try:
+        shell = Shell(nursery, address, "::")
+    except ListenError:
+        return
+    shell.address = Address("127.0.0.1", shell.address.port)
+    assert await shell.ask() == reply_frame(1, b"x")
+    assert shell.seen[0][0] == "127.0.0.1"
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_session_that_cannot_be_made_closes_its_client_alone(
+    nursery: trio.Nursery, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeBroker()
+    address = await nursery.start(broker.run)
+    shell = Shell(nursery, address)
+    real, failing = shell.new_session, [True]
+
+    def fail_once(host: str, peer: Address) -> Session:
+        if failing:
+            failing.pop()
+            raise RuntimeError("no session today")
+        return real(host, peer)
+
+    listeners = listen(ANY_PORT)
+    shell.address = Address("127.0.0.1", port_of(listeners))
+    factory: SessionFactory = fail_once
+    nursery.start_soon(shell.server.serve, listeners, lambda: address, factory)
+    assert await shell.ask() == b""
+    assert shell.traffic.connections_closed[CloseReason.ERROR] == 1
+    assert "no session today" in capsys.readouterr().out
+    assert await shell.ask() == reply_frame(1, b"x")
+    nursery.cancel_scope.cancel()
+
+
+async def test_connections_beyond_the_limit_are_closed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    async with carried(most_connections=2) as shell:
+        async with await shell.connect() as first, await shell.connect() as second:
+            await holds(lambda: shell.pump.connections == 2)
+            for _ in range(3):
+                async with await shell.connect() as third:
+                    assert await read_to_end(third) == b""
+            for client in (first, second):
+                await client.send_all(request_frame(1))
+                assert await read_frame(client) == reply_frame(1)
+        await shell.closed(CloseReason.CLIENT_CLOSED, 2)
+        await shell.round_trip()
+        assert shell.traffic.connections_opened == 6
+    assert capsys.readouterr().out.count("a client was turned away") == 1
+
+
+class ExhaustedListener(socket.socket):
+    """Has no descriptors for a while, then a client that goes before it is accepted."""
+
+    def prepare(self) -> None:
+        self.failures = [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            number = self.failures.pop(0)
+            raise OSError(number, "as if")
+        return super().accept()
+
+
+async def test_accepting_goes_on_after_the_system_was_exhausted(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server_module, "EXHAUSTED_SECONDS", 0.001)
+    broker = FakeBroker()
+    address = await nursery.start(broker.run)
+    shell = Shell(nursery, address)
+    [plain] = listen(ANY_PORT)
+    listener = ExhaustedListener(plain.family, plain.type, plain.proto, plain.detach())
+    listener.setblocking(False)
+    listener.prepare()
+    listeners: list[socket.socket] = [listener]
+    nursery.start_soon(shell.server.serve, listeners, lambda: address, shell.new_session)
+    shell.address = Address("127.0.0.1", port_of(listeners))
+    assert await shell.ask() == reply_frame(1, b"x")
+    assert listener.failures == []
+    assert capsys.readouterr().out.count("no connection can be accepted") == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_stopping_closes_clients_that_are_still_being_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting = trio.Event()
+
+    async def never(address: Address) -> socket.socket:
+        connecting.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(server_module, "connect", never)
+    async with trio.open_nursery() as nursery:
+        shell = Shell(nursery, ANY_PORT)
+        client = await trio.open_tcp_stream(*shell.address)
+        await connecting.wait()
+        nursery.cancel_scope.cancel()
+    async with client:
+        assert await read_to_end(client) == b""
+    assert shell.traffic.connections_closed[CloseReason.SHUTDOWN] == 1
+    assert shell.traffic.client_connections == 0
+
+
+def test_an_address_in_use_is_said_in_one_line() -> None:
+    [taken] = listen(ANY_PORT)
+    port = port_of([taken])
+    with taken, pytest.raises(ListenError, match=f"^cannot listen on 127.0.0.1:{port}: address already in use$"):
+        listen(Address("127.0.0.1", port))
+
+
+def test_an_address_of_another_machine_is_said_in_one_line() -> None:
+    with pytest.raises(ListenError, match=r"^cannot listen on 192\.0\.2\.1:0: cannot assign requested address$"):
+        listen(Address("192.0.2.1", 0))
+
+
+def test_a_name_with_two_addresses_listens_on_both_at_one_port() -> None:
+    listeners = listen(Address("localhost", 0))
+    try:
+        assert len({listener.getsockname()[1] for listener in listeners}) == 1
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def test_connecting_tries_all_addresses_of_a_name(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = await nursery.start(FakeBroker().run)
+    [closed] = listen(ANY_PORT)
+    nobody = closed.getsockname()
+    closed.close()
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in (nobody, tuple(address))]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        await trio.lowlevel.checkpoint()
+        return list(found)
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve)
+    with await connect(Address("broker", 9092)) as peer:
+        assert peer.getpeername() == tuple(address)
+    found.pop()
+    with pytest.raises(ConnectionRefusedError):
+        await connect(Address("broker", 9092))
+    found.clear()
+    with pytest.raises(OSError, match="has no address"):
+        await connect(Address("broker", 9092))
+    nursery.cancel_scope.cancel()
+
+
+async def test_connecting_gives_up_in_time(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(*_: object, **__: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve)
+    with pytest.raises(OSError, match="no connection within 10 seconds"):
+        await connect(Address("broker", 9092))

@@ -1,0 +1,224 @@
+"""The whole sidecar before a broker that plays a part."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import BrokerClosed, BrokerUnreachable, connect
+from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.questions import brokers
+from group_sidecar.proxy.server import ListenError, listen, port_of
+from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, request_frame
+from tests.proxy.scripted_broker import ScriptedBroker
+
+
+class Cluster:
+    """Brokers on real ports that know of each other."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Address] = {}
+        self.scripted: dict[int, ScriptedBroker] = {}
+
+    async def start(self, nursery: trio.Nursery, node_id: int) -> Address:
+        """Starts one more."""
+        answers: dict[Any, Any] = {
+            MetadataRequest: lambda request, version: self._metadata(),
+            ListGroupsRequest: ListGroupsResponse(error_code=0, groups=()),
+            DescribeAclsRequest: DescribeAclsResponse(
+                throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=None, resources=()
+            ),
+        }
+        self.scripted[node_id] = ScriptedBroker(answers)
+        fake = FakeBroker(self.scripted[node_id].serve)
+        self.nodes[node_id] = await nursery.start(fake.run)
+        return self.nodes[node_id]
+
+    def _metadata(self) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=tuple(
+                MetadataResponseBroker(node_id=node_id, host=address.host, port=address.port)
+                for node_id, address in self.nodes.items()
+            ),
+            topics=(),
+        )
+
+
+def configured(**settings: Any) -> Config:
+    """Settings as they stand in a file, on a free port."""
+    return Config.model_validate({"listen": "127.0.0.1:0", **settings})
+
+
+@asynccontextmanager
+async def sidecar(upstream: Address, **settings: Any) -> AsyncIterator[tuple[Addresses, trio.Event]]:
+    """A sidecar before a broker, until the block ends; and what makes it stop gently."""
+    config = configured(upstream=str(upstream), admin="127.0.0.1:0", **settings)
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(partial(run_sidecar, config, stop=stop)), stop
+        stop.set()
+
+
+async def get(address: Address | None, path: str) -> tuple[int, bytes]:
+    """GET over HTTP: status and body."""
+    assert address is not None
+    async with await trio.open_tcp_stream(*address) as stream:
+        await stream.send_all(f"GET {path} HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\n\r\n".encode())
+        head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+async def ready(at: Addresses) -> dict[str, Any]:
+    """Waits until it is ready; gives what /readyz says then."""
+    with trio.fail_after(10):
+        while True:
+            status, body = await get(at.admin, "/readyz")
+            if status == 200:
+                told: dict[str, Any] = json.loads(body)
+                return told
+
+
+async def test_clients_reach_the_broker_and_the_admin_port_tells_of_it(nursery: trio.Nursery) -> None:
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    async with sidecar(upstream) as (at, _):
+        async with connect(*at.listen) as client:
+            [node] = await brokers(client)
+        assert node.address == upstream  # Nothing is rewritten beside a broker.
+        assert await ready(at) == {
+            "ready": True,
+            "brokers": {str(upstream): {"reachable": True, "accepting": True}},
+        }
+        _, metrics = await get(at.admin, "/metrics")
+        assert b"group_sidecar_client_connections_opened_total 1.0" in metrics
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_unreachable_broker_is_told_and_heals(nursery: trio.Nursery) -> None:
+    [taken] = listen(ANY_PORT)
+    upstream = Address("127.0.0.1", port_of([taken]))
+    taken.close()
+    async with sidecar(upstream) as (at, _):
+        status, body = await get(at.admin, "/readyz")
+        assert (status, json.loads(body)["ready"]) == (503, False)
+        with pytest.raises(BrokerClosed):
+            async with connect(*at.listen):
+                pass
+        scripted = ScriptedBroker({ListGroupsRequest: ListGroupsResponse(error_code=0, groups=())})
+        await nursery.start(FakeBroker(scripted.serve, address=upstream).run)
+        await ready(at)
+        async with connect(*at.listen) as client:
+            assert client.versions
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_gentle_stop_refuses_new_clients_and_closes_old_ones(nursery: trio.Nursery) -> None:
+    upstream = await Cluster().start(nursery, 1)
+    async with sidecar(upstream) as (at, stop):
+        async with await trio.open_tcp_stream(*at.listen) as client:
+            await client.send_all(request_frame(1, b"\0\0", api_key=ApiKey.API_VERSIONS))
+            assert await read_frame(client)
+            stop.set()
+            assert await read_to_end(client) == b""
+        with pytest.raises(BrokerUnreachable):
+            async with connect(*at.listen):
+                pass
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_cancelled_sidecar_closes_everything(nursery: trio.Nursery) -> None:
+    upstream = await Cluster().start(nursery, 1)
+    async with trio.open_nursery() as life:
+        at = await life.start(run_sidecar, configured(upstream=str(upstream)))
+        assert at.admin is None
+        client = await trio.open_tcp_stream(*at.listen)
+        life.cancel_scope.cancel()
+    async with client:
+        assert await read_to_end(client) == b""
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("name", ["listen", "admin"])
+async def test_an_address_in_use_comes_out_as_it_is(name: str) -> None:
+    [taken] = listen(ANY_PORT)
+    with taken:
+        addresses = {"upstream": "127.0.0.1:1", name: f"127.0.0.1:{port_of([taken])}"}
+        with pytest.raises(ListenError, match=r"(?i)address already in use"):
+            await run_sidecar(configured(**addresses))
+
+
+async def test_the_journal_is_whole_when_the_sidecar_has_stopped(nursery: trio.Nursery, tmp_path: Path) -> None:
+    upstream = await Cluster().start(nursery, 1)
+    settings = {"folder": tmp_path / "records", "interval_seconds": 60}
+    async with sidecar(upstream, journal=settings, sidecar_id="here") as (at, _):
+        await ready(at)
+    [segment] = (tmp_path / "records").glob("segment-*.jsonl")
+    first, *_ = map(json.loads, segment.read_text().splitlines())
+    assert (first["kind"], first["sidecar"]) == ("heartbeat", "here")
+    assert first["sample"]["group_sidecar_client_connections_opened_total"] == 0
+    assert all(isinstance(value, float) for value in first["sample"].values())
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_gateway_stands_for_all_brokers(nursery: trio.Nursery) -> None:
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    await cluster.start(nursery, 2)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        async with connect(*at.listen) as client:
+            nodes = {node.id: node.address for node in await brokers(client)}
+        assert set(nodes) == {1, 2}
+        assert {address.host for address in nodes.values()} == {"127.0.0.1"}
+        assert not {*nodes.values()} & {*cluster.nodes.values(), at.listen}
+        for address in nodes.values():
+            async with connect(*address) as client:
+                assert {node.id: node.address for node in await brokers(client)} == nodes
+        cluster.nodes[2] = await Cluster().start(nursery, 2)
+        async with connect(*at.listen) as client:
+            assert {node.id: node.address for node in await brokers(client)} == nodes
+        assert (await ready(at))["brokers"].keys() == {str(upstream)}
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_gateway_knows_its_bootstrap_s_broker_under_another_name(nursery: trio.Nursery) -> None:
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    cluster.nodes[1] = Address("localhost", upstream.port)
+    asked = cluster.scripted[1]
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        await ready(at)
+        async with connect(*at.listen) as client:
+            [node] = await brokers(client)
+        async with connect(*node.address) as client:
+            await brokers(client)
+        await ready(at)
+        # A copy of its own would have had a prober of its own.
+        assert len(asked.requests(DescribeAclsRequest)) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_gateway_s_ports_follow_the_node_ids(nursery: trio.Nursery) -> None:
+    cluster = Cluster()
+    [first] = listen(ANY_PORT)
+    base = port_of([first]) - 1
+    upstream = await cluster.start(nursery, 1)
+    cluster.nodes[2] = upstream
+    settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base}}
+    with first:
+        async with sidecar(upstream, **settings) as (at, _), connect(*at.listen) as client:
+            taken, free = await brokers(client)
+    assert taken.port not in (0, base + 1)  # Somebody else has it: any other is better than none.
+    assert free.port == base + 2
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,178 @@
+"""Lines become records, or go to quarantine with their fault."""
+
+import json
+from collections import Counter
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from group_sidecar.spark import intake
+from tests.spark.frames import Told, at, frame
+
+NOON = 12 * 3600.0
+
+
+def line(**changes: Any) -> str:
+    """The line of a commit, changed so; a column changed to `...` is left out."""
+    cells = {
+        "version": 1,
+        "kind": "commit",
+        "sidecar": "a",
+        "boot": "1",
+        "seq": 1,
+        "observed_at": "2025-01-31T11:59:00.000Z",
+        "emitted_at": "2025-01-31T11:59:00.250Z",
+        "group": "g",
+        "topic": "t",
+        "partition": 0,
+        "offset": 42,
+        "leader_epoch": -1,
+        **changes,
+    }
+    return json.dumps({name: cell for name, cell in cells.items() if cell is not ...})
+
+
+GOOD = (
+    line(),
+    line(offset=0),
+    line(colour="red"),
+    line(group="größe ☂"),
+    line(observed_at="2025-01-31T12:05:00.000Z"),
+    line(kind="log_end", group=..., leader_epoch=...),
+    line(kind="heartbeat", sample={"groups": 3}),
+    line(
+        kind="group",
+        protocol="classic",
+        state="Stable",
+        protocol_type="consumer",
+        assignor="range",
+        generation=-1,
+        members=0,
+        max_size=None,
+    ),
+)
+
+DAMAGED = {
+    "": "not_json_object",
+    "   ": "not_json_object",
+    "{": "not_json_object",
+    line()[:-1]: "not_json_object",
+    line()[:40] + line(): "not_json_object",
+    "[]": "not_json_object",
+    f"[{line()}]": "not_json_object",
+    "7": "not_json_object",
+    "null": "not_json_object",
+    '"text"': "not_json_object",
+    line().replace('"', "'"): "not_json_object",
+    "{}": "unknown_version",
+    line(version=2): "unknown_version",
+    line(version=0): "unknown_version",
+    line(version="1"): "unknown_version",
+    line(version=...): "unknown_version",
+    line(version=2, offset={"new": "shape"}): "unknown_version",
+    line(kind="weather"): "unknown_kind",
+    line(kind=...): "unknown_kind",
+    line(kind=None): "unknown_kind",
+    line(offset="42"): "wrong_type",
+    line(offset=4.2): "wrong_type",
+    line(offset=True): "wrong_type",
+    line(offset=2**63): "wrong_type",
+    line(offset=[42]): "wrong_type",
+    line(observed_at="yesterday"): "wrong_type",
+    line(observed_at="2025-01-31"): "wrong_type",
+    line(kind="heartbeat", sample=[1]): "wrong_type",
+    line(offset=...): "missing_column",
+    line(offset=None): "missing_column",
+    line(group=...): "missing_column",
+    line(seq=...): "missing_column",
+    line(emitted_at=...): "missing_column",
+    line(sidecar=None): "missing_column",
+    line(kind="heartbeat"): "missing_column",
+    line(offset=-1): "out_of_range",
+    line(partition=-1): "out_of_range",
+    line(leader_epoch=-2): "out_of_range",
+    line(seq=0): "out_of_range",
+    line(kind="rebalance", generation=1, reason="join", duration_seconds=-0.5, members=1): "out_of_range",
+    line(emitted_at="2025-01-31T12:05:00.001Z"): "in_future",
+    line(observed_at="2999-01-01T00:00:00.000Z"): "in_future",
+}
+
+
+def judged(spark: SparkSession, *lines: str) -> DataFrame:
+    """These lines, judged at noon."""
+    return intake.judged(spark.createDataFrame([(line,) for line in lines], "value STRING"), F.lit(at(NOON)))
+
+
+def test_damaged_lines_are_kept_with_their_fault(spark: SparkSession) -> None:
+    found = intake.quarantined(judged(spark, *GOOD, *DAMAGED)).collect()
+    assert {row["line"]: row["fault"] for row in found} == DAMAGED
+    assert len(found) == len(DAMAGED)
+
+
+def test_the_quarantine_says_whose_line_it_was_where_that_can_be_read(spark: SparkSession) -> None:
+    found = intake.quarantined(judged(spark, line(offset=-1, sidecar="broker-3"), "{")).collect()
+    assert {row["fault"]: row["sidecar"] for row in found} == {"out_of_range": "broker-3", "not_json_object": None}
+
+
+def test_good_lines_are_records(spark: SparkSession) -> None:
+    records = intake.accepted(judged(spark, *GOOD, *DAMAGED))
+    found = records.collect()
+    assert Counter(row["kind"] for row in found) == {"commit": 5, "log_end": 1, "heartbeat": 1, "group": 1}
+    assert [row["sample"] for row in found if row["kind"] == "heartbeat"] == [{"groups": 3.0}]
+    commits = records.where("group = 'größe ☂'").select(
+        "version", "sidecar", "boot", "seq", "topic", "partition", "offset", F.unix_millis("emitted_at")
+    )
+    assert [tuple(row) for row in commits.collect()] == [(1, "a", "1", 1, "t", 0, 42, 1738324740250)]
+
+
+def test_the_time_is_that_of_the_job_if_none_is_given(spark: SparkSession) -> None:
+    lines = spark.createDataFrame([(line(),), (line(emitted_at="2999-01-01T00:00:00.000Z"),)], "value STRING")
+    assert [row["fault"] for row in intake.judged(lines).orderBy("fault").collect()] == [None, "in_future"]
+
+
+def test_a_record_counts_once(spark: SparkSession) -> None:
+    first, other_boot, other_sidecar = Told(), Told(boot="2"), Told(sidecar="b")
+    once = [told.heartbeat(1) for told in (first, first, other_boot, other_sidecar)]
+    again = [once[0], once[0], once[3]]
+    found = intake.deduplicated(frame(spark, *once, *again)).select("sidecar", "boot", "seq").collect()
+    assert sorted(map(tuple, found)) == [("a", "1", 1), ("a", "1", 2), ("a", "2", 1), ("b", "1", 1)]
+
+
+def test_the_schema_has_every_column_of_the_contract_once() -> None:
+    schema = StructType.fromDDL(intake.record_ddl())
+    assert isinstance(schema, StructType)
+    assert {field.name: field.dataType.simpleString() for field in schema} == {
+        "version": "bigint",
+        "kind": "string",
+        "sidecar": "string",
+        "boot": "string",
+        "seq": "bigint",
+        "observed_at": "timestamp",
+        "emitted_at": "timestamp",
+        "sample": "map<string,double>",
+        "group": "string",
+        "protocol": "string",
+        "state": "string",
+        "protocol_type": "string",
+        "assignor": "string",
+        "generation": "bigint",
+        "members": "bigint",
+        "max_size": "bigint",
+        "topic": "string",
+        "partition": "bigint",
+        "offset": "bigint",
+        "leader_epoch": "bigint",
+        "reason": "string",
+        "duration_seconds": "double",
+        "policy": "string",
+        "error_code": "bigint",
+        "client_id": "string",
+        "client_host": "string",
+        "size": "bigint",
+        "limit": "bigint",
+        "member_id": "string",
+        "instance_id": "string",
+        "change": "string",
+    }
