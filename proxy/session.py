@@ -316,7 +316,7 @@ class Session:
 
     def _serve_replies(self) -> None:
         try:
-            while not self._failed and (item := self._replies.next()) is not None:
+            while (item := self._replies.next()) is not None:
                 if isinstance(item, Run):
                     self._out.append(ToClient(item.data))
                 else:

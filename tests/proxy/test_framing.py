@@ -72,6 +72,25 @@ def test_a_long_taken_frame_is_collected_in_pieces_and_counted() -> None:
     assert walk.looked == b"PT"
 
 
+class Piece(bytes):
+    """Bytes that tell when they are put behind others."""
+
+    joined = 0
+
+    def __radd__(self, before: bytes) -> bytes:
+        Piece.joined += 1
+        return before + bytes(self)
+
+
+def test_the_pieces_of_a_long_taken_frame_are_not_copied_again_with_each() -> None:
+    walk, long = Walk(), framed(b"T" * 1000)
+    Piece.joined = 0
+    for piece in pieces(long, 10):
+        walk.push(Piece(piece))
+    assert walk.items == [Frame(long)]
+    assert Piece.joined == 0
+
+
 def test_a_frame_whose_first_bytes_do_not_say_is_looked_at_again() -> None:
     walk, frame = Walk(), framed(b"M23456789")
     assert walk.push(framed(b"P") + frame[:9]) == [Run(framed(b"P"))]

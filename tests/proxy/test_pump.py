@@ -4,6 +4,7 @@ import random
 import resource
 import socket
 from collections.abc import Iterator
+from itertools import cycle
 
 import pytest
 import trio
@@ -50,10 +51,12 @@ async def test_bytes_arrive_whole_and_in_order_however_they_are_cut(sizes: list[
 
     async def in_pieces(stream: trio.SocketStream, data: bytes) -> None:
         position = 0
-        while position < len(data):
-            size = cuts[position % len(cuts)]
+        for cut in cycle(cuts):
+            size = max(cut, len(data) // 500)  # A byte at a time is for short ones.
             await stream.send_all(data[position : position + size])
             position += size
+            if position >= len(data):
+                return
 
     async def behaviour(stream: trio.SocketStream) -> None:
         reached_broker.extend(await read_exactly(stream, len(requests)))

@@ -93,6 +93,14 @@ def test_a_reply_that_the_desk_does_not_want_passes_unheld(desk: ScriptedDesk, p
     assert desk.shown == []
 
 
+def test_what_is_held_is_told(desk: ScriptedDesk, play: Playbook) -> None:
+    desk.notes[FETCH] = "note"
+    desk.takes(COMMIT, Pass())
+    play.client(request(FETCH, 1), request(COMMIT, 2)[:10])
+    play.upstream(reply(1, b"body")[:9])
+    assert play.session.held_bytes == 10 + 9
+
+
 def test_a_taken_request_goes_on_as_it_came_or_as_the_desk_says(desk: ScriptedDesk, play: Playbook) -> None:
     desk.takes(COMMIT, Forward("a commit"))
     desk.takes(JOIN, Forward("a join", request(JOIN, 2, body=b"other")))

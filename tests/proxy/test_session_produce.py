@@ -105,6 +105,13 @@ def test_a_request_that_does_not_say_acks_is_owed_a_reply(body: bytes) -> None:
     assert play.upstream(reply(1)) == [ToClient(reply(1))]
 
 
+def test_acks_are_not_read_from_the_frame_behind() -> None:
+    play, cut = Playbook(ScriptedDesk()), request(PRODUCE, 1, version=7, body=b"\xff\xff")
+    assert play.client(cut, request(FETCH, 2)) == [ToUpstream(cut + request(FETCH, 2))]
+    assert request(FETCH, 2)[:2] == b"\0\0"  # Which would have read as acks 0.
+    assert play.upstream(reply(1), reply(2)) == [ToClient(reply(1) + reply(2))]
+
+
 def test_acks_behind_endless_tags_are_not_waited_for() -> None:
     tags = b"\x01" + b"\x00" + uvarint(400_000) + bytes(400_000)
     play, frame = Playbook(ScriptedDesk()), produce(9, 1, 0, tags=tags)

@@ -160,6 +160,21 @@ def test_handshake_v1_has_no_raw_tokens() -> None:
     frames_work(play, desk)
 
 
+def test_handshake_v1_has_none_whoever_looks_into_it() -> None:
+    desk = ScriptedDesk()
+    desk.takes(HANDSHAKE, Forward("handshake"))
+    play, sent = Playbook(desk), request(HANDSHAKE, 1, version=1) + request(36, 2, body=b"token")
+    assert to_upstream(play.client(sent)) == sent
+    assert to_client(play.upstream(reply(1), reply(2))) == reply(1) + reply(2)
+
+
+def test_replies_have_a_header_again_behind_the_last_token() -> None:
+    play, _ = shaken(1)
+    play.client(framed(b"token"), request(FETCH, 2))
+    answered = framed(b"") + b"\0\0\0\3"
+    assert play.upstream(answered) == [ToClient(framed(b"")), Close(CloseReason.BAD_FRAME_LENGTH)]
+
+
 def test_a_handshake_behind_requests_that_are_still_owed_a_reply() -> None:
     desk = SaslDesk(1)
     desk.notes[COMMIT] = "commit"
