@@ -96,10 +96,10 @@ class Probed(Protocol):
         """The ends of those logs that this broker leads, at each round."""
 
     def probe_failed(self, reason: str) -> None:
-        """At each failed attempt, with one line for people."""
+        """At each attempt that found no broker, with one line for people."""
 
     def probe_succeeded(self) -> None:
-        """At each round that was answered."""
+        """At each round that was answered, and where the broker is there but answers us nothing (SASL)."""
 
 
 async def probe_forever(copy: Probed) -> None:
@@ -121,15 +121,18 @@ class _Prober:
 
     async def attempt(self) -> None:
         """Connects and asks, for as long as that lasts."""
+        shut_out = False
         try:
             async with connect(*self._copy.address) as client:
                 self._copy.learn_versions(client.versions)
+                shut_out = True
                 await self._ask_for_authorizer(client)
                 while True:
                     await self._round(client)
+                    shut_out = False
                     await trio.sleep(self._round_seconds())
         except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
-            self._fail(error)
+            self._fail(error, shut_out)
 
     def pause(self) -> float:
         """Seconds until the next attempt."""
@@ -167,10 +170,14 @@ class _Prober:
         seconds = min(journal.interval_seconds if journal else ROUND_SECONDS, LONGEST_ROUND)
         return seconds if self._listed else min(seconds, UNLISTED_SECONDS)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, shut_out: bool) -> None:
+        """Notes what went wrong. A broker that says what it speaks but tells us nothing is there for its clients."""
         self._failures += 1
         reason = str(error) or type(error).__name__
-        self._copy.probe_failed(reason)
+        if shut_out:
+            self._copy.probe_succeeded()
+        else:
+            self._copy.probe_failed(reason)
         expected = [said for kind, said in _CONDITIONS if isinstance(error, kind)]
         if self._enters(expected[0] if expected else "probe failed"):
             tell = log.warning if expected else log.exception

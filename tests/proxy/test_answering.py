@@ -29,13 +29,14 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy import answering
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.session import ToClient, ToUpstream
+from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.playbook import (
     EPOCH,
     Line,
@@ -268,8 +269,10 @@ def test_an_answer_that_cannot_be_made_is_left_to_the_broker(
 
     monkeypatch.setattr(answering, "encode_reply", fails)
     copy, line = known()
-    forwarded(line, question, version)
+    told = brought_down(full_sample(APIS[question.KEY].response), version)
+    line.exchange(question, told, version)
     assert copy.traffic.answers == {}
+    assert copy.traffic.decode_failures == {}
     assert "a question was not understood and passed on" in capsys.readouterr().out
 
 
@@ -285,6 +288,7 @@ def test_the_copy_learns_from_the_broker_and_answers_next_time() -> None:
     copy = broker_copy(answers={"exclusive": True, "authorizer": "none"})
     copy.learn_groups_at_start(["g"])
     line, question = Line(copy), fetching(5, topics=False)
+    line.exchange(committing(3), COMMITTED, 7)
     line.exchange(question, told_offsets(7), 5)
     assert fetched(line.reads(line.says(question, 5), question, 5), 5) == {0: 7}
     assert copy.traffic.fallbacks == {(FETCH, Lacking.COLD): 1}

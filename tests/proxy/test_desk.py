@@ -114,6 +114,47 @@ def test_a_client_without_an_id_has_an_empty_one() -> None:
     assert joined.client_id == ""
 
 
+def test_a_heartbeat_counts_from_when_it_was_sent() -> None:
+    copy = certain_copy()
+    (line,) = settled(copy, "m1")
+    line.now += 20
+    line.says(HeartbeatRequest(group_id="g", generation_id=1, member_id="m1"), 3)
+    line.now += 20
+    line.broker_says(HeartbeatResponse(error_code=0), 3)
+    found = [copy.manager.view("g", EPOCH + 120 + seconds).lacking for seconds in (29, 31)]
+    assert found == [None, Lacking.IN_DOUBT]
+
+
+def test_joins_of_one_connection_are_told_apart() -> None:
+    copy = certain_copy()
+    line = Line(copy)
+    line.client(line.frame(joining(), 3), line.frame(joining(), 3))
+    assert len(copy.manager.view("g", EPOCH + 100).awaiting) == 2
+
+
+def test_a_commit_by_topic_id_is_followed_where_its_name_is_known() -> None:
+    copy = certain_copy()
+    commit = asking(ApiKey.OFFSET_COMMIT, 10, group_id="g")
+    told = telling(ApiKey.OFFSET_COMMIT, 10)
+    answered = tuple(
+        replace(topic, partitions=tuple(replace(p, error_code=0) for p in topic.partitions)) for topic in told.topics
+    )
+    asked = tuple(
+        replace(
+            topic,
+            topic_id=answer.topic_id,
+            partitions=tuple(
+                replace(p, partition_index=q.partition_index)
+                for p, q in zip(topic.partitions, answer.partitions, strict=True)
+            ),
+        )
+        for topic, answer in zip(commit.topics, answered, strict=True)
+    )
+    copy.learn_names({topic.topic_id: f"t{number}" for number, topic in enumerate(answered)})
+    Line(copy).exchange(replace(commit, topics=asked), replace(told, topics=answered), 10)
+    assert {topic for topic, _ in copy.manager.view("g", EPOCH + 100).offsets} == {"t0", "t1"}
+
+
 # What is not understood.
 
 
@@ -129,6 +170,7 @@ def test_a_request_cut_short_passes_and_is_counted_and_its_group_is_marked(key: 
     told = reply(1, b"whatever")
     assert line.upstream(told) == [ToClient(told)]
     assert copy.traffic.decode_failures == {key: 1}
+    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
 
 
 @pytest.mark.parametrize("key", TAKEN)
@@ -259,6 +301,15 @@ def test_a_reply_too_long_to_be_looked_into_streams_and_is_counted() -> None:
     assert [line.upstream(piece) for piece in pieces(told, 100)] == [[ToClient(piece)] for piece in pieces(told, 100)]
     assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
     assert lacking(copy) is Lacking.UNDECODABLE
+
+
+def test_the_longest_reply_is_looked_into() -> None:
+    copy = broker_copy(limits={"inspected_frame": 1024})
+    line = Line(copy)
+    line.says(asking(ApiKey.OFFSET_COMMIT, 8), 8)
+    told = reply(1, bytes(1020))
+    assert line.upstream(told[:-1]) == []
+    assert line.upstream(told[-1:]) == [ToClient(told)]
 
 
 # What is not known to have happened.

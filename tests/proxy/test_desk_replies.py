@@ -12,6 +12,7 @@ from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResp
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import decode
+from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.desk import ADDRESSED, LARGEST_METADATA
@@ -57,8 +58,7 @@ def test_behind_other_mechanisms_nothing_is_parsed(mechanism: str) -> None:
 @pytest.mark.parametrize(("error_code", "version"), [(33, 0), (0, 1), (33, 1)])
 def test_a_refused_handshake_and_a_newer_one_have_no_raw_tokens(error_code: int, version: int) -> None:
     line = handshake("PLAIN", error_code, version)
-    message = SaslHandshakeRequest(mechanism="SCRAM-SHA-256")
-    line.exchange(message, SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
+    assert line.client(framed(b"")) == [Close(CloseReason.BAD_FRAME_LENGTH)]
 
 
 @pytest.mark.parametrize(("body", "told"), [(b"\0\x63PLAIN", b"\0\0\0\0\0\0"), (b"\0\5PLAIN", b"\0")])
@@ -93,6 +93,7 @@ def test_metadata_passes_untouched_and_tells_the_names_of_ids(version: int) -> N
     copy = broker_copy()
     Line(copy).exchange(MetadataRequest(topics=()), names(version), version)
     assert copy.names == ({TOPIC_ID: "t"} if version >= 10 else {})
+    assert copy.traffic.decode_failures == {}
 
 
 def test_long_metadata_streams() -> None:
@@ -213,6 +214,16 @@ def test_an_offer_that_needs_no_change_passes_as_it_came_and_is_learnt(version: 
     assert offered(copy, versions(KAFKA_4, version), version)[1]
     assert copy.lacks(ApiKey.OFFSET_FETCH)
     assert not copy.lacks(ApiKey.LIST_GROUPS)
+
+
+def test_an_offer_that_needs_no_change_is_not_even_written_anew() -> None:
+    told = encode_reply(versions(KAFKA_4, 3), 3, 1)
+    strange = framed(told[4:10] + bytes((told[10] | 0x80, 0)) + told[11:])  # A varint a byte longer than it need be.
+    copy = broker_copy()
+    line = Line(copy)
+    line.says(ApiVersionsRequest(), 3)
+    assert line.upstream(strange) == [ToClient(strange)]
+    assert copy.lacks(ApiKey.OFFSET_FETCH)
 
 
 @EVERY_VERSION

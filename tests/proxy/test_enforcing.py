@@ -11,6 +11,7 @@ from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.facts import ClientRefused, Departure, Fact, MemberGone
 from group_sidecar.coordinator.views import GroupState
+from group_sidecar.proxy import enforcing
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.enforcing import REMOVAL_CORRELATION
 from group_sidecar.proxy.session import Close, ToClient, ToUpstream
@@ -126,7 +127,30 @@ def test_members_that_must_have_expired_do_not_count() -> None:
     assert to_client(line.says(joining(), 3)) == b""
 
 
+def test_a_refusal_that_cannot_be_made_leaves_the_join_to_the_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise RuntimeError("a fault of ours")
+
+    copy = limited(1)
+    settled(copy, "m1")
+    monkeypatch.setattr(enforcing, "encode_reply", fails)
+    line = Line(copy)
+    accepted = JoinGroupResponse(error_code=0, generation_id=2, protocol_name="range", leader="m1", member_id="m2")
+    line.exchange(joining(), accepted, 3)
+    assert {member.member_id for member in copy.manager.view("g", EPOCH + line.now).members} == {"m1", "m2"}
+    assert "a fault of ours" in capsys.readouterr().out
+
+
 # Its turn.
+
+
+def test_a_join_that_may_pass_is_not_delayed() -> None:
+    line = Line(limited(1))
+    before, join = request(1, 90), line.frame(joining(), 3)
+    assert to_upstream(line.client(before, join)) == before + join
+    assert line.session.wants_client
 
 
 def test_a_refusal_waits_for_the_replies_before_it() -> None:

@@ -331,9 +331,10 @@ async def test_a_broker_that_will_not_talk_is_told_of_once(
     network.brokers[BROKER] = broker(**answers)
     copy = Copy()
     await probe_for(300, copy)
-    assert len(copy.said("failed")) > 5
-    assert set(copy.said("failed")) == {reason}
-    assert copy.said("authorizer") == copy.said("groups") == copy.said("succeeded") == []
+    told, untold = ("failed", "succeeded") if "hello" in answers else ("succeeded", "failed")
+    assert len(copy.said(told)) > 5, "a broker that says what it speaks is there for its clients"
+    assert copy.said(untold) == []
+    assert copy.said("authorizer") == copy.said("groups") == []
     assert lines == [{"event": event, "broker": "broker:9092", "reason": reason, "log_level": "warning"}]
 
 
@@ -357,8 +358,8 @@ async def test_a_fault_of_our_own_is_logged_once_and_borne(
         copy.fault = None
         await trio.sleep(30)
         nursery.cancel_scope.cancel()
-    assert set(copy.said("failed")) == {"KeyError"}
-    assert copy.said("succeeded")
+    assert copy.said("failed") == []
+    assert copy.said("groups") == [["a", "b"]]
     assert [(line["event"], line["log_level"]) for line in lines] == [
         ("probe failed", "error"),
         ("broker reachable", "info"),
