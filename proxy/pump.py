@@ -278,8 +278,6 @@ class Pump:
         else:
             reads = link.session.wants_client and not (upstream.backlog or link.client_ended or link.deaf)
             from_client, from_upstream, to_client = EPOLLIN if reads else 0, EPOLLIN, 0
-        if link.closing:
-            from_client = from_upstream = 0
         wanted = from_client | to_client
         if wanted != client.interest:
             client.interest = wanted

@@ -209,7 +209,8 @@ class Session:
     def upstream_closed(self, now: float) -> list[Command]:
         """The broker will send no more."""
         between = self._replies.between_frames
-        self._failed = self._failed or (CloseReason.BROKER_CLOSED if between else CloseReason.TRUNCATED_FRAME)
+        ended = CloseReason.BROKER_CLOSED if between else CloseReason.TRUNCATED_FRAME
+        self._failed = self._failed or self._fault or ended
         return self._drive(lambda: None, now)
 
     def close(self, now: float) -> list[Command]:
@@ -248,10 +249,12 @@ class Session:
 
     def _end_requests(self) -> None:
         self._client_ended = False
-        if self._requests.between_frames:
-            self._out.append(ShutUpstream())
-        else:
+        cut = not self._requests.between_frames
+        if cut:
             self._fault = CloseReason.TRUNCATED_FRAME
+        if not cut or self._requests.passing:
+            # Of a frame that was passed on in part the broker must learn that no more comes: it owes no reply to it.
+            self._out.append(ShutUpstream())
 
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> Look:
         if self._raw_tokens:

@@ -54,21 +54,25 @@ def consumer(
         client.close()
 
 
-def admin(run: Run, **settings: Any) -> AdminClient:
+def admin(run: Run) -> AdminClient:
     """An admin client; what it was asked ends where nobody holds it any more."""
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    return AdminClient({"bootstrap.servers": run.bootstrap, **given})
+    return AdminClient({"bootstrap.servers": run.bootstrap})
 
 
 def create_topic(run: Run, topic: str, partitions: int = 1) -> str:
-    """Creates a topic of the run's and returns its full name; by then the broker knows it, not only the controller."""
+    """Creates a topic of the run's and returns its full name; by then the broker knows it."""
     name = run.name(topic)
     client = admin(run)
     client.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
-    deadline = time.monotonic() + PATIENCE
-    while len(client.list_topics(name, timeout=PATIENCE).topics[name].partitions) != partitions:
-        assert time.monotonic() < deadline, f"{name} never came up"
+    wait_for_partitions(client, name, partitions)
     return name
+
+
+def wait_for_partitions(client: AdminClient, topic: str, partitions: int) -> None:
+    """Returns when the broker knows so many partitions of a topic; the controller knows earlier."""
+    deadline = time.monotonic() + PATIENCE
+    while len(client.list_topics(topic, timeout=PATIENCE).topics[topic].partitions) != partitions:
+        assert time.monotonic() < deadline, f"{topic} never had {partitions} partitions"
 
 
 def produce(run: Run, topic: str, values: Sequence[str], **settings: Any) -> list[tuple[int, int]]:

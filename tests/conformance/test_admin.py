@@ -35,6 +35,7 @@ from tests.conformance.librdkafka import (
     poll_until,
     produce,
     settled,
+    wait_for_partitions,
 )
 from tests.conformance.routes import Routes, Run
 
@@ -54,6 +55,7 @@ def test_topics_are_created_grown_described_and_deleted(routes: Routes) -> None:
         steps.append(outcome(client.create_topics([NewTopic(name, 2, 1)])[name]))
         steps.append(outcome(client.create_topics([NewTopic(run.name("far"), 2, 5)])[run.name("far")]))
         steps.append(outcome(client.create_partitions([NewPartitions(name, 5)])[name]))
+        wait_for_partitions(client, name, 5)
         described = outcome(client.describe_topics(TopicCollection([name]))[name])
         partitions = [(each.id, each.leader.id, len(each.replicas), len(each.isr)) for each in described.partitions]
         steps.append(outcome(client.delete_topics([name])[name]))

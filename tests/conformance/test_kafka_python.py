@@ -29,8 +29,11 @@ def consumer(run: Run, group: str, topic: str, **settings: Any) -> Iterator[Kafk
     """A consumer of the run's group, closed at the end."""
     quick = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 200}
     place = {"bootstrap_servers": run.bootstrap, "group_id": run.name(group)}
-    client = KafkaConsumer(run.name(topic), **place, **quick, **settings)
+    client = KafkaConsumer(**place, **quick, **settings)
     try:
+        # One that joins before it knows the topic's partitions may assign none, and stays so for minutes.
+        assert client.partitions_for_topic(run.name(topic))
+        client.subscribe([run.name(topic)])
         yield client
     finally:
         client.close(autocommit=False)

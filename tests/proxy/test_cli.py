@@ -32,7 +32,14 @@ def test_the_version_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_help_names_all_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "--help") == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("run", "check-config", "groups"))
+    assert all(f" {command} " in shown for command in ("run", "check-config", "groups"))
+
+
+def test_groups_are_asked_for_by_their_own_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "groups", "--help") == 0
+    assert "describe" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

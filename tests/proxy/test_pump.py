@@ -3,8 +3,10 @@
 import random
 import resource
 import socket
+import struct
 from collections.abc import Iterator
 from itertools import cycle
+from select import EPOLLIN
 
 import pytest
 import trio
@@ -15,7 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import pump as pump_module
 from group_sidecar.proxy.pump import CHUNK, FLUSH_SECONDS, SWEEP_SECONDS, Pump
-from group_sidecar.proxy.session import Origin, Session
+from group_sidecar.proxy.session import Command, Origin, Session, ShutUpstream, ToClient, ToUpstream
 from tests.proxy.fakes import (
     LARGEST_FRAME,
     SILENT_API,
@@ -329,6 +331,13 @@ def many_descriptors() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+async def test_draining_survives_a_session_that_fails_as_it_closes() -> None:
+    async with carried(desk=FailingAtTheEnd()) as shell, await shell.connect():
+        await holds(lambda: shell.pump.connections == 1)
+        await shell.pump.drain(30)
+        await shell.closed(CloseReason.SHUTDOWN)
+
+
 async def test_a_thousand_idle_connections_are_held_and_one_still_works(many_descriptors: int) -> None:
     count = min(1_000, many_descriptors)
     async with carried() as shell, trio.open_nursery() as nursery:
@@ -365,6 +374,34 @@ async def test_others_have_their_turn_beside_a_busy_connection() -> None:
         nursery.cancel_scope.cancel()
 
 
+class RestlessEpoll:
+    """Always has something ready."""
+
+    def __init__(self) -> None:
+        self._readable, writer = socket.socketpair()
+        with writer:
+            writer.send(b"!")
+
+    def fileno(self) -> int:
+        return self._readable.fileno()
+
+    def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
+        return [(-1, EPOLLIN)]
+
+    def close(self) -> None:
+        self._readable.close()
+
+
+async def test_a_pump_that_never_runs_dry_leaves_others_their_turn(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump_module, "epoll", RestlessEpoll)
+    nursery.start_soon(Pump(Traffic()).run)
+    for _ in range(10):
+        await trio.lowlevel.checkpoint()
+    nursery.cancel_scope.cancel()
+
+
 async def test_rounds_end_for_other_tasks_to_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pump_module, "TURN_SECONDS", 0.0)
     async with carried() as shell:
@@ -393,6 +430,18 @@ async def test_draining_closes_those_at_rest_and_waits_for_a_reply() -> None:
             answer.set()
             assert await read_to_end(busy) == reply_frame(1, b"done")
         await shell.closed(CloseReason.SHUTDOWN, 2)
+
+
+async def test_a_client_that_has_ended_is_not_waited_for() -> None:
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        await client.send_all(request_frame(1))
+        await client.send_eof()
+        await holds(lambda: shell.traffic.received_bytes > 0)
+        await shell.pump.drain(30)
+        assert shell.pump.connections == 0
 
 
 async def test_draining_ends_after_its_time() -> None:
@@ -452,6 +501,80 @@ async def test_a_client_that_never_takes_its_last_bytes_is_given_up(mock_clock: 
             await holds(lambda: shell.pump.connections == 0)
             assert len(await read_to_end(client)) < KERNEL_BUFFERS
         assert shell.traffic.connections_closed[CloseReason.BAD_FRAME_LENGTH] == 1
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Both sides of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    return ours, theirs
+
+
+async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.Nursery) -> None:
+    (client, at_pump), (to_broker, broker) = connected(), connected()
+    client.sendall(request_frame(1))
+    broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    broker.close()
+    # Both are ready from the start, and the client is served first: what it sent cannot be passed on.
+    traffic = Traffic()
+    pump = Pump(traffic)
+    pump.add(at_pump, to_broker, Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
+    nursery.start_soon(pump.run)
+    await holds(lambda: pump.connections == 0)
+    assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
+    with client:
+        assert client.recv(1) == b""
+    nursery.cancel_scope.cancel()
+
+
+class Scripted(Session):
+    """Does `commands` as soon as the client speaks."""
+
+    commands: tuple[Command, ...] = ()
+
+    def receive_client(self, chunk: bytes, now: float) -> list[Command]:
+        return list(self.commands)
+
+
+def scripted(traffic: Traffic, *commands: Command) -> Scripted:
+    session = Scripted(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME)
+    session.commands = commands
+    return session
+
+
+async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery: trio.Nursery) -> None:
+    (client, at_pump), (to_broker, broker) = connected(), connected()
+    traffic = Traffic()
+    pump = Pump(traffic)
+    pump.add(at_pump, to_broker, scripted(traffic, ToUpstream(bytes(KERNEL_BUFFERS)), ShutUpstream()))
+    nursery.start_soon(pump.run)
+    with client:
+        client.sendall(request_frame(1))
+        await holds(lambda: pump.held_bytes > 0)
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(broker)) as stream:
+            assert len(await read_to_end(stream)) == KERNEL_BUFFERS
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_client_its_bytes(
+    nursery: trio.Nursery,
+) -> None:
+    (client, at_pump), (to_broker, broker) = connected(), connected()
+    traffic = Traffic()
+    pump = Pump(traffic)
+    kept = bytes(KERNEL_BUFFERS)
+    pump.add(at_pump, to_broker, scripted(traffic, ToClient(kept), ToUpstream(kept)))
+    nursery.start_soon(pump.run)
+    client.sendall(request_frame(1))
+    await holds(lambda: pump.held_bytes > KERNEL_BUFFERS)
+    broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    broker.close()
+    await holds(lambda: pump.held_bytes < KERNEL_BUFFERS)
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(client)) as stream:
+        assert len(await read_to_end(stream)) == KERNEL_BUFFERS
+    assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
+    nursery.cancel_scope.cancel()
 
 
 async def test_sockets_that_are_not_connected_are_refused() -> None:

@@ -315,6 +315,13 @@ def test_a_client_that_ends_within_a_frame_is_closed(play: Playbook) -> None:
     assert play.upstream(reply(1)) == [ToClient(reply(1)), TRUNCATED]
 
 
+def test_the_broker_is_told_that_no_more_comes_of_a_frame_it_has_in_part(play: Playbook) -> None:
+    play.client(request(FETCH, 1), request(FETCH, 2)[:-1])
+    assert play.client_closed() == [ShutUpstream()]
+    assert play.upstream(reply(1)) == [ToClient(reply(1))]
+    assert play.upstream_closed() == [TRUNCATED]
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_frame_cut_off_closes_at_once_where_nothing_is_owed(desk: ScriptedDesk, play: Playbook, taken: bool) -> None:
     if taken:

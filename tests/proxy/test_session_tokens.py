@@ -211,8 +211,8 @@ def test_a_token_that_the_broker_was_not_asked_for_closes() -> None:
 def test_a_client_that_ends_within_a_token_is_closed() -> None:
     play, _ = shaken(1)
     play.client(framed(b"token")[:-1])
-    play.client_closed()
-    assert play.upstream_closed() == [Close(CloseReason.BROKER_CLOSED)]
+    assert play.client_closed() == [ShutUpstream()]
+    assert play.upstream_closed() == [Close(CloseReason.TRUNCATED_FRAME)]
 
 
 def test_a_client_that_ends_behind_its_handshake_is_served_first() -> None:

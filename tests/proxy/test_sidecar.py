@@ -1,6 +1,7 @@
 """The whole sidecar before a broker that plays a part."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -16,12 +18,12 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGro
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.client import BrokerClosed, BrokerUnreachable, connect
+from group_sidecar.proxy.client import BrokerClosed, connect
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.server import ListenError, listen, port_of
 from group_sidecar.proxy.sidecar import Addresses, run_sidecar
-from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, request_frame
+from tests.proxy.fakes import ANY_PORT, FakeBroker, holds, read_frame, read_to_end, reply_frame, request_frame
 from tests.proxy.scripted_broker import ScriptedBroker
 
 
@@ -80,6 +82,17 @@ async def get(address: Address | None, path: str) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
+async def refused(address: Address) -> None:
+    """Waits until nobody listens there."""
+    with trio.fail_after(10):
+        while True:
+            try:
+                stream = await trio.open_tcp_stream(*address)
+            except OSError:
+                return
+            await stream.aclose()
+
+
 async def ready(at: Addresses) -> dict[str, Any]:
     """Waits until it is ready; gives what /readyz says then."""
     with trio.fail_after(10):
@@ -132,9 +145,28 @@ async def test_a_gentle_stop_refuses_new_clients_and_closes_old_ones(nursery: tr
             assert await read_frame(client)
             stop.set()
             assert await read_to_end(client) == b""
-        with pytest.raises(BrokerUnreachable):
-            async with connect(*at.listen):
-                pass
+        await refused(at.listen)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_gentle_stop_waits_for_replies(nursery: trio.Nursery) -> None:
+    answer = trio.Event()
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        await read_frame(stream)
+        await answer.wait()
+        await stream.send_all(reply_frame(1))
+        await read_to_end(stream)
+
+    broker = FakeBroker(behaviour)
+    upstream = await nursery.start(broker.run)
+    async with sidecar(upstream) as (at, stop), await trio.open_tcp_stream(*at.listen) as client:
+        await client.send_all(request_frame(1))
+        await holds(lambda: broker.connections == 2)  # The prober's is one of them.
+        stop.set()
+        await refused(at.listen)
+        answer.set()
+        assert await read_to_end(client) == reply_frame(1)
     nursery.cancel_scope.cancel()
 
 
@@ -203,16 +235,29 @@ async def test_a_gateway_knows_its_bootstrap_s_broker_under_another_name(nursery
             [node] = await brokers(client)
         async with connect(*node.address) as client:
             await brokers(client)
-        await ready(at)
+        await wait_all_tasks_blocked(0.1)
         # A copy of its own would have had a prober of its own.
         assert len(asked.requests(DescribeAclsRequest)) == 1
     nursery.cancel_scope.cancel()
 
 
+def two_ports() -> tuple[socket.socket, int]:
+    """A listener on a port whose next one is free, and the number before it."""
+    while True:
+        [taken] = listen(ANY_PORT)
+        port = port_of([taken])
+        try:
+            [free] = listen(Address("127.0.0.1", port + 1))
+        except ListenError:
+            taken.close()
+        else:
+            free.close()
+            return taken, port - 1
+
+
 async def test_a_gateway_s_ports_follow_the_node_ids(nursery: trio.Nursery) -> None:
     cluster = Cluster()
-    [first] = listen(ANY_PORT)
-    base = port_of([first]) - 1
+    first, base = two_ports()
     upstream = await cluster.start(nursery, 1)
     cluster.nodes[2] = upstream
     settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base}}
