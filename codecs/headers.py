@@ -92,11 +92,11 @@ def encode_request(message: Struct, header: RequestHeader) -> bytes:
     return _framed(stream.getvalue())
 
 
-def encode_reply(message: Struct, version: int, correlation_id: int, rest: bytes = b"") -> bytes:
-    """A whole reply frame, its length included. `rest`: what a broker had put behind the body."""
+def encode_reply(message: Struct, version: int, correlation_id: int) -> bytes:
+    """A whole reply frame, its length included."""
     head = correlation_id.to_bytes(4, "big", signed=True)
     tags = b"\0" if version >= message.HEADER_FLEXIBLE else b""
-    return _framed(head + tags + encode(message, version) + rest)
+    return _framed(head + tags + encode(message, version))
 
 
 def _framed(payload: bytes) -> bytes:

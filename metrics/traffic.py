@@ -33,6 +33,7 @@ class CloseReason(StrEnum):
     TRUNCATED_FRAME = "truncated_frame"
     CORRELATION_MISMATCH = "correlation_mismatch"
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    CONNECTION_LIMIT = "connection_limit"
     IDLE = "idle"
     ERROR = "error"
     SHUTDOWN = "shutdown"

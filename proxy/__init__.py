@@ -1,10 +1,12 @@
 """The only room with trio and sockets: everything between a client and its broker.
 
 - `framing`, `session`: sans-IO; bytes to runs of frames, one client connection to commands
-- `desk`, `answering`, `rewrite`: what one broker's frames mean, are answered with, are rewritten to
-- `broker_copy`: what is known of one broker; `probe`, `client`: how it is asked
+- `desk`, `answering`, `enforcing`, `rewrite`: what one broker's frames mean, are answered with, are refused by,
+  are rewritten to
+- `broker_copy`: what is known of one broker; `probe`, `questions`, `client`: how it is asked
 - `pump`, `server`, `addresses`: sockets, listeners, a gateway's ports
-- `sidecar`: everything put together; `admin`: its HTTP port; `config`, `cli`, `logs`: its face
+- `sidecar`: everything put together; `admin`: its HTTP port; `outlet`: its journal
+- `config`, `cli`, `groups_cli`, `logs`: its face
 
 Facts of the protocol that are easily forgotten here:
 - Produce with acks=0 has no reply. SaslHandshake v0 is followed by raw tokens. ApiVersions replies

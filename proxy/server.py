@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from ipaddress import IPv4Address, ip_address
 from typing import Any
 
 import trio
@@ -142,7 +143,7 @@ class Server:
                 for _ in range(ACCEPTED_AT_ONCE):
                     client, peer = listener.accept()
                     if self._admit(client):
-                        nursery.start_soon(self._bring, client, _shown_host(peer[0]), upstream(), new_session)
+                        nursery.start_soon(self._bring, client, shown_host(peer[0]), upstream(), new_session)
             except OSError as error:
                 # What is not of the system is of that one client, who went before it was accepted.
                 if error.errno in EXHAUSTED:
@@ -153,7 +154,7 @@ class Server:
         self._traffic.connection_opened()
         if self._traffic.client_connections <= self._most_connections:
             return True
-        self._refuse(client, CloseReason.ERROR)
+        self._refuse(client, CloseReason.CONNECTION_LIMIT)
         self._warn("a client was turned away", f"{self._most_connections} connections are open")
         return False
 
@@ -190,9 +191,14 @@ class Server:
             log.warning(event, cause=cause, times=times)
 
 
-def _shown_host(host: str) -> str:
-    """A peer's address as Java prints it: without IPv6's frame around an IPv4 address, and without a zone."""
-    return host.removeprefix("::ffff:").partition("%")[0]
+def shown_host(host: str) -> str:
+    """A peer's address as Java's InetAddress prints it: no zone, IPv4 in its own form, IPv6 with all its groups."""
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
 
 
 def _reason(error: OSError) -> str:

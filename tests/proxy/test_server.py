@@ -11,7 +11,7 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import server as server_module
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.pump import Pump
-from group_sidecar.proxy.server import ListenError, Server, SessionFactory, connect, listen, port_of
+from group_sidecar.proxy.server import ListenError, Server, SessionFactory, connect, listen, port_of, shown_host
 from group_sidecar.proxy.session import Origin, Session
 from tests.proxy.fakes import (
     ANY_PORT,
@@ -94,7 +94,7 @@ async def test_clients_over_ipv6(nursery: trio.Nursery) -> None:
     except ListenError:
         return  # A machine without IPv6.
     assert await shell.ask() == reply_frame(1, b"x")
-    assert shell.seen[0][0] == "::1"
+    assert shell.seen[0][0] == "0:0:0:0:0:0:0:1"
     nursery.cancel_scope.cancel()
 
 
@@ -149,6 +149,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once(capsys: pytest.Ca
         await shell.closed(CloseReason.CLIENT_CLOSED, 2)
         await shell.round_trip()
         assert shell.traffic.connections_opened == 6
+        assert shell.traffic.connections_closed[CloseReason.CONNECTION_LIMIT] == 3
     assert capsys.readouterr().out.count("a client was turned away") == 1
 
 
@@ -261,3 +262,16 @@ async def test_connecting_gives_up_in_time(autojump_clock: MockClock, monkeypatc
     with pytest.raises(OSError, match="no connection within 10 seconds"):
         await connect(Address("broker", 9092))
     assert trio.current_time() - started == 10
+
+
+@pytest.mark.parametrize(
+    ("peer", "shown"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("fe80::1c:0:2%eth0", "fe80:0:0:0:0:1c:0:2"),
+    ],
+)
+def test_a_host_reads_as_javas_inet_address_prints_it(peer: str, shown: str) -> None:
+    assert shown_host(peer) == shown
