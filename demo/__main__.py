@@ -1,4 +1,7 @@
-"""`python -m group_sidecar.demo [--stay]`: exit status 0 when all was really seen, 1 when any part was not."""
+"""`python -m group_sidecar.demo [--stay]`.
+
+Exit status 0 when all was really seen, 1 when any part was not, 3 when Spark could not be shown for want of Java.
+"""
 
 import argparse
 import signal
@@ -52,7 +55,7 @@ def stay(stage: Stage, gateway: Gateway) -> None:
 
 def main() -> int:
     """The demo. Returns its exit status."""
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make demo", description="The whole product in the terminal.")
     parser.add_argument("--stay", action="store_true", help="keep everything up for looking around")
     arguments = parser.parse_args()
     stage = Stage()
@@ -72,6 +75,9 @@ def main() -> int:
     if stage.missing:
         stage.say(f"[bold red]{len(stage.missing)} not seen:[/] " + "; ".join(stage.missing))
         return 1
+    if stage.impossible:
+        stage.say("[bold yellow]all was seen but what this machine cannot show[/]")
+        return acts.NO_JAVA
     stage.say("[bold green]all of it was seen[/]")
     return 0
 

@@ -194,7 +194,7 @@ def aggregate(stage: Stage, crowd: Crowd, gateway: Gateway) -> None:
         job = [sys.executable, "-m", "group_sidecar.spark", "--input", str(gateway.journal), "--json"]
         done = subprocess.run(job, capture_output=True, text=True, check=False)
     if done.returncode == NO_JAVA:
-        stage.say(f"  [yellow]{done.stderr.strip().splitlines()[-1]}[/]")
+        stage.cannot(done.stderr.strip().splitlines()[-1])
         return
     rows = {row["group"]: row for row in map(json.loads, done.stdout.splitlines())} if not done.returncode else {}
     if not rows:

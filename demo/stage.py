@@ -17,11 +17,13 @@ class Stage:
 
     Attributes:
         missing: what should have been seen and was not.
+        impossible: what could not be shown on this machine, and why.
     """
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self.missing: list[str] = []
+        self.impossible: list[str] = []
 
     def heading(self, text: str) -> None:
         """Begins a part."""
@@ -37,6 +39,11 @@ class Stage:
         self.console.print(f"  [green]✓[/] {what}" if seen else f"  [bold red]✗ not seen:[/] {what}")
         if not seen:
             self.missing.append(what)
+
+    def cannot(self, what: str) -> None:
+        """Says what cannot be shown on this machine, and how it could."""
+        self.console.print(f"  [yellow]! {what}[/]")
+        self.impossible.append(what)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """A table; numbers stand on the right."""
