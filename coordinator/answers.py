@@ -5,8 +5,9 @@ whether they may be answered, which the caller decides by what the views lack. T
 Kafka's GroupCoordinator: an answer made here equals the broker's, field by field.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from uuid import UUID
 
 from group_sidecar.codecs.errors import ErrorCode
@@ -25,19 +26,21 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView
+from group_sidecar.coordinator.wire_offsets import LEADER_EPOCH_SINCE, MANY_GROUPS_SINCE
 
 NAMES_THE_MISSING_SINCE = 6
 """The DescribeGroups version from which an unknown group is GROUP_ID_NOT_FOUND, and not merely Dead (KIP-1043)."""
-MANY_GROUPS_SINCE = 8
-"""The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
+TOPIC_IDS_SINCE = 10
+"""The OffsetFetch version from which topics have ids in place of names (KIP-848)."""
 NO_OFFSET = CommittedOffset(-1)
 
 
 def list_groups(request: ListGroupsRequest, groups: Iterable[GroupView]) -> ListGroupsResponse:
-    """Lists groups. Filters ignore case; an unknown state or type matches nothing (KIP-518, KIP-848)."""
+    """Lists groups. Filters ignore case, that of states blanks around too; an unknown one matches nothing (KIP-518)."""
     states = {state.strip().lower() for state in request.states_filter}
-    types = {kind.strip().lower() for kind in request.types_filter}
+    types = {kind.lower() for kind in request.types_filter}
     listed = (
         ListedGroup(
             group_id=group.group_id,
@@ -93,60 +96,53 @@ def offset_fetch(
 ) -> OffsetFetchResponse | None:
     """Tells committed offsets; -1 where there is none, and nothing of a group that has none (KIP-88).
 
-    `names` are topic names by id: v10 asks by id only. None where it would need one that is not there.
+    `names` are topic names by id: v10 asks by id only. None where it would need something that is not known: a
+    topic's name or id, or from v5 on a leader epoch.
     """
     if version < MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(topics=_by_name(request.topics, groups[request.group_id]))
-    answered = []
-    for asked in request.groups:
-        group = groups[asked.group_id]
-        topics = _by_name(asked.topics, group) if version < 10 else _by_id(asked.topics, group, names)
-        if topics is None:
-            return None
-        answered.append(OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics))
-    return OffsetFetchResponse(groups=tuple(answered))
-
-
-def _by_name(
-    topics: tuple[OffsetFetchRequestTopic, ...] | None, group: GroupView
-) -> tuple[OffsetFetchResponseTopic, ...]:
-    if topics is None:
-        return tuple(
-            OffsetFetchResponseTopic(name=name, partitions=tuple(_partition(group, name, p) for _, p in partitions))
-            for name, partitions in groupby(sorted(group.offsets), key=lambda partition: partition[0])
-        )
-    return tuple(
-        OffsetFetchResponseTopic(
-            name=topic.name, partitions=tuple(_partition(group, topic.name, p) for p in topic.partition_indexes)
-        )
-        for topic in topics
-    )
-
-
-def _by_id(
-    topics: tuple[OffsetFetchRequestTopic, ...] | None, group: GroupView, names: Mapping[UUID, str]
-) -> tuple[OffsetFetchResponseTopic, ...] | None:
-    if topics is None:
-        ids = {name: topic_id for topic_id, name in names.items()}
-        named = _by_name(None, group)
-        if any(topic.name not in ids for topic in named):
-            return None
-        return tuple(OffsetFetchResponseTopic(topic_id=ids[t.name], partitions=t.partitions) for t in named)
-    if any(topic.topic_id not in names for topic in topics):
+        answered = [_topics(request.topics, version, groups[request.group_id], names)]
+    else:
+        answered = [_topics(asked.topics, version, groups[asked.group_id], names) for asked in request.groups]
+    told = [topics for topics in answered if topics is not None]
+    if len(told) < len(answered):
         return None
-    return tuple(
-        OffsetFetchResponseTopic(
-            topic_id=topic.topic_id,
-            partitions=tuple(_partition(group, names[topic.topic_id], p) for p in topic.partition_indexes),
+    if version < MANY_GROUPS_SINCE:
+        return OffsetFetchResponse(topics=told[0])
+    return OffsetFetchResponse(
+        groups=tuple(
+            OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+            for asked, topics in zip(request.groups, told, strict=True)
         )
-        for topic in topics
     )
 
 
-def _partition(group: GroupView, topic: str, partition: int) -> OffsetFetchResponsePartition:
-    offset = group.offsets.get((topic, partition), NO_OFFSET)
+def _topics(
+    topics: tuple[OffsetFetchRequestTopic, ...] | None, version: int, group: GroupView, names: Mapping[UUID, str]
+) -> tuple[OffsetFetchResponseTopic, ...] | None:
+    """The topics asked for, or all that the group has offsets of; None where something is not known of them."""
+    by_id = version >= TOPIC_IDS_SINCE
+    asked: list[tuple[str | None, UUID | None, Sequence[int]]]
+    if topics is None:
+        ids = {name: topic_id for topic_id, name in names.items()} if by_id else {}
+        told = groupby(sorted(group.offsets), key=itemgetter(0))
+        asked = [(name, ids.get(name) if by_id else ZERO_UUID, [p for _, p in those]) for name, those in told]
+    else:
+        asked = [(names.get(t.topic_id) if by_id else t.name, t.topic_id, t.partition_indexes) for t in topics]
+    answered = []
+    for name, topic_id, partitions in asked:
+        if name is None or topic_id is None:
+            return None
+        offsets = [group.offsets.get((name, p), NO_OFFSET) for p in partitions]
+        if version >= LEADER_EPOCH_SINCE and not all(offset.epoch_known for offset in offsets):
+            return None
+        told_partitions = tuple(map(_partition, partitions, offsets))
+        answered.append(OffsetFetchResponseTopic(name=name, topic_id=topic_id, partitions=told_partitions))
+    return tuple(answered)
+
+
+def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
-        partition_index=partition,
+        partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,

@@ -1,11 +1,10 @@
 """What happened to a group, as told to the copy of the coordinator.
 
 Owns: the shapes. Past tense, immutable. An event stands for something the broker has done, seen by
-its reply; `JoinSent` and `JoinAbandoned` alone tell of something under way, and change no state:
-they hold a place in the count. Must not know: where events come from, nor what they do.
+its reply. `JoinSent`, `ReplyLost` and `OffsetsDoubted` alone tell of something that the broker may have
+done: they change no state, but what is known of it. Must not know: where events come from, nor what they do.
 
-Times are seconds since the epoch. `seen_at` of a member is when its request went to the
-broker: the broker's own timer starts no earlier.
+Times are seconds since the epoch.
 """
 
 from collections.abc import Mapping
@@ -13,12 +12,21 @@ from dataclasses import dataclass
 
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, TopicPartition
 
+NEVER, FOREVER = float("-inf"), float("inf")
+LOST_SECONDS = 1.0
+"""For so long a request whose connection is gone may still be on its way to the broker."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to one group."""
+    """Something that happened to one group. `sent_at`: when the request behind it went to the broker.
+
+    Replies on one connection come in order, but those of different connections may overtake each other. What
+    was sent before something else was seen may have happened before or after it.
+    """
 
     group_id: str
+    sent_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +56,14 @@ class JoinSent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinAbandoned(Event):
-    """The reply to a join will not come: its connection is gone."""
+class ReplyLost(Event):
+    """The reply to a request that may have changed the group will not come: its connection is gone.
+
+    `token`: the request's. `creates`: whether it may have created the group.
+    """
 
     token: str
+    creates: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,46 +96,46 @@ class JoinAccepted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced(Event):
-    """The member got its assignment. `assignments` by member id: what the leader sent; None from a follower."""
-
-    member_id: str
-    generation: int
-    assignment: bytes
-    assignments: Mapping[str, bytes] | None
-    seen_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSeen(Event):
-    """The broker took a heartbeat or commit as one of this member and generation.
-
-    `steady`: whether that says that no rebalance is being prepared. A heartbeat does; a commit does not.
-    """
+class SignOfLife(Event):
+    """The broker took a request as one of this member and generation."""
 
     member_id: str
     instance_id: str | None
     generation: int
     client_id: str
     client_host: str
-    seen_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSeen(SignOfLife):
+    """A heartbeat or a commit. `steady`: whether it says that no rebalance is prepared, as a heartbeat does."""
+
     steady: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Synced(SignOfLife):
+    """The member got its assignment. `assignments` by member id: what it sent, which counts if it is the leader."""
+
+    assignment: bytes
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceSeen(Event):
-    """The broker said REBALANCE_IN_PROGRESS to a member."""
+    """The broker said REBALANCE_IN_PROGRESS to a member of this generation. `alive`: to a heartbeat."""
 
     member_id: str
-    seen_at: float
+    generation: int
+    alive: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberUnknown(Event):
-    """The broker said that it does not know this member, or that its instance id belongs to another."""
+    """The broker said that it does not know this member. `refused`: since the group is full by the broker's rule."""
 
     member_id: str
-    fenced: bool = False
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +151,24 @@ class MembersLeft(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsStored(Event):
-    """The broker accepted offsets. `refused` counts partitions by error code; `unnamed` those of unknown topic ids."""
+    """The broker accepted offsets.
+
+    Attributes:
+        offsets: by partition.
+        refused: the number of partitions by error code.
+        unnamed: the number of accepted partitions whose topic id nobody has named yet.
+        lasting: whether they stay as long as the broker's own settings say, not the client's (OffsetCommit v2-4).
+    """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     refused: tuple[tuple[int, int], ...] = ()
     unnamed: int = 0
+    lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsPending(Event):
-    """The broker accepted offsets as part of a transaction that has not ended."""
+    """The broker accepted offsets as part of a transaction that has not ended, or may have: then they are none."""
 
     producer_id: int
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -159,6 +179,17 @@ class OffsetsDeleted(Event):
     """The broker forgot the offsets of these partitions."""
 
     partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsDoubted(Event):
+    """Whether the broker stored or forgot offsets will not be known. `partitions`: which; None where not even that is.
+
+    `creates`: whether it may have created the group.
+    """
+
+    partitions: tuple[TopicPartition, ...] | None
+    creates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +204,7 @@ class OffsetsLearned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted(Event):
-    """The broker deleted the group."""
+    """The broker deleted the group, or had none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,7 @@ from uuid import UUID
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.events import (
-    CoordinatorMoved,
-    Event,
-    MemberSeen,
-    MemberUnknown,
-    RebalanceSeen,
-)
-
-LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH)
-"""Errors that say that the broker has no such member."""
+from group_sidecar.coordinator.events import CoordinatorMoved, Event, MemberSeen, MemberUnknown, RebalanceSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +18,12 @@ class Exchange:
     """A request on its way.
 
     Attributes:
-        token: tells it from all others.
+        request: what is asked.
+        version: of the request, and so of its reply.
+        token: the number of its connection, a colon, and what tells it from the others on that connection.
+        client_id: as the request's header has it.
+        client_host: as Java's InetAddress prints it, with its leading slash.
+        sent_at: when it went to the broker, or earlier, in seconds since the epoch.
         as_of: how often each asked group (and its offsets) had changed when it was sent.
         names: topic names by id, as far as they are known.
         removing: whether the sidecar sent it itself, to remove a member for a policy.
@@ -43,32 +39,38 @@ class Exchange:
     names: Mapping[UUID, str] = field(default_factory=dict)
     removing: bool = False
 
+    @property
+    def connection(self) -> str:
+        """The connection it is on: the broker handles the requests of one connection in their order."""
+        return self.token.partition(":")[0]
 
-def moved(group: str, error_code: int) -> Iterable[Event]:
+
+def moved(x: Exchange, group: str, error_code: int) -> Iterable[Event]:
     """The group is another broker's, if that is what the error says."""
     if error_code == ErrorCode.NOT_COORDINATOR:
-        yield CoordinatorMoved(group_id=group)
+        yield CoordinatorMoved(group_id=group, sent_at=x.sent_at)
 
 
-def trouble(x: Exchange, group: str, member_id: str, error_code: int) -> Iterable[Event]:
-    """The events of an error that any member's request may get."""
+def trouble(
+    x: Exchange, group: str, member_id: str, generation: int, error_code: int, *, alive: bool = False
+) -> Iterable[Event]:
+    """The events of an error that any member's request may get. `alive`: whether the request was a heartbeat."""
     if error_code == ErrorCode.REBALANCE_IN_PROGRESS:
-        yield RebalanceSeen(group_id=group, member_id=member_id, seen_at=x.sent_at)
-    elif error_code in LOST:
-        fenced = error_code == ErrorCode.FENCED_INSTANCE_ID
-        yield MemberUnknown(group_id=group, member_id=member_id, fenced=fenced)
-    yield from moved(group, error_code)
+        yield RebalanceSeen(group_id=group, sent_at=x.sent_at, member_id=member_id, generation=generation, alive=alive)
+    elif error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        yield MemberUnknown(group_id=group, sent_at=x.sent_at, member_id=member_id)
+    yield from moved(x, group, error_code)
 
 
 def seen(x: Exchange, group: str, member: str, instance: str | None, generation: int, steady: bool) -> MemberSeen:
     """The broker took a request as one of this member and generation."""
     return MemberSeen(
         group_id=group,
+        sent_at=x.sent_at,
         member_id=member,
         instance_id=instance,
         generation=generation,
         client_id=x.client_id,
         client_host=x.client_host,
-        seen_at=x.sent_at,
         steady=steady,
     )

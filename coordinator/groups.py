@@ -1,20 +1,28 @@
 """One group of the copy: its state, generation and members.
 
-Owns: `Group`, `Member` and the transition table; everything that changes a group's membership is
-here. Must not know: offsets' storage, other groups, who asks. Mirrors Kafka's GroupMetadata.
+Owns: `Group` and the transition table. Must not know: what events do (`membership`),
+offsets, other groups, who asks. Mirrors Kafka's ClassicGroup.
 
-Two things stand beside Kafka's own state, because this copy sees the broker from outside:
+Some things stand beside Kafka's own state, because this copy sees the broker from outside:
 - `joins`: joins that are with the broker unanswered. They are reservations, not members. While one of
   them must have started a rebalance, the group *appears* to be preparing one.
 - `overdue`: members whose session must have run out. The broker has most likely removed them; should
   one be heard of again, it is back with all that was known of it.
+- `unsure`: why the members may not be those that the broker has.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from group_sidecar.coordinator.events import DescribedMember, Joining
+from group_sidecar.coordinator.events import (
+    NEVER,
+    DescribedMember,
+    JoinAccepted,
+    Joining,
+    JoinSent,
+)
 from group_sidecar.coordinator.facts import RebalanceReason
+from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, USUAL_TIMEOUT_MS, Member
 from group_sidecar.coordinator.views import (
     CommittedOffset,
     GroupKind,
@@ -24,9 +32,6 @@ from group_sidecar.coordinator.views import (
     MemberView,
     TopicPartition,
 )
-
-SHORTEST_SESSION_MS = 6_000
-"""`group.min.session.timeout.ms`: what is assumed of a member whose join was not seen."""
 
 UNKNOWN_GENERATION = -1
 """DescribeGroups does not tell the generation; the next sign of life does."""
@@ -39,35 +44,8 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.DEAD: frozenset(),
 }
 """Kafka's GroupState.validPreviousStates turned round; every state may also become DEAD."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Member:
-    """A member of a classic group. `seen_at`: when the request went out that last reset its session timer."""
-
-    member_id: str
-    instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    session_timeout_ms: int = SHORTEST_SESSION_MS
-    protocols: dict[str, bytes] = field(default_factory=dict)
-    assignment: bytes = b""
-    seen_at: float = 0.0
-
-    def overdue(self, now: float) -> bool:
-        """Whether its session must have run out."""
-        return now > self.seen_at + self.session_timeout_ms / 1000
-
-    def view(self, protocol: str) -> MemberView:
-        """As others see it."""
-        return MemberView(
-            member_id=self.member_id,
-            instance_id=self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            metadata=self.protocols.get(protocol, b""),
-            assignment=self.assignment,
-        )
+SETTLED = frozenset({GroupState.STABLE, GroupState.EMPTY})
+"""States that last, and of which DescribeGroups tells the same whichever coordinator answers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,28 +60,45 @@ class Group:
     """A group as far as it is known.
 
     Attributes:
+        generation_at, stable_at: when this generation was first seen, and first seen stable.
+        pending: until when a member id that was issued may be used (KIP-394).
+        departed: member ids that were in this generation and have gone.
+        contested: instance ids of which a new member was fenced before it was in; the next one took over who it is.
+        past: whether it may have static members that were not seen.
+        unsure: why `members` may not be all members of the generation; None where they are.
+        settled_at: what was sent to the broker from then on tells of a time after all that is in doubt.
+        assigned: whether all assignments of this generation are known.
         changes: grows with each change; tells whether a reply is older than what is known.
-        roster_known: whether `members` are all members of the generation, not only those seen.
-        obscured: why the copy is lacking, if something could not be followed.
+        changed_at: when something last changed.
+
+    `ticks` numbers the changes of all groups.
     """
 
-    def __init__(self, group_id: str, *, roster_known: bool) -> None:
+    def __init__(self, group_id: str, unsure: Lacking | None, ticks: Iterator[int]) -> None:
         self.group_id = group_id
+        self._ticks = ticks
         self.kind = GroupKind.CLASSIC
         self.state = GroupState.DEAD  # Until the broker has said that it exists.
         self.generation = 0
-        self.protocol_type = ""
-        self.protocol = ""
-        self.leader = ""
+        self.generation_at = self.stable_at = NEVER
+        self.protocol_type = self.protocol = self.leader = ""
         self.members: dict[str, Member] = {}
         self.overdue: dict[str, Member] = {}
         self.pending: dict[str, float] = {}
-        self.joins: dict[str, Joining] = {}
-        self.roster_known = roster_known
-        self.obscured: Lacking | None = None
+        self.departed: set[str] = set()
+        self.contested: set[str] = set()
+        self.joins: dict[str, JoinSent] = {}
+        self.past = unsure is not None
+        self.unsure = unsure
+        self.settled_at = NEVER
+        self.assigned = False
         self.rebalance: Rebalance | None = None
         self.last_rebalance_at: float | None = None
         self.changes = 0
+        self.changed_at = NEVER
+        self._members_seen: tuple[int, tuple[MemberView, ...]] = (0, ())
+
+    # State.
 
     def become(self, state: GroupState) -> None:
         """Changes state, along the table. What the table does not have was seen only in part: it is taken as it is."""
@@ -112,148 +107,224 @@ class Group:
         self.state = state
 
     @property
-    def rebalancing_join(self) -> Joining | None:
-        """A join at the broker that must have started a rebalance, if there is one."""
-        return next((join for join in self.joins.values() if self._forces_rebalance(join)), None)
+    def rebalancing_join(self) -> JoinSent | None:
+        """The first join at the broker that must have started a rebalance, if there is one."""
+        return next((sent for sent in self.joins.values() if self._forces_rebalance(sent.joining)), None)
 
-    def _forces_rebalance(self, join: Joining) -> bool:
-        member = self.members.get(join.member_id)
-        if not join.parks:
+    def _forces_rebalance(self, joining: Joining) -> bool:
+        if not joining.parks:
             return False
-        return member is None or join.member_id == self.leader or dict(join.protocols) != member.protocols
+        member = self.members.get(joining.member_id)
+        return member is None or member.member_id == self.leader or joining.protocols != tuple(member.protocols.items())
 
     @property
     def apparent_state(self) -> GroupState:
-        """The state the broker must be in, joins under way considered."""
-        return GroupState.PREPARING_REBALANCE if self.rebalancing_join else self.state
+        """The state the broker must be in, joins under way and sessions that have run out considered."""
+        if self.rebalancing_join is not None:
+            return GroupState.PREPARING_REBALANCE
+        return GroupState.EMPTY if self.overdue and not self.members else self.state
 
     @property
     def awaiting(self) -> frozenset[str]:
         """Whose joins are parked at the broker: member ids, or tokens of those that have no id yet."""
-        return frozenset(join.member_id or join.token for join in self.joins.values() if join.parks)
+        joins = (sent.joining for sent in self.joins.values())
+        return frozenset(joining.member_id or joining.token for joining in joins if joining.parks)
 
-    def begin_rebalance(self, reason: RebalanceReason, now: float) -> bool:
+    def begin_rebalance(self, reason: RebalanceReason, since: float) -> bool:
         """The group prepares a rebalance. Whether that is news."""
         if self.state is GroupState.PREPARING_REBALANCE:
             return False
         self.become(GroupState.PREPARING_REBALANCE)
-        self.rebalance = Rebalance(since=now, reason=reason)
+        self.rebalance = Rebalance(since=since, reason=reason)
         return True
 
-    def admit(self, joining: Joining, member_id: str, now: float) -> Member | None:
-        """Enters a member that the broker accepted. Returns it where it was not in the group before."""
-        known = self.members.get(member_id) or self.overdue.pop(member_id, None)
-        # A member that joins again keeps its client id and host (Kafka's updateMember changes timeouts and protocols).
-        member = known or Member(
-            member_id=member_id,
-            instance_id=joining.instance_id,
-            client_id=joining.client_id,
-            client_host=joining.client_host,
-        )
-        if not member.client_host:
-            member.client_id, member.client_host = joining.client_id, joining.client_host
-        member.session_timeout_ms = joining.session_timeout_ms
-        member.protocols = dict(joining.protocols)
-        member.seen_at = now
-        self.members[member_id] = member
-        self.pending.pop(member_id, None)
-        return None if known else member
+    def start_generation(self, event: JoinAccepted, now: float) -> None:
+        """The join phase is over. Who is in is known for sure from the leader's reply only."""
+        self.become(GroupState.COMPLETING_REBALANCE)
+        self.generation, self.generation_at, self.stable_at = event.generation, now, NEVER
+        self.protocol_type, self.protocol, self.leader = event.protocol_type, event.protocol, event.leader
+        self.assigned = False
+        self.departed.clear()
+        self.unsure = self.unsure or Lacking.IN_DOUBT
 
-    def replace_static(self, joining: Joining, member_id: str) -> Member | None:
-        """Takes out the member that held the same instance id under another member id, if there is one (KIP-345)."""
-        if joining.instance_id is None:
-            return None
-        for member in [*self.members.values(), *self.overdue.values()]:
-            if member.instance_id == joining.instance_id and member.member_id != member_id:
-                self.drop(member.member_id)
-                return member
+    def adopt_generation(self, generation: int, now: float) -> None:
+        """A generation is under way of which the beginning was not seen."""
+        self.become(GroupState.STABLE)
+        self.generation, self.generation_at = generation, now
+        self.assigned = False
+        self.unsure = self.unsure or Lacking.COLD
+
+    def empty_out(self, now: float) -> None:
+        """The last member is gone: the group is Empty, one generation on, its protocol forgotten, its type kept."""
+        if self.state is GroupState.PREPARING_REBALANCE and any(now <= until for until in self.pending.values()):
+            self.doubt(now)  # The rebalance waits for these, with nobody in the group.
+        self.become(GroupState.EMPTY)
+        self.generation, self.generation_at = self.generation + 1, now
+        self.protocol = self.leader = ""
+        self.rebalance = None
+
+    # Certainty.
+
+    def touch(self, now: float) -> None:
+        """Counts a change."""
+        self.changes = next(self._ticks)
+        self.changed_at = now
+
+    def doubt(self, until: float) -> None:
+        """Something was, or until then will be, done to the group whose outcome is not known."""
+        self.unsure = self.unsure or Lacking.IN_DOUBT
+        self.settled_at = max(self.settled_at, until)
+
+    def be_sure(self) -> None:
+        """All members are known."""
+        self.unsure, self.past = None, False
+
+    def lacking(self, now: float) -> Lacking | None:
+        """Why DescribeGroups may not be answered from this copy; None where it may."""
+        if self.kind is not GroupKind.CLASSIC:
+            return Lacking.VERSION
+        if self.unsure is not None:
+            return self.unsure
+        if self.joins or self.overdue or self.state not in SETTLED:
+            return Lacking.IN_DOUBT
+        if self.state is GroupState.STABLE and not self.assigned:
+            return Lacking.IN_DOUBT
+        for member in self.members.values():
+            if not (member.client_host and member.certain):
+                return Lacking.COLD
+            if member.session_over(now) or now > member.sync_by:
+                return Lacking.IN_DOUBT
         return None
+
+    def late(self, now: float) -> list[Member]:
+        """The members that the broker must have removed. It does not remove those that wait in a join or a sync."""
+        awaiting = self.awaiting if self.joins else ()
+        return [
+            member
+            for member in self.members.values()
+            if self._removed(member, now) and member.member_id not in awaiting
+        ]
+
+    def _removed(self, member: Member, now: float) -> bool:
+        over = member.session_over(now, USUAL_TIMEOUT_MS)
+        if self.state is GroupState.COMPLETING_REBALANCE:  # Whether it waits in its sync, the end of all syncs tells.
+            return over and now > member.sync_by
+        return over or (self.state is GroupState.STABLE and now > member.sync_by)
+
+    def expire(self, now: float) -> list[Member]:
+        """Sets aside the members that the broker must have removed."""
+        for member_id in [m for m, until in self.pending.items() if until < now]:
+            del self.pending[member_id]
+        late = self.late(now)
+        for member in late:
+            self.overdue[member.member_id] = self.members.pop(member.member_id)
+        return late
+
+    # Members.
+
+    def admit(self, joining: Joining, member_id: str) -> Member:
+        """Enters a member that the broker took into this generation."""
+        member = self.members.get(member_id) or self.overdue.pop(member_id, None)
+        if member is None:
+            member = self._new_member(member_id, joining.instance_id)
+        member.take(joining)
+        self._enter(member)
+        return member
+
+    def _new_member(self, member_id: str, instance_id: str | None) -> Member:
+        """A static one may have taken over who it is from one that was not seen."""
+        return Member(member_id=member_id, instance_id=instance_id, certain=not (instance_id and self.past))
+
+    def _enter(self, member: Member) -> None:
+        """The broker's timers of a member begin anew with the generation."""
+        member.certain = member.certain and member.instance_id not in self.contested
+        member.seen_at = max(member.seen_at, self.generation_at)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            member.sync_by = self.generation_at + member.rebalance_timeout_ms / 1000
+            member.assignment = b""
+        self.members[member.member_id] = member
+        self.pending.pop(member.member_id, None)
+
+    def predecessor(self, instance_id: str | None, member_id: str) -> Member | None:
+        """The member that holds the same instance id under another member id, if there is one (KIP-345)."""
+        if instance_id is None:
+            return None
+        namesakes = (m for m in (*self.members.values(), *self.overdue.values()) if m.instance_id == instance_id)
+        return next((m for m in namesakes if m.member_id != member_id), None)
+
+    def replace_static(self, old: Member, event: JoinAccepted, now: float) -> Member:
+        """A static member is back under another id. All but what its join says stays."""
+        joining, member_id = event.joining, event.member_id
+        new = old.successor(member_id, now)
+        new.identify(joining.client_id, joining.client_host)
+        new.take(joining)
+        new.seen_at = event.sent_at
+        self.drop(old.member_id)
+        self.members[member_id] = new
+        if self.leader == old.member_id:
+            self.leader = member_id
+        return new
 
     def call_roll(
         self, roster: Iterable[tuple[str, str | None, bytes]], protocol: str, now: float
     ) -> tuple[list[Member], list[Member]]:
         """Makes the members exactly those the leader was told of. Returns who is new, and who is no longer there."""
-        joining = {join.member_id: join for join in self.joins.values()}
-        before = {**self.overdue, **self.members}
-        self.members, self.overdue, new = {}, {}, []
+        joins = {sent.joining.member_id: sent.joining for sent in self.joins.values() if sent.joining.member_id}
+        here, before, new = self.members, {**self.overdue, **self.members}, []
+        static = {member.instance_id: member for member in before.values() if member.instance_id}
+        self.members, self.overdue = {}, {}
         for member_id, instance_id, metadata in roster:
-            member = before.pop(member_id, None)
+            if member_id in self.departed:
+                continue  # It has gone since.
+            member = before.get(member_id)
             if member is None:
-                member = Member(member_id=member_id, instance_id=instance_id)
+                old = static.get(instance_id) if instance_id else None
+                member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id)
                 new.append(member)
-            if (join := joining.get(member_id)) is not None:
-                member.session_timeout_ms = join.session_timeout_ms
-                member.client_id = member.client_id or join.client_id
-                member.client_host = member.client_host or join.client_host
-                member.protocols = dict(join.protocols)
+            if (joining := joins.get(member_id)) is not None:
+                member.identify(joining.client_id, joining.client_host)
+                member.take(joining)
             member.protocols[protocol] = metadata
-            member.seen_at = max(member.seen_at, now)
-            self.members[member_id] = member
-        self.roster_known = True
-        return new, list(before.values())
+            self._enter(member)
+        return new, [member for member in here.values() if member.member_id not in self.members]
 
     def drop(self, member_id: str) -> Member | None:
-        """Takes a member out, also one that is overdue or only pending."""
+        """Takes a member out for good, also one that is overdue or only pending."""
         self.pending.pop(member_id, None)
-        return self.members.pop(member_id, None) or self.overdue.pop(member_id, None)
+        member = self.members.pop(member_id, None) or self.overdue.pop(member_id, None)
+        if member is not None:
+            self.departed.add(member_id)
+        return member
+
+    def contest(self, instance_id: str) -> None:
+        """A new member of this instance id was fenced: whoever has it may pass for that one."""
+        self.contested.add(instance_id)
+        if (member := self.members.get(self.by_instance(instance_id))) is not None:
+            member.certain = False
 
     def by_instance(self, instance_id: str | None) -> str:
         """The member id behind a group instance id; empty where there is none."""
-        if instance_id is None:
-            return ""
-        return next((m.member_id for m in self.members.values() if m.instance_id == instance_id), "")
-
-    def hear(self, member: Member, generation: int, now: float) -> None:
-        """Notes a sign of life. Of a member or generation that is new to the copy, it learns."""
-        known = self.members.get(member.member_id) or self.overdue.pop(member.member_id, None)
-        if known is None:
-            known = member
-            self.roster_known = False
-            self.changes += 1
-        known.seen_at = max(known.seen_at, now)
-        self.members[known.member_id] = known
-        if self.generation == UNKNOWN_GENERATION:
-            self.generation = generation
-        if generation != self.generation:
-            self.generation = generation
-            self.roster_known = False
-            self.changes += 1
-            self.become(GroupState.STABLE)
-        elif self.state in (GroupState.EMPTY, GroupState.DEAD):
-            self.become(GroupState.STABLE)
-
-    def expire(self, now: float) -> list[Member]:
-        """Sets aside the members whose session must have run out; those parked in a join do not expire."""
-        awaiting = self.awaiting
-        late = [m for m in self.members.values() if m.overdue(now) and m.member_id not in awaiting]
-        for member in late:
-            self.overdue[member.member_id] = self.members.pop(member.member_id)
-        for member_id in [m for m, deadline in self.pending.items() if deadline < now]:
-            del self.pending[member_id]
-        return late
-
-    def empty_out(self, generation: int) -> None:
-        """The last member is gone: the group is Empty, one generation on, its protocol forgotten, its type kept."""
-        self.become(GroupState.EMPTY)
-        self.generation = generation
-        self.protocol = self.leader = ""
-        self.rebalance = None
-        self.overdue.clear()
+        members = (*self.members.values(), *self.overdue.values())
+        return next((m.member_id for m in members if instance_id and m.instance_id == instance_id), "")
 
     def describe(self, members: Iterable[DescribedMember], protocol: str, now: float) -> None:
-        """Takes the members as the broker described them, keeping what it does not tell."""
-        if not self.roster_known:
-            self.generation = UNKNOWN_GENERATION
+        """Takes the members as the broker described them, keeping what it does not tell.
+
+        Who a member is stays: the broker takes the sidecar's own address for the host of whom it serves.
+        """
         before = {**self.overdue, **self.members}
         self.members, self.overdue = {}, {}
+        long_ago = now - SHORTEST_TIMEOUT_MS / 1000  # When one was heard of last is not told.
         for told in members:
-            member = before.get(told.member_id) or Member(member_id=told.member_id, seen_at=now)
-            member.instance_id, member.client_id = told.instance_id, told.client_id
-            member.client_host, member.assignment = told.client_host, told.assignment
+            member = before.get(told.member_id)
+            if member is None:
+                member = Member(member_id=told.member_id, instance_id=told.instance_id, seen_at=long_ago)
+            if not (member.certain and member.client_host):
+                member.client_id, member.client_host, member.certain = told.client_id, told.client_host, True
+            member.assignment = told.assignment
             if protocol:
                 member.protocols[protocol] = told.metadata
             self.members[told.member_id] = member
-        self.roster_known = True
 
     def view(
         self,
@@ -263,6 +334,8 @@ class Group:
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> GroupView:
         """As others see it."""
+        if self._members_seen[0] != self.changes:
+            self._members_seen = (self.changes, tuple(m.view(self.protocol) for m in self.members.values()))
         return GroupView(
             group_id=self.group_id,
             kind=self.kind,
@@ -271,10 +344,10 @@ class Group:
             protocol=self.protocol,
             leader=self.leader,
             generation=self.generation,
-            members=tuple(member.view(self.protocol) for member in self.members.values()),
-            awaiting=self.awaiting,
+            members=self._members_seen[1],
+            awaiting=self.awaiting if self.joins else frozenset(),
             offsets=offsets,
-            roster_known=self.roster_known,
+            roster_known=self.unsure is None,
             lacking=lacking,
             offsets_lacking=offsets_lacking,
             last_rebalance_at=self.last_rebalance_at,

@@ -1,11 +1,16 @@
 """Committed offsets of one group.
 
-Owns: what is committed, and what is pending in transactions. Must not know: the group's members.
+Owns: what is committed, what is pending in transactions, and how sure that is. Must not know: the
+group's members, bounds.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
+from group_sidecar.coordinator.events import FOREVER, LOST_SECONDS, NEVER
+from group_sidecar.coordinator.views import CommittedOffset, Lacking, TopicPartition
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class GroupOffsets:
@@ -13,55 +18,108 @@ class GroupOffsets:
 
     Attributes:
         committed: by partition.
-        whole: whether these are all that the group has.
-        transactional: whether the group ever had offsets in a transaction. When such a transaction's marker
-            reaches the broker cannot be seen on the wire, so from then on only the broker is sure.
-        changes: grows with each change.
+        pending: by producer and partition, while its transaction has not ended.
+        unsure: why there may be others, or these may not be; until the broker has told all.
+        unfollowed: why the broker alone will know from now on, whatever it tells.
+        doubtful: partitions whose offset may be another, until a commit or an answer of the broker to what was sent
+            after that time.
+        settled_at: as of a group.
+        counted: how many are kept, as the bound counts them.
+        changes, changed_at: as of a group too.
     """
 
-    def __init__(self, *, whole: bool) -> None:
+    def __init__(self, unsure: Lacking | None, settled_at: float = NEVER) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
-        self.whole = whole
-        self.transactional = False
+        self.pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        self.unsure = unsure
+        self.unfollowed: Lacking | None = None
+        self.doubtful: dict[TopicPartition, float] = {}
+        self.counted = 0
         self.changes = 0
-        self._pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        self.changed_at = 0.0
+        self._deleted_at, self.settled_at = NEVER, settled_at
 
-    def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commits offsets."""
-        self.changes += 1
-        self.committed.update(offsets)
+    @property
+    def size(self) -> int:
+        """How many offsets are kept, committed or pending."""
+        return len(self.committed) + sum(map(len, self.pending.values()))
 
-    def delete(self, partitions: Iterable[TopicPartition]) -> None:
+    @property
+    def lacking(self) -> Lacking | None:
+        """Why OffsetFetch may not be answered from these."""
+        return self.unfollowed or self.unsure or (Lacking.IN_DOUBT if self.doubtful else None)
+
+    @property
+    def some(self) -> bool:
+        """Whether the broker has any for sure."""
+        if self.unsure not in (None, Lacking.COLD) or self.unfollowed is Lacking.STALE:
+            return False
+        return len(self.committed) > len(self.doubtful)
+
+    def store(self, offsets: Offsets, sent_at: float) -> None:
+        """Commits offsets; `sent_at`: when their request went to the broker.
+
+        Commits on different connections may have crossed on their way: which of two came last is then not known.
+        """
+        for partition, offset in offsets.items():
+            known = self.committed.get(partition)
+            self.committed[partition] = offset
+            crossed = known is not None and known.at > sent_at and known.writer != offset.writer
+            if crossed or self._deleted_at > sent_at:
+                self.doubtful[partition] = offset.at
+            elif self.doubtful.get(partition, FOREVER) <= sent_at:
+                del self.doubtful[partition]
+
+    def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
         """Forgets offsets."""
-        self.changes += 1
+        self._deleted_at = now
         for partition in partitions:
-            self.committed.pop(partition, None)
+            known = self.committed.pop(partition, None)
+            if known is not None and known.at > sent_at:
+                self.doubtful[partition] = now
 
-    def hold(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Keeps offsets of a transaction until it ends."""
-        self.changes += 1
-        self.transactional = True
-        self._pending.setdefault(producer_id, {}).update(offsets)
+    def doubt(self, partitions: Iterable[TopicPartition] | None, now: float) -> None:
+        """Notes that the broker may have stored or forgotten offsets, or will; None: nobody knows which."""
+        self.settled_at = now + LOST_SECONDS
+        if partitions is None:
+            self.unsure = self.unsure or Lacking.IN_DOUBT
+        else:
+            self.doubtful.update(dict.fromkeys(partitions, self.settled_at))
+
+    def hold(self, producer_id: int, offsets: Offsets) -> None:
+        """Keeps offsets of a transaction until it ends.
+
+        When its marker reaches the broker is not seen on the wire: from now on only the broker is sure.
+        """
+        self.unfollowed = Lacking.UNSTABLE
+        if offsets:
+            self.pending.setdefault(producer_id, {}).update(offsets)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         """A producer's transaction ended: its offsets count, or are dropped."""
-        held = self._pending.pop(producer_id, None)
-        if held and committed:
-            self.store(held)
+        held = self.pending.pop(producer_id, {})
+        if committed:
+            self.committed.update(held)
 
-    def learn(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], absent: Iterable[TopicPartition], *, whole: bool
-    ) -> None:
-        """Takes what the broker told. Commit times already known of unchanged offsets are kept."""
-        told = {
-            partition: known if (known := self.committed.get(partition)) and known.offset == offset.offset else offset
-            for partition, offset in offsets.items()
-        }
+    def learn(self, offsets: Offsets, absent: Iterable[TopicPartition], *, whole: bool, sent_at: float) -> None:
+        """Takes what the broker told. An offset that is the same as before keeps the time of its commit."""
+        told = {partition: self._merged(partition, offset) for partition, offset in offsets.items()}
         if whole:
             self.committed = told
-            self.whole = True
-        else:
-            self.committed.update(told)
-            for partition in absent:
-                self.committed.pop(partition, None)
-        self.changes += 1
+            self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
+            self.unsure = self.unsure if self.settled_at > sent_at else None
+            return
+        self.committed.update(told)
+        for partition in absent:
+            self.committed.pop(partition, None)
+        for partition in (*told, *absent):
+            if self.doubtful.get(partition, FOREVER) <= sent_at:
+                del self.doubtful[partition]
+
+    def _merged(self, partition: TopicPartition, told: CommittedOffset) -> CommittedOffset:
+        known = self.committed.get(partition)
+        if known is None or (known.offset, known.metadata) != (told.offset, told.metadata):
+            return told
+        if told.epoch_known or self.unsure or partition in self.doubtful:
+            return replace(told, at=known.at)
+        return known

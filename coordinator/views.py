@@ -56,12 +56,20 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset. `at`: when it was seen, in seconds since the epoch."""
+    """A committed offset.
+
+    Attributes:
+        at: when it was seen, in seconds since the epoch.
+        epoch_known: whether the leader epoch is known; OffsetFetch tells it from v5 on only (KIP-320).
+        writer: the connection that committed it; empty where the broker told of it.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str | None = ""
     at: float = 0.0
+    epoch_known: bool = True
+    writer: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,7 @@ from construct import ConstructError
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header
-from group_sidecar.codecs.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-)
+from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest
@@ -31,32 +29,29 @@ from group_sidecar.codecs.primitives import STRING
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire_groups, wire_offsets
-from group_sidecar.coordinator.events import (
-    AnyEvent,
-    JoinAbandoned,
-    JoinSent,
-)
+from group_sidecar.coordinator.events import AnyEvent, JoinSent
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.wire_groups import joining_of
 
 
 def sent(exchange: Exchange) -> Sequence[AnyEvent]:
     """The events of a request that goes to the broker: only joins hold a place before they are answered."""
-    if isinstance(exchange.request, JoinGroupRequest):
-        return [JoinSent(group_id=exchange.request.group_id, joining=joining_of(exchange, exchange.request))]
-    return ()
-
-
-def abandoned(exchange: Exchange) -> Sequence[AnyEvent]:
-    """The events of a request whose reply will not come."""
-    if isinstance(exchange.request, JoinGroupRequest):
-        return [JoinAbandoned(group_id=exchange.request.group_id, token=exchange.token)]
+    request = exchange.request
+    if isinstance(request, JoinGroupRequest):
+        joining = joining_of(exchange, request)
+        return [JoinSent(group_id=request.group_id, sent_at=exchange.sent_at, joining=joining)]
     return ()
 
 
 def replied(exchange: Exchange, reply: Struct, now: float) -> Sequence[AnyEvent]:
     """The events of a reply."""
     return list(_READERS[type(exchange.request)](exchange, exchange.request, reply, now))
+
+
+def abandoned(exchange: Exchange) -> Sequence[AnyEvent]:
+    """The events of a reply that will not come: the broker may have done as asked or not."""
+    reader = _LOST.get(type(exchange.request))
+    return list(reader(exchange, exchange.request)) if reader else ()
 
 
 _READERS: dict[type[Struct], Callable[[Exchange, Any, Any, float], Iterable[AnyEvent]]] = {
@@ -74,6 +69,17 @@ _READERS: dict[type[Struct], Callable[[Exchange, Any, Any, float], Iterable[AnyE
     OffsetFetchRequest: wire_offsets.fetched,
     ListOffsetsRequest: wire_offsets.list_offsets,
 }
+_LOST: dict[type[Struct], Callable[[Exchange, Any], Iterable[AnyEvent]]] = {
+    JoinGroupRequest: wire_groups.lost,
+    SyncGroupRequest: wire_groups.lost,
+    LeaveGroupRequest: wire_groups.lost,
+    ConsumerGroupHeartbeatRequest: wire_groups.lost,
+    DeleteGroupsRequest: wire_groups.delete_groups_lost,
+    OffsetCommitRequest: wire_offsets.commit_lost,
+    TxnOffsetCommitRequest: wire_offsets.txn_commit_lost,
+    OffsetDeleteRequest: wire_offsets.offset_delete_lost,
+}
+"""Of requests that only ask, of heartbeats and of EndTxn a lost reply leaves nothing open that is not open anyway."""
 READ: frozenset[int] = frozenset(request.KEY for request in _READERS)
 """The API keys whose exchanges say something about groups."""
 WRITES = READ - {DescribeGroupsRequest.KEY, OffsetFetchRequest.KEY, ListOffsetsRequest.KEY}

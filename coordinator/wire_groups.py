@@ -29,9 +29,11 @@ from group_sidecar.coordinator.events import (
     MemberIdIssued,
     MembersLeft,
     MemberUnknown,
+    OffsetsDoubted,
+    ReplyLost,
     Synced,
 )
-from group_sidecar.coordinator.exchange import LOST, Exchange, moved, seen, trouble
+from group_sidecar.coordinator.exchange import Exchange, moved, seen, trouble
 from group_sidecar.coordinator.views import GroupState
 
 MEMBER_ID_REQUIRED_SINCE = 4
@@ -60,10 +62,11 @@ def join(x: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse, now: 
     """A join was answered."""
     group, joining = request.group_id, joining_of(x, request)
     if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        yield MemberIdIssued(group_id=group, joining=joining, member_id=reply.member_id)
+        yield MemberIdIssued(group_id=group, sent_at=x.sent_at, joining=joining, member_id=reply.member_id)
     elif reply.error_code == ErrorCode.NONE:
         yield JoinAccepted(
             group_id=group,
+            sent_at=x.sent_at,
             joining=joining,
             member_id=reply.member_id,
             generation=reply.generation_id,
@@ -73,11 +76,11 @@ def join(x: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse, now: 
             roster=tuple((m.member_id, m.group_instance_id, m.metadata) for m in reply.members),
         )
     else:
-        yield JoinRejected(group_id=group, joining=joining, error_code=reply.error_code)
-        removed = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka's coordinator drops whom it refuses.
-        if request.member_id and (removed or reply.error_code in LOST):
-            yield MemberUnknown(group_id=group, member_id=request.member_id)
-        yield from moved(group, reply.error_code)
+        yield JoinRejected(group_id=group, sent_at=x.sent_at, joining=joining, error_code=reply.error_code)
+        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka's coordinator drops whom it refuses.
+        if request.member_id and (refused or reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID):
+            yield MemberUnknown(group_id=group, sent_at=x.sent_at, member_id=request.member_id, refused=refused)
+        yield from moved(x, group, reply.error_code)
 
 
 def sync(x: Exchange, request: SyncGroupRequest, reply: SyncGroupResponse, now: float) -> Iterable[AnyEvent]:
@@ -85,61 +88,84 @@ def sync(x: Exchange, request: SyncGroupRequest, reply: SyncGroupResponse, now: 
     if reply.error_code == ErrorCode.NONE:
         yield Synced(
             group_id=request.group_id,
+            sent_at=x.sent_at,
             member_id=request.member_id,
+            instance_id=request.group_instance_id,
             generation=request.generation_id,
+            client_id=x.client_id,
+            client_host=x.client_host,
             assignment=reply.assignment,
-            assignments={a.member_id: a.assignment for a in request.assignments} or None,
-            seen_at=now,  # The broker's timer starts anew when it answers, not when it parked the request.
+            assignments={a.member_id: a.assignment for a in request.assignments},
         )
-    yield from trouble(x, request.group_id, request.member_id, reply.error_code)
+    yield from trouble(x, request.group_id, request.member_id, request.generation_id, reply.error_code)
 
 
 def heartbeat(x: Exchange, request: HeartbeatRequest, reply: HeartbeatResponse, now: float) -> Iterable[AnyEvent]:
     """A heartbeat was answered."""
+    group, member, generation = request.group_id, request.member_id, request.generation_id
     if reply.error_code == ErrorCode.NONE:
-        yield seen(x, request.group_id, request.member_id, request.group_instance_id, request.generation_id, True)
-    yield from trouble(x, request.group_id, request.member_id, reply.error_code)
+        yield seen(x, group, member, request.group_instance_id, generation, True)
+    else:
+        yield from trouble(x, group, member, generation, reply.error_code, alive=True)
 
 
 def leave(x: Exchange, request: LeaveGroupRequest, reply: LeaveGroupResponse, now: float) -> Iterable[AnyEvent]:
-    """Members left, or could not."""
+    """Members left, or could not. Up to v2 the error is the one member's, from v3 on the group's (KIP-345)."""
     group = request.group_id
-    left: list[tuple[str, str | None]] = []
-    if reply.error_code == ErrorCode.NONE and x.version < 3:
-        left = [(request.member_id, None)]
-    elif reply.error_code == ErrorCode.NONE:
-        left = [(m.member_id, m.group_instance_id) for m in reply.members if m.error_code == ErrorCode.NONE]
-    elif reply.error_code in LOST and request.member_id:
-        yield MemberUnknown(group_id=group, member_id=request.member_id)
+    outcomes = [(m.member_id, m.group_instance_id, reply.error_code or m.error_code) for m in reply.members]
+    if x.version < 3:
+        outcomes = [(request.member_id, None, reply.error_code)]
+    left = tuple((member, instance) for member, instance, error in outcomes if error == ErrorCode.NONE)
     if left:
-        yield MembersLeft(group_id=group, members=tuple(left), removed=x.removing)
-    yield from moved(group, reply.error_code)
+        yield MembersLeft(group_id=group, sent_at=x.sent_at, members=left, removed=x.removing)
+    for member, _, error in outcomes:
+        if error == ErrorCode.UNKNOWN_MEMBER_ID and member:
+            yield MemberUnknown(group_id=group, sent_at=x.sent_at, member_id=member)
+    yield from moved(x, group, reply.error_code)
 
 
 def delete_groups(
     x: Exchange, request: DeleteGroupsRequest, reply: DeleteGroupsResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Groups were deleted, or could not be."""
+    """Groups were deleted, or could not be. One that the broker does not have is gone too."""
     for result in reply.results:
-        if result.error_code == ErrorCode.NONE:
-            yield GroupDeleted(group_id=result.group_id)
-        yield from moved(result.group_id, result.error_code)
+        if result.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            yield GroupDeleted(group_id=result.group_id, sent_at=x.sent_at)
+        yield from moved(x, result.group_id, result.error_code)
+
+
+def delete_groups_lost(x: Exchange, request: DeleteGroupsRequest) -> Iterable[AnyEvent]:
+    """Whether groups were deleted will not be known."""
+    for group in request.groups_names:
+        yield ReplyLost(group_id=group, sent_at=x.sent_at, token=x.token, creates=False)
+        yield OffsetsDoubted(group_id=group, sent_at=x.sent_at, partitions=None)
+
+
+def lost(
+    x: Exchange, request: JoinGroupRequest | SyncGroupRequest | LeaveGroupRequest | ConsumerGroupHeartbeatRequest
+) -> Iterable[AnyEvent]:
+    """What became of a member's request will not be known."""
+    creates = isinstance(request, JoinGroupRequest | ConsumerGroupHeartbeatRequest)
+    yield ReplyLost(group_id=request.group_id, sent_at=x.sent_at, token=x.token, creates=creates)
 
 
 def consumer_heartbeat(
     x: Exchange, request: ConsumerGroupHeartbeatRequest, reply: ConsumerGroupHeartbeatResponse, now: float
 ) -> Iterable[AnyEvent]:
     """A KIP-848 heartbeat was answered."""
+    group, member = request.group_id, reply.member_id or request.member_id
     if reply.error_code == ErrorCode.NONE:
         yield ConsumerMemberSeen(
-            group_id=request.group_id,
-            member_id=reply.member_id or request.member_id,
+            group_id=group,
+            sent_at=x.sent_at,
+            member_id=member,
             instance_id=request.instance_id,
             epoch=reply.member_epoch,
             client_id=x.client_id,
             client_host=x.client_host,
         )
-    yield from trouble(x, request.group_id, request.member_id, reply.error_code)
+    else:
+        yield from trouble(x, group, member, request.member_epoch, reply.error_code)
 
 
 def describe(
@@ -149,11 +175,11 @@ def describe(
     for group in reply.groups:
         state = _STATES.get(group.group_state)
         if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and state is not None:
-            yield _described(group, state, x.as_of.get(group.group_id, (0, 0))[0])
-        yield from moved(group.group_id, group.error_code)
+            yield _described(x, group, state)
+        yield from moved(x, group.group_id, group.error_code)
 
 
-def _described(group: DescribedGroup, state: GroupState, as_of: int) -> GroupDescribed:
+def _described(x: Exchange, group: DescribedGroup, state: GroupState) -> GroupDescribed:
     members = tuple(
         DescribedMember(
             member_id=m.member_id,
@@ -167,9 +193,10 @@ def _described(group: DescribedGroup, state: GroupState, as_of: int) -> GroupDes
     )
     return GroupDescribed(
         group_id=group.group_id,
+        sent_at=x.sent_at,
         state=state,
         protocol_type=group.protocol_type,
         protocol=group.protocol_data,
         members=members,
-        as_of=as_of,
+        as_of=x.as_of.get(group.group_id, (0, 0))[0],
     )

@@ -2,6 +2,8 @@
 
 Owns: what OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, EndTxn and ListOffsets say. Must
 not know: the state of any group.
+
+OffsetCommit and OffsetFetch v0 are about ZooKeeper, not about the group coordinator, so they say nothing.
 """
 
 from collections import Counter
@@ -26,6 +28,7 @@ from group_sidecar.coordinator.events import (
     AnyEvent,
     LogEndsSeen,
     OffsetsDeleted,
+    OffsetsDoubted,
     OffsetsLearned,
     OffsetsPending,
     OffsetsStored,
@@ -36,10 +39,18 @@ from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
 
 LATEST = -1
 """ListOffsets' timestamp for the end of the log."""
+KAFKA_SINCE = 1
+"""The version of OffsetCommit and OffsetFetch from which offsets are kept in Kafka."""
+LEADER_EPOCH_SINCE = 5
+"""The OffsetFetch version from which leader epochs are told (KIP-320)."""
+MANY_GROUPS_SINCE = 8
+"""The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
 
 
 def commit(x: Exchange, request: OffsetCommitRequest, reply: OffsetCommitResponse, now: float) -> Iterable[AnyEvent]:
     """Offsets were committed, or could not be."""
+    if x.version < KAFKA_SINCE:
+        return
     group = request.group_id
     errors = {
         (topic.name or topic.topic_id, p.partition_index): p.error_code
@@ -56,19 +67,53 @@ def commit(x: Exchange, request: OffsetCommitRequest, reply: OffsetCommitRespons
             if name is None:
                 unnamed += 1
             else:
-                stored[name, p.partition_index] = _stored(p, now)
+                stored[name, p.partition_index] = _stored(x, p, now)
     refused = Counter(code for code in errors.values() if code != ErrorCode.NONE)
-    yield OffsetsStored(group_id=group, offsets=stored, refused=tuple(sorted(refused.items())), unnamed=unnamed)
+    if errors:
+        yield OffsetsStored(
+            group_id=group,
+            sent_at=x.sent_at,
+            offsets=stored,
+            refused=tuple(sorted(refused.items())),
+            unnamed=unnamed,
+            lasting=request.retention_time_ms < 0,
+        )
     generation = request.generation_id_or_member_epoch
     if request.member_id and generation >= 0 and (stored or unnamed):
         yield seen(x, group, request.member_id, request.group_instance_id, generation, False)
-    for code in refused:
-        yield from trouble(x, group, request.member_id, code)
+    # REBALANCE_IN_PROGRESS says less than to a heartbeat: members may commit while a rebalance is prepared, and get
+    # this while one completes.
+    for code in refused.keys() - {ErrorCode.REBALANCE_IN_PROGRESS}:
+        yield from trouble(x, group, request.member_id, generation, code)
 
 
-def _stored(p: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition, now: float) -> CommittedOffset:
+def commit_lost(x: Exchange, request: OffsetCommitRequest) -> Iterable[AnyEvent]:
+    """Whether offsets were committed will not be known."""
+    if x.version < KAFKA_SINCE:
+        return
+    names = [topic.name or x.names.get(topic.topic_id) for topic in request.topics]
+    yield OffsetsDoubted(
+        group_id=request.group_id,
+        sent_at=x.sent_at,
+        partitions=None
+        if None in names
+        else tuple(
+            (name, p.partition_index)
+            for name, topic in zip(names, request.topics, strict=True)
+            for p in topic.partitions
+            if name is not None
+        ),
+        creates=True,
+    )
+
+
+def _stored(
+    x: Exchange, p: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition, now: float
+) -> CommittedOffset:
     # The broker keeps "" where a client committed null metadata.
-    return CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now)
+    return CommittedOffset(
+        p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now, writer=x.connection
+    )
 
 
 def txn_commit(
@@ -82,13 +127,27 @@ def txn_commit(
         if p.error_code == ErrorCode.NONE
     }
     offsets = {
-        (topic.name, p.partition_index): _stored(p, now)
+        (topic.name, p.partition_index): _stored(x, p, now)
         for topic in request.topics
         for p in topic.partitions
         if (topic.name, p.partition_index) in fine
     }
     if offsets:
-        yield OffsetsPending(group_id=request.group_id, producer_id=request.producer_id, offsets=offsets)
+        yield _pending(x, request, offsets)
+
+
+def txn_commit_lost(x: Exchange, request: TxnOffsetCommitRequest) -> Iterable[AnyEvent]:
+    """Whether offsets are pending in a transaction will not be known."""
+    yield OffsetsDoubted(group_id=request.group_id, sent_at=x.sent_at, partitions=None, creates=True)
+    yield _pending(x, request, {})
+
+
+def _pending(
+    x: Exchange, request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset]
+) -> OffsetsPending:
+    return OffsetsPending(
+        group_id=request.group_id, sent_at=x.sent_at, producer_id=request.producer_id, offsets=offsets
+    )
 
 
 def end_txn(x: Exchange, request: EndTxnRequest, reply: EndTxnResponse, now: float) -> Iterable[AnyEvent]:
@@ -108,21 +167,28 @@ def offset_delete(
         if p.error_code == ErrorCode.NONE
     )
     if reply.error_code == ErrorCode.NONE and deleted:
-        yield OffsetsDeleted(group_id=request.group_id, partitions=deleted)
+        yield OffsetsDeleted(group_id=request.group_id, sent_at=x.sent_at, partitions=deleted)
+    yield from moved(x, request.group_id, reply.error_code)
+
+
+def offset_delete_lost(x: Exchange, request: OffsetDeleteRequest) -> Iterable[AnyEvent]:
+    """Whether offsets were deleted will not be known."""
+    asked = tuple((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    yield OffsetsDoubted(group_id=request.group_id, sent_at=x.sent_at, partitions=asked)
 
 
 def fetched(x: Exchange, request: OffsetFetchRequest, reply: OffsetFetchResponse, now: float) -> Iterable[AnyEvent]:
     """The broker told offsets."""
-    if x.version >= 8:
+    if x.version >= MANY_GROUPS_SINCE:
         whole = {group.group_id: group.topics is None for group in request.groups}
         for group in reply.groups:
             if group.error_code == ErrorCode.NONE:
                 yield _learned(x, group.group_id, group.topics, whole.get(group.group_id, False), now)
-            yield from moved(group.group_id, group.error_code)
-    else:
+            yield from moved(x, group.group_id, group.error_code)
+    elif x.version >= KAFKA_SINCE:
         if reply.error_code == ErrorCode.NONE:
             yield _learned(x, request.group_id, reply.topics, request.topics is None, now)
-        yield from moved(request.group_id, reply.error_code)
+        yield from moved(x, request.group_id, reply.error_code)
 
 
 def _learned(
@@ -139,10 +205,20 @@ def _learned(
                 absent.append((name, p.partition_index))
             else:
                 offsets[name, p.partition_index] = CommittedOffset(
-                    p.committed_offset, p.committed_leader_epoch, p.metadata, now
+                    p.committed_offset,
+                    p.committed_leader_epoch,
+                    p.metadata,
+                    now,
+                    epoch_known=x.version >= LEADER_EPOCH_SINCE,
                 )
-    as_of = x.as_of.get(group_id, (0, 0))[1]
-    return OffsetsLearned(group_id=group_id, offsets=offsets, absent=tuple(absent), whole=whole, as_of=as_of)
+    return OffsetsLearned(
+        group_id=group_id,
+        sent_at=x.sent_at,
+        offsets=offsets,
+        absent=tuple(absent),
+        whole=whole,
+        as_of=x.as_of.get(group_id, (0, 0))[1],
+    )
 
 
 def list_offsets(

@@ -42,16 +42,19 @@ class GroupMaxSize:
     def judge(self, request: JoinGroupRequest, group: GroupView) -> Verdict:
         """Whether this join may go to the broker."""
         caller = request.member_id
-        members = {member.member_id for member in group.members}
         if group.state is GroupState.PREPARING_REBALANCE:
-            if len(group.awaiting) < self.limit or (caller and caller in group.awaiting):
+            if len(group.awaiting) < self.limit or caller in group.awaiting:
                 return ALLOW
-            # Kafka's coordinator takes out the member it refuses; otherwise the rebalance would wait for it.
-            return self._refuse(len(group.awaiting), remove=caller if caller in members else "")
+            # Kafka's coordinator takes out whom it refuses, a member or an id that was only issued: otherwise the
+            # rebalance would wait for it.
+            return self._refuse(len(group.awaiting), remove=caller)
         if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            if len(members) < self.limit or caller in members or (caller and not group.roster_known):
+            if len(group.members) < self.limit or (caller and not group.roster_known):
                 return ALLOW
-            return self._refuse(len(members))
+            if caller and any(member.member_id == caller for member in group.members):
+                return ALLOW
+            # An id that was only issued is not taken out: for its leaving alone Kafka 4 rebalances a stable group.
+            return self._refuse(len(group.members))
         return ALLOW
 
     def _refuse(self, size: int, remove: str = "") -> Refuse:

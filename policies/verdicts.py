@@ -18,7 +18,8 @@ class Refuse:
     Attributes:
         error_code: what the client is told, in the place where that API's replies have their error.
         size, limit: the figures behind the verdict.
-        remove: a member that the group must lose with this, as the broker would have it; empty for none.
+        remove: a member id, in use or only issued, that the group must lose with this, as the broker would have it;
+            empty for none.
     """
 
     error_code: int

@@ -11,7 +11,7 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator import answers, wire
+from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import BrokerCopy
@@ -42,10 +42,9 @@ class Answering:
 
     def _fall_back(self, exchange: Exchange, reason: Lacking) -> Pass | Forward:
         self._copy.traffic.fell_back(exchange.request.KEY, reason)
-        if exchange.request.KEY not in wire.READ:
-            return Pass()
         manager = self._copy.manager
-        return Forward(replace(exchange, as_of={group: manager.changes_of(group) for group in _groups(exchange)}))
+        as_of = {group: manager.changes_of(group) for group in _groups(exchange)}
+        return Forward(replace(exchange, as_of=as_of, notings=manager.notings))
 
     def _lacking(self, exchange: Exchange, now: float) -> Lacking | None:
         """Why a question is left to the broker; None where it is not."""

@@ -155,8 +155,7 @@ class BrokerDesk:
             self._lost(note, now)
             return False
         if size > self._longest:
-            self._copy.traffic.decode_failed(_key(note))
-            self._lost(note, now)
+            self._unread(note, now)
             return False
         return self._copy.advertise is not None or _key(note) != ApiKey.METADATA or size <= LARGEST_METADATA
 
@@ -166,8 +165,7 @@ class BrokerDesk:
             return self._reply(note, frame, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the client gets what the broker sent.
             self._warn("reply", _key(note), error)
-        self._copy.traffic.decode_failed(_key(note))
-        self._lost(note, now)
+        self._unread(note, now)
         return Reply(raw_tokens=OPAQUE if isinstance(note, Handshake) else 0)
 
     def _reply(self, note: Any, frame: bytes, now: float) -> Reply:
@@ -206,13 +204,18 @@ class BrokerDesk:
         for note in notes:
             self._lost(note, now)
 
+    def _unread(self, note: Any, now: float) -> None:
+        """A reply came and could not be read: what the broker made of the request is not known."""
+        self._copy.traffic.decode_failed(_key(note))
+        self._lost(note, now)
+        if isinstance(note, Exchange) and note.request.KEY in CHANGING:
+            for group in _groups(note.request):
+                self._copy.manager.obscure(group)
+
     def _lost(self, note: Any, now: float) -> None:
-        """What the broker made of a request is not known, and may be anything."""
+        """What the broker made of a request is not known, nor whether it had it."""
         if isinstance(note, Exchange):
             self._copy.apply(wire.abandoned(note), now)
-            if note.request.KEY in CHANGING:
-                for group in _groups(note.request):
-                    self._copy.manager.obscure(group)
         elif isinstance(note, Unfollowed) and note.api_key == ApiKey.DELETE_TOPICS:
             self._copy.manager.disturb_offsets()
         elif isinstance(note, Unfollowed):

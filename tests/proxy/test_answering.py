@@ -30,7 +30,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from group_sidecar.codecs.registry import APIS, ApiKey
-from group_sidecar.codecs.schema import Struct
+from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy import answering
@@ -146,7 +146,9 @@ def test_a_certain_copy_answers_every_version_without_the_broker(question: Any, 
         ),
     }
     if question.KEY == FETCH:
-        expected[FETCH] = answers.offset_fetch(question, version, view, copy.names)
+        told = answers.offset_fetch(question, version, view, copy.names)
+        assert told is not None
+        expected[FETCH] = decode(OffsetFetchResponse, version, encode(told, version))
         assert fetched(answer, version) == {0: 42, 1: -1}
     assert answer == expected[question.KEY]
     assert copy.traffic.answers == {question.KEY: 1}

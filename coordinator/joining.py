@@ -1,0 +1,144 @@
+"""What the replies to joins do to a group.
+
+Owns: the rules by which JoinGroup's outcomes become changes of a `Group`, and the facts they give. Must not
+know: other requests, offsets, where events come from.
+"""
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.events import (
+    LOST_SECONDS,
+    JoinAccepted,
+    JoinRejected,
+    JoinSent,
+    MemberIdIssued,
+    ReplyLost,
+)
+from group_sidecar.coordinator.facts import Departure, Fact
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.members import Member
+from group_sidecar.coordinator.telling import begin, cause, gone, joined
+from group_sidecar.coordinator.views import GroupKind, GroupState
+
+REFUSED_AT_ONCE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    }
+)
+"""Errors of a join that never took part in a rebalance. After any other it may have waited in one, and been removed."""
+
+
+def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
+    """A reservation."""
+    group.joins[event.joining.token] = event
+    return []
+
+
+def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
+    """The group is in doubt, and the reservation gone, if it was one."""
+    sent = group.joins.pop(event.token, None)
+    if sent is not None and sent.joining.instance_id and not sent.joining.member_id:
+        group.contest(sent.joining.instance_id)
+    group.doubt(now + LOST_SECONDS)
+    return []
+
+
+def member_id_issued(group: Group, event: MemberIdIssued, now: float) -> list[Fact]:
+    """The group exists, and waits for the id to be used."""
+    group.joins.pop(event.joining.token, None)
+    if group.state is GroupState.DEAD:
+        group.become(GroupState.EMPTY)
+    group.pending[event.member_id] = now + event.joining.session_timeout_ms / 1000
+    return []
+
+
+def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
+    """The reservation is gone; the join may have waited in a rebalance before."""
+    joining = event.joining
+    group.joins.pop(joining.token, None)
+    unborn = group.state is GroupState.DEAD
+    known = joining.member_id in group.members or joining.member_id in group.departed
+    if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and unborn and not joining.member_id:
+        group.become(GroupState.EMPTY)  # The coordinator makes the group before it looks at the protocols.
+    if event.error_code == ErrorCode.FENCED_INSTANCE_ID and joining.instance_id and not joining.member_id:
+        group.contest(joining.instance_id)
+    # What became of a member is told otherwise. And in a group that never took a member in, none can have waited.
+    if joining.parks and event.error_code not in REFUSED_AT_ONCE and not (known or (unborn and joining.member_id)):
+        group.doubt(now)
+    return []
+
+
+def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """The member is in a generation, new to the copy or not."""
+    if event.generation < group.generation and event.sent_at < group.generation_at:
+        group.joins.pop(event.joining.token, None)
+        return []  # Overtaken by a later generation.
+    if group.kind is not GroupKind.CLASSIC and group.members:
+        group.joins.pop(event.joining.token, None)
+        return _admitted(group, event, now)  # A classic member of a KIP-848 group, which has no such generations.
+    facts: list[Fact] = []
+    if event.generation != group.generation or group.state in (GroupState.DEAD, GroupState.EMPTY):
+        facts += begin(group, cause(group, now), now)
+        group.start_generation(event, now)
+    group.joins.pop(event.joining.token, None)
+    if event.sent_at <= group.generation_at:
+        facts += _admitted(group, event, now)
+    else:
+        facts += _answered_again(group, event, now)
+    return facts + _roll_called(group, event, now)
+
+
+def _admitted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """The member waited for this generation."""
+    joining, facts = event.joining, list[Fact]()
+    if event.member_id in group.departed:
+        return []  # It has gone since.
+    if (old := group.predecessor(joining.instance_id, event.member_id)) is not None:
+        facts += _replaced(group, old, event, now)
+    member = group.admit(joining, event.member_id)
+    if member.identify(joining.client_id, joining.client_host):
+        facts += joined(group, [member], now)
+    return facts
+
+
+def _replaced(group: Group, old: Member, event: JoinAccepted, now: float) -> list[Fact]:
+    here = [old] if old.member_id in group.members else []
+    new = group.replace_static(old, event, now)
+    return [*gone(group, here, Departure.FENCED, now), *joined(group, [new], now)]
+
+
+def _answered_again(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """A join that came when the generation was complete got it at once: nothing changes but a static member's id."""
+    old = group.predecessor(event.joining.instance_id, event.member_id)
+    if old is not None and event.member_id not in group.departed:
+        if event.sent_at < group.changed_at or not group.assigned:
+            group.doubt(now)  # What came in between may have been before it or after it.
+        return _replaced(group, old, event, now)
+    if event.member_id not in {*group.members, *group.overdue, *group.departed}:
+        group.doubt(now)
+    return []
+
+
+def _roll_called(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """The leader's reply names all members. Later in a generation it only has to agree with what is known."""
+    if not event.roster:
+        return []
+    if group.unsure is None:
+        if {member_id for member_id, _, _ in event.roster} != group.members.keys():
+            group.doubt(now)
+        return []
+    new, dropped = group.call_roll(event.roster, event.protocol, now)
+    overtaken = group.generation_at < event.sent_at < group.changed_at
+    if event.sent_at >= group.settled_at and not overtaken:
+        group.be_sure()
+    facts = joined(group, new, now)
+    for member in dropped:
+        fenced = group.predecessor(member.instance_id, member.member_id) is not None
+        facts += gone(group, [member], Departure.FENCED if fenced else Departure.DROPPED, now)
+    return facts

@@ -1,0 +1,76 @@
+"""One member of a group.
+
+Owns: `Member`: who it is, what it sent, and its timers. Must not know: its group. Mirrors Kafka's ClassicGroupMember.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from group_sidecar.coordinator.events import FOREVER, NEVER, Joining
+from group_sidecar.coordinator.views import MemberView
+
+SHORTEST_TIMEOUT_MS, USUAL_TIMEOUT_MS = 6_000, 45_000
+"""`group.min.session.timeout.ms`, and what clients ask for by default, longest of all Java's since 3.0.
+
+A member whose join was not seen is in doubt after the one, and set aside after the other.
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A member of a group.
+
+    Attributes:
+        client_host: empty while only its id is known, not who it is.
+        certain: whether the broker has it under the same client id. A static member that comes back keeps the old
+            one (KIP-345), unless its session had run out.
+        session_timeout_ms: None where its join was not seen.
+        protocols: metadata by protocol, in the order of its join.
+        seen_at: when the request went out that last reset its session timer.
+        sync_by: when the broker removes it, unless it has synced by then (KAFKA-12890).
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    certain: bool = True
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int = SHORTEST_TIMEOUT_MS
+    protocols: dict[str, bytes] = field(default_factory=dict)
+    assignment: bytes = b""
+    seen_at: float = NEVER
+    sync_by: float = FOREVER
+
+    def identify(self, client_id: str, client_host: str) -> bool:
+        """Takes who it is, unless that is known: Kafka keeps what the first join said. Whether it is news."""
+        if self.client_host:
+            return False
+        self.client_id, self.client_host = client_id, client_host
+        return True
+
+    def take(self, joining: Joining) -> None:
+        """Takes what its join says of it (Kafka's updateMember)."""
+        self.session_timeout_ms = joining.session_timeout_ms
+        self.rebalance_timeout_ms = joining.rebalance_timeout_ms
+        self.protocols = dict(joining.protocols)
+
+    def session_over(self, now: float, unknown_ms: int = SHORTEST_TIMEOUT_MS) -> bool:
+        """Whether its session must have run out. `unknown_ms`: its timeout, where it is not known."""
+        return now > self.seen_at + (self.session_timeout_ms or unknown_ms) / 1000
+
+    def successor(self, member_id: str, now: float) -> "Member":
+        """The same static member under another id (Kafka's replaceStaticMember); anew if it may have been removed."""
+        if self.session_over(now) or now > self.sync_by:
+            return Member(member_id=member_id, instance_id=self.instance_id, certain=False)
+        return replace(self, member_id=member_id)
+
+    def view(self, protocol: str) -> MemberView:
+        """As others see it."""
+        return MemberView(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            metadata=self.protocols.get(protocol, b""),
+            assignment=self.assignment,
+        )

@@ -1,0 +1,244 @@
+"""The copy against the model: whenever the copy says that it may answer, it has what the broker has.
+
+Requests are handled and replies delivered in any order that each connection allows; connections break, sessions
+run out, what was sent on a broken connection may still arrive.
+"""
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
+from group_sidecar.codecs.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
+from group_sidecar.coordinator import answers
+from group_sidecar.coordinator.views import GroupView
+from tests.coordinator.model import Broker
+from tests.coordinator.model_groups import EMPTY, STABLE
+from tests.coordinator.world import Client, World, asks_about, commit_of
+
+GROUPS = ("g", "h")
+CLIENTS = (("a", "g", None), ("b", "g", None), ("c", "g", "i"), ("d", "g", "i"), ("e", "h", None), ("old", "g", None))
+numbers = st.integers(0, len(CLIENTS) - 1)
+groups = st.sampled_from(GROUPS)
+
+
+class Copy(RuleBasedStateMachine):
+    """Clients, a broker, and the copy."""
+
+    @initialize(delay=st.sampled_from((0.0, 3.0)), size=st.sampled_from((None, 2)))
+    def start(self, delay: float, size: int | None) -> None:
+        self.world = World(Broker(initial_delay=delay, max_size=size))
+        self.clients = [
+            Client(self.world, name, group, instance, 2 if name == "old" else 9) for name, group, instance in CLIENTS
+        ]
+        self.admins = [self.world.connect(), self.world.connect()]
+
+    # Clients.
+
+    @rule(number=numbers, changed=st.booleans())
+    def join(self, number: int, changed: bool) -> None:
+        client = self.clients[number]
+        if changed:
+            client.metadata += b"!"
+        client.join("range", "sticky") if number % 2 else client.join("sticky", "range")
+
+    @rule(number=numbers, salt=st.sampled_from("xy"))
+    def sync(self, number: int, salt: str) -> None:
+        self.clients[number].sync(salt)
+
+    @rule(number=numbers)
+    def heartbeat(self, number: int) -> None:
+        self.clients[number].heartbeat()
+
+    @rule(number=numbers, partition=st.integers(0, 1), offset=st.integers(0, 3))
+    def commit(self, number: int, partition: int, offset: int) -> None:
+        self.clients[number].commit(partition, offset)
+
+    @rule(number=numbers, version=st.sampled_from((0, 3)))
+    def leave(self, number: int, version: int) -> None:
+        self.clients[number].leave(version)
+
+    @rule(number=numbers, forgets=st.booleans())
+    def reconnect(self, number: int, forgets: bool) -> None:
+        client = self.clients[number]
+        client.restart() if forgets else client.reconnect()
+
+    @rule(number=numbers)
+    def go_on(self, number: int) -> None:
+        self.clients[number].go_on()
+
+    @rule(who=st.sampled_from(((0, 1), (0, 1, 2), (0, 1, 3, 5), (2, 4), (3, 5))))
+    def gather(self, who: tuple[int, ...]) -> None:
+        self.world.gather(*(self.clients[number] for number in who))
+
+    # Others.
+
+    def _ask(self, admin: bool, request: Any, version: int, **fields: Any) -> None:
+        self.world.send(self.admins[admin], request, version, "admin", **fields)
+
+    @rule(admin=st.booleans(), number=numbers, what=st.sampled_from(("member", "instance", "group", "offset")))
+    def remove(self, admin: bool, number: int, what: str) -> None:
+        client = self.clients[number]
+        group = client.group_id
+        if what == "group":
+            self._ask(admin, DeleteGroupsRequest(groups_names=(group,)), 1)
+        elif what == "offset":
+            partition = OffsetDeleteRequestPartition(partition_index=number % 2)
+            gone = OffsetDeleteRequestTopic(name="t", partitions=(partition,))
+            self._ask(admin, OffsetDeleteRequest(group_id=group, topics=(gone,)), 0)
+        else:
+            who = MemberIdentity(member_id=client.member_id)
+            if what == "instance":
+                who = MemberIdentity(member_id="", group_instance_id="i")
+            self._ask(admin, LeaveGroupRequest(group_id=group, members=(who,)), 3)
+
+    @rule(admin=st.booleans(), group=groups, partition=st.integers(0, 1), offset=st.integers(0, 3))
+    def commit_for_nobody(self, admin: bool, group: str, partition: int, offset: int) -> None:
+        self._ask(admin, commit_of(group, partition, offset), 7)
+
+    @rule(admin=st.booleans(), group=groups)
+    def describe(self, admin: bool, group: str) -> None:
+        as_of = {group: self.world.manager.changes_of(group)}
+        self._ask(admin, DescribeGroupsRequest(groups=(group,)), 5, as_of=as_of)
+
+    @rule(admin=st.booleans(), group=groups, version=st.sampled_from((2, 5)))
+    def fetch(self, admin: bool, group: str, version: int) -> None:
+        as_of = {group: self.world.manager.changes_of(group)}
+        self._ask(admin, OffsetFetchRequest(group_id=group, topics=None), version, as_of=as_of)
+
+    # The network, and time.
+
+    @rule(number=st.integers(0, 7))
+    def handle(self, number: int) -> None:
+        self.world.handle(self.world.connections[number])
+
+    @rule(number=st.integers(0, 7))
+    def deliver(self, number: int) -> None:
+        self.world.deliver(self.world.connections[number])
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
+
+    @rule(seconds=st.sampled_from((0.5, 2.0, 4.0, 11.0, 21.0)))
+    def wait(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    @rule(what=st.sampled_from(("sweep", "clean up", "late")))
+    def happen(self, what: str) -> None:
+        if what == "sweep":
+            self.world.sweep()
+        elif what == "clean up":
+            self.world.broker.clean_up()
+        elif self.world.limbo:
+            self.world.handle_lost(0)
+
+    # What holds.
+
+    @invariant()
+    def what_may_be_told_is_true(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        now = self.world.now()
+        told = {group: self.world.manager.view(group, now) for group in GROUPS}
+        for group, view in told.items():
+            if view.lacking is None and not self._under_way(group):
+                assert _described(view) == self.world.broker.describe(group)
+            if view.offsets_lacking is None and not self._under_way(group):
+                assert _offsets(view) == self._true_offsets(group)
+        if self.world.manager.listing_lacking(now) is None and not any(map(self._under_way, GROUPS)):
+            listed = answers.list_groups(ListGroupsRequest(), self.world.manager.views(now)).groups
+            truth = {(g.group_id, g.protocol_type, g.state) for g in self.world.broker.groups.values()}
+            assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
+
+    def _under_way(self, group: str) -> bool:
+        """Whether the broker has changed the group and the reply has not come by."""
+        changes = (LeaveGroupRequest, DeleteGroupsRequest, OffsetCommitRequest, OffsetDeleteRequest)
+        replies = (exchange for connection in self.world.connections for exchange, _ in connection.down)
+        return any(isinstance(x.request, changes) and group in asks_about(x) for x in replies)
+
+    def _true_offsets(self, group_id: str) -> dict[tuple[str, int], tuple[int, int, str]]:
+        group = self.world.broker.groups.get(group_id)
+        return group.offsets if group else {}
+
+
+def _described(view: GroupView) -> DescribedGroup:
+    described = answers.describe_groups(DescribeGroupsRequest(groups=(view.group_id,)), 5, {view.group_id: view})
+    (group,) = described.groups
+    members = tuple(sorted(group.members, key=lambda member: member.member_id))
+    return DescribedGroup(**{name: getattr(group, name) for name in _FIELDS} | {"members": members})
+
+
+_FIELDS = ("error_code", "group_id", "group_state", "protocol_type", "protocol_data")
+
+
+def _offsets(view: GroupView) -> dict[tuple[str, int], tuple[int, int, str | None]]:
+    return {
+        partition: (offset.offset, offset.leader_epoch if offset.epoch_known else 3, offset.metadata)
+        for partition, offset in view.offsets.items()
+    }
+
+
+class Calm(RuleBasedStateMachine):
+    """Nothing breaks, and nobody meddles: then the copy is complete whenever all is quiet."""
+
+    @initialize(delay=st.sampled_from((0.0, 3.0)))
+    def start(self, delay: float) -> None:
+        self.world = World(Broker(initial_delay=delay))
+        self.clients = [Client(self.world, f"c{n}", "g", "i" if n == 2 else None, (9, 9, 9, 2)[n]) for n in range(4)]
+
+    @rule(number=st.integers(0, 3))
+    def go_on(self, number: int) -> None:
+        self.clients[number].go_on()
+
+    @rule(number=st.integers(0, 3))
+    def join(self, number: int) -> None:
+        client = self.clients[number]
+        client.metadata += b"!"
+        client.join()
+
+    @rule(number=st.integers(0, 3), offset=st.integers(0, 3))
+    def commit(self, number: int, offset: int) -> None:
+        self.clients[number].commit(number, offset)
+
+    @rule(number=st.integers(0, 3), version=st.sampled_from((0, 3)))
+    def leave(self, number: int, version: int) -> None:
+        if self.clients[number].synced:  # An id that was only issued leaves doubt behind.
+            self.clients[number].leave(version)
+
+    @rule(number=st.integers(0, 3))
+    def handle(self, number: int) -> None:
+        self.world.handle(self.clients[number].connection)
+
+    @rule(number=st.integers(0, 3))
+    def deliver(self, number: int) -> None:
+        self.world.deliver(self.clients[number].connection)
+
+    @rule(who=st.sets(st.integers(0, 3)))
+    def rest(self, who: set[int]) -> None:
+        self.world.gather(*(self.clients[number] for number in who))
+        group = self.world.broker.groups.get("g")
+        settled = group is None or group.state == STABLE or (group.state == EMPTY and group.offsets)
+        if settled and not any(True for client in self.clients for _ in client.connection.exchanges()):
+            view = self.world.manager.view("g", self.world.now())
+            assert (view.lacking, view.offsets_lacking) == (None, None)
+            assert _described(view) == self.world.broker.describe("g")
+
+
+Copy.TestCase.settings = settings(
+    max_examples=500, stateful_step_count=70, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestCopy = Copy.TestCase
+Calm.TestCase.settings = settings(Copy.TestCase.settings, max_examples=150)
+TestCalm = Calm.TestCase
