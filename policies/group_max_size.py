@@ -19,7 +19,7 @@ names a member id might be one of those missing, so it passes and the broker dec
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from group_sidecar.coordinator.views import GroupState, GroupView
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView
 from group_sidecar.policies.verdicts import ALLOW, Refuse, Verdict
 
 
@@ -42,6 +42,8 @@ class GroupMaxSize:
     def judge(self, request: JoinGroupRequest, group: GroupView) -> Verdict:
         """Whether this join may go to the broker."""
         caller = request.member_id
+        if group.kind is not GroupKind.CLASSIC:
+            return ALLOW  # Kafka has another limit for it (`group.consumer.max.size`).
         if group.state is GroupState.PREPARING_REBALANCE:
             if len(group.awaiting) < self.limit or caller in group.awaiting:
                 return ALLOW

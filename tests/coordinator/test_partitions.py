@@ -1,0 +1,26 @@
+"""Which partition of the offsets topic holds a group: vectors from a JVM."""
+
+import pytest
+
+from group_sidecar.coordinator.partitions import java_hash, partition_for
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),
+    [
+        ("g", 3),
+        ("group1", 40),
+        ("my-group", 12),
+        ("console-consumer-12345", 6),
+        ("polygenelubricants", 0),
+        ("日本語", 43),
+        ("😀", 49),
+        ("", 0),
+    ],
+)
+def test_partition_for(group: str, partition: int) -> None:
+    assert partition_for(group, 50) == partition
+
+
+def test_the_hash_without_a_positive_twin() -> None:
+    assert java_hash("polygenelubricants") == -(2**31)
