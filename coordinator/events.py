@@ -231,6 +231,15 @@ class GroupDescribed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsListed:
+    """The broker listed all its groups to a client. `as_of`: the manager's `notings` when it was asked."""
+
+    groups: frozenset[str]
+    sent_at: float
+    as_of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberSeen(Event):
     """The broker took a KIP-848 heartbeat; `epoch` below 0 says that the member left."""
 
@@ -261,4 +270,4 @@ class LogEndsSeen:
     ends: Mapping[TopicPartition, int]
 
 
-AnyEvent = Event | TransactionEnded | LogEndsSeen
+AnyEvent = Event | GroupsListed | TransactionEnded | LogEndsSeen

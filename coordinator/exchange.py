@@ -25,6 +25,7 @@ class Exchange:
         client_host: as Java's InetAddress prints it, with its leading slash.
         sent_at: when it went to the broker, or earlier, in seconds since the epoch.
         as_of: how often each asked group (and its offsets) had changed when it was sent.
+        notings: how often a group with an unseen past had been noted when it was sent.
         names: topic names by id, as far as they are known.
         removing: whether the sidecar sent it itself, to remove a member for a policy.
     """
@@ -36,6 +37,7 @@ class Exchange:
     client_host: str
     sent_at: float
     as_of: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    notings: int = 0
     names: Mapping[UUID, str] = field(default_factory=dict)
     removing: bool = False
 

@@ -62,7 +62,7 @@ class Group:
     Attributes:
         generation_at, stable_at: when this generation was first seen, and first seen stable.
         pending: until when a member id that was issued may be used (KIP-394).
-        departed: member ids that were in this generation and have gone.
+        departed: member ids that were in this generation and have gone, or have gone and would join yet.
         contested: instance ids of which a new member was fenced before it was in; the next one took over who it is.
         past: whether it may have static members that were not seen.
         unsure: why `members` may not be all members of the generation; None where they are.
@@ -144,7 +144,7 @@ class Group:
         self.generation, self.generation_at, self.stable_at = event.generation, now, NEVER
         self.protocol_type, self.protocol, self.leader = event.protocol_type, event.protocol, event.leader
         self.assigned = False
-        self.departed.clear()
+        self.departed.intersection_update(sent.joining.member_id for sent in self.joins.values())
         self.unsure = self.unsure or Lacking.IN_DOUBT
 
     def adopt_generation(self, generation: int, now: float) -> None:

@@ -19,19 +19,23 @@ from group_sidecar.coordinator.members import Member
 from group_sidecar.coordinator.telling import begin, cause, gone, joined
 from group_sidecar.coordinator.views import GroupKind, GroupState
 
-REFUSED_AT_ONCE = frozenset(
+TOLD_OTHERWISE = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.INVALID_SESSION_TIMEOUT,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-"""Errors of a join that never took part in a rebalance. After any other it may have waited in one, and been removed."""
+"""Errors of a join that changed nothing in the group, or after which the change is told by another reply."""
+NEW_MEMBER_SECONDS = 300.0
+"""For so long a new member may wait for its first generation; then Kafka drops it, without a word to the others."""
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
@@ -62,14 +66,13 @@ def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
     """The reservation is gone; the join may have waited in a rebalance before."""
     joining = event.joining
     group.joins.pop(joining.token, None)
-    unborn = group.state is GroupState.DEAD
-    known = joining.member_id in group.members or joining.member_id in group.departed
-    if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and unborn and not joining.member_id:
-        group.become(GroupState.EMPTY)  # The coordinator makes the group before it looks at the protocols.
-    if event.error_code == ErrorCode.FENCED_INSTANCE_ID and joining.instance_id and not joining.member_id:
+    if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not joining.member_id:
+        if group.state is GroupState.DEAD:
+            group.become(GroupState.EMPTY)  # The coordinator makes the group before it looks at the protocols.
+    elif event.error_code == ErrorCode.FENCED_INSTANCE_ID and joining.instance_id and not joining.member_id:
         group.contest(joining.instance_id)
-    # What became of a member is told otherwise. And in a group that never took a member in, none can have waited.
-    if joining.parks and event.error_code not in REFUSED_AT_ONCE and not (known or (unborn and joining.member_id)):
+    waited = event.error_code == ErrorCode.UNKNOWN_MEMBER_ID and now - event.sent_at >= NEW_MEMBER_SECONDS
+    if joining.parks and (waited or event.error_code not in TOLD_OTHERWISE):
         group.doubt(now)
     return []
 

@@ -20,6 +20,7 @@ from group_sidecar.coordinator.events import (
     Event,
     GroupDeleted,
     GroupDescribed,
+    GroupsListed,
     LogEndsSeen,
     OffsetsDeleted,
     OffsetsDoubted,
@@ -33,6 +34,7 @@ from group_sidecar.coordinator.facts import Fact, OffsetsCommitted
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire
 from group_sidecar.coordinator.offsets import GroupOffsets
+from group_sidecar.coordinator.pasts import UnseenPasts
 from group_sidecar.coordinator.views import (
     CommittedOffset,
     GroupKind,
@@ -69,15 +71,14 @@ class GroupMetadataManager:
         self._most_groups = most_groups
         self._most_offsets = most_offsets
         self._ticks = count(1)
-        self._hidden: dict[str, float] = {}
-        """When that of a group which was not seen is settled. Of other groups, if `_others_known`, all was seen."""
-        self._others_known = False
+        self._pasts = UnseenPasts(most_groups)
         self._removals, self._removed_at = 0, NEVER
         self._disturbed_until: float | None = NEVER
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(HANDLERS, self._group_changed),
             ReplyLost: self._reply_lost,
             GroupDescribed: self._group_described,
+            GroupsListed: self._groups_listed,
             GroupDeleted: self._group_deleted,
             CoordinatorMoved: self._coordinator_moved,
             OffsetsStored: self._offsets_stored,
@@ -93,8 +94,7 @@ class GroupMetadataManager:
 
     def inherit(self, groups: Iterable[str]) -> None:
         """Tells which groups the broker has: all others are known from their birth on."""
-        self._hidden = dict.fromkeys(groups, NEVER) | self._hidden
-        self._others_known = True
+        self._pasts.inherit(groups)
 
     def apply(self, events: Iterable[AnyEvent], now: float) -> list[Fact]:
         """Applies events in order. Returns the facts that came of them."""
@@ -115,9 +115,9 @@ class GroupMetadataManager:
     def obscure(self, group_id: str | None) -> None:
         """Something passed by that could not be decoded, of this group, or of who knows which."""
         if group_id is None:
-            self._others_known = False
+            self._pasts.others_seen = False
         else:
-            self._hide(group_id, NEVER)
+            self._pasts.note(group_id, NEVER)
         for each in self.group_metadata_cache if group_id is None else [group_id]:
             if (group := self.group_metadata_cache.get(each)) is not None:
                 group.unsure = Lacking.UNDECODABLE
@@ -148,7 +148,7 @@ class GroupMetadataManager:
         elif group.state is GroupState.DEAD and not group.joins:
             self._forget(group.group_id)
             if group.settled_at != NEVER:
-                self._hide(group.group_id, group.settled_at)
+                self._pasts.note(group.group_id, group.settled_at)
         return facts
 
     def _get_or_maybe_create(self, event: Event) -> Group | None:
@@ -156,10 +156,10 @@ class GroupMetadataManager:
         if group is None:
             if len(self.group_metadata_cache) >= self._most_groups:
                 self.overflowed += 1
-                self._others_known = False
+                self._pasts.others_seen = False
                 return None
             group = Group(event.group_id, self._past_of(event), self._ticks)
-            group.settled_at = self._hidden.get(event.group_id, NEVER)
+            group.settled_at = self._pasts.settled_at(event.group_id)
             self.group_metadata_cache[event.group_id] = group
         return group
 
@@ -173,32 +173,38 @@ class GroupMetadataManager:
         if event.group_id in self.group_metadata_cache:
             return self._group_changed(event, now)
         if event.creates:
-            self._hide(event.group_id, now + LOST_SECONDS)
+            self._pasts.note(event.group_id, now + LOST_SECONDS)
         return []
 
     def _group_described(self, event: GroupDescribed, now: float) -> list[Fact]:
         return self._group_changed(event, now) if event.as_of == self.changes_of(event.group_id)[0] else []
+
+    def _groups_listed(self, event: GroupsListed, now: float) -> list[Fact]:
+        """What the broker does not list is not there: it has no past, unless something lost may yet make it."""
+        if event.as_of == self._pasts.notings:
+            self._pasts.keep(event.groups | self.group_metadata_cache.keys(), event.sent_at)
+        return []
 
     def _group_deleted(self, event: GroupDeleted, now: float) -> list[Fact]:
         group, offsets = self.group_metadata_cache.get(event.group_id), self._offsets.get(event.group_id)
         changed_at = max((each.changed_at for each in (group, offsets) if each), default=NEVER)
         if group and (group.joins or changed_at > event.sent_at):  # It may have been made anew since.
             group.doubt(now)
-            self._hide(event.group_id, now)
+            self._pasts.note(event.group_id, now)
             if offsets:
                 offsets.unsure = offsets.unsure or Lacking.IN_DOUBT
             return []
         self._remove(event.group_id, now)
         settled_at = max((each.settled_at for each in (group, offsets) if each), default=NEVER)
         if event.sent_at < settled_at:
-            self._hide(event.group_id, settled_at)  # What was lost may make it anew.
-        elif event.sent_at >= self._hidden.get(event.group_id, NEVER):
-            self._hidden.pop(event.group_id, None)
+            self._pasts.note(event.group_id, settled_at)  # What was lost may make it anew.
+        elif event.sent_at >= self._pasts.settled_at(event.group_id):
+            self._pasts.end(event.group_id)
         return []
 
     def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
         self._remove(event.group_id, now)
-        self._hide(event.group_id, now)  # Should it come back, it has a past elsewhere.
+        self._pasts.note(event.group_id, now, elsewhere=True)
         return []
 
     def _remove(self, group_id: str, now: float) -> None:
@@ -216,13 +222,6 @@ class GroupMetadataManager:
             for producer_id in offsets.pending:
                 self._transactions[producer_id].discard(group_id)
 
-    def _hide(self, group_id: str, settled_at: float) -> None:
-        """Notes that a group may have a past that was not seen."""
-        if len(self._hidden) < self._most_groups:
-            self._hidden[group_id] = settled_at
-        else:
-            self._others_known = False
-
     # Offsets.
 
     def _offsets_of(self, event: Event, now: float) -> GroupOffsets | None:
@@ -237,7 +236,7 @@ class GroupMetadataManager:
             group.doubt(now)  # If it was cleared away before, the one that is there now never had a protocol.
         offsets = self._offsets.get(event.group_id)
         if offsets is None:
-            settled_at = self._hidden.get(event.group_id, NEVER)
+            settled_at = self._pasts.settled_at(event.group_id)
             offsets = self._offsets[event.group_id] = GroupOffsets(self._past_of(event), settled_at)
         return offsets
 
@@ -296,7 +295,7 @@ class GroupMetadataManager:
     def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
         if not self._exists(event.group_id):
             if event.creates:
-                self._hide(event.group_id, now + LOST_SECONDS)
+                self._pasts.note(event.group_id, now + LOST_SECONDS)
         elif (event.creates or event.group_id in self._offsets) and (offsets := self._offsets_of(event, now)):
             offsets.doubt(event.partitions, now)
             self._account(offsets, now)
@@ -324,6 +323,11 @@ class GroupMetadataManager:
 
     # What is known.
 
+    @property
+    def notings(self) -> int:
+        """What `as_of` of a listing compares with."""
+        return self._pasts.notings
+
     def changes_of(self, group_id: str) -> tuple[int, int]:
         """What `as_of` of learnt events compares with: it grows when a group or its offsets change, or come and go."""
         group, offsets = self.group_metadata_cache.get(group_id), self._offsets.get(group_id)
@@ -344,7 +348,7 @@ class GroupMetadataManager:
 
     def listing_lacking(self, now: float) -> Lacking | None:
         """Why ListGroups may not be answered from this copy; None where it may."""
-        if not (self._exclusive and self._others_known and self._hidden.keys() <= self.group_metadata_cache.keys()):
+        if not (self._exclusive and self._pasts.within(self.group_metadata_cache.keys())):
             return Lacking.COLD
         lacking = (self._lacking(group, now) for group in self.group_metadata_cache.values())
         return next((reason for reason in lacking if reason is not None), None)
@@ -362,7 +366,7 @@ class GroupMetadataManager:
         return group is not None and group.state is not GroupState.DEAD
 
     def _known_from_birth(self, group_id: str) -> bool:
-        return self._exclusive and self._others_known and group_id not in self._hidden
+        return self._exclusive and self._pasts.seen_whole(group_id)
 
     def _view(self, group: Group, now: float) -> GroupView:
         offsets = self._offsets.get(group.group_id)

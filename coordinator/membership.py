@@ -176,14 +176,10 @@ def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
             group.contest(instance_id)
         # Kafka 4 rebalances also when an id leaves that was only issued. And which member had an instance id
         # is not sure if something came in between.
-        if (dropped is None or (not named and event.sent_at < group.changed_at)) and _may_rebalance(group):
+        if dropped is None or (not named and event.sent_at < group.changed_at):
             group.doubt(now)
     facts = gone(group, left, Departure.REMOVED if event.removed else Departure.LEFT, now)
     return facts + (_after_departure(group, RebalanceReason.LEAVE, now) if left else [])
-
-
-def _may_rebalance(group: Group) -> bool:
-    return bool(group.joins) or group.state not in (GroupState.EMPTY, GroupState.DEAD)
 
 
 def _after_departure(group: Group, reason: RebalanceReason, now: float) -> list[Fact]:
@@ -192,7 +188,8 @@ def _after_departure(group: Group, reason: RebalanceReason, now: float) -> list[
         return []
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return []
-    if group.members or group.overdue or group.awaiting or group.unsure is not None:
+    others = group.awaiting - group.departed
+    if group.members or group.overdue or others or group.unsure is not None:
         return begin(group, reason, now)
     group.empty_out(now)
     return []

@@ -19,6 +19,7 @@ from group_sidecar.codecs.messages.end_txn import EndTxnRequest
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.offset_delete import OffsetDeleteRequest
@@ -65,6 +66,7 @@ _READERS: dict[type[Struct], Callable[[Exchange, Any, Any, float], Iterable[AnyE
     OffsetDeleteRequest: wire_offsets.offset_delete,
     DeleteGroupsRequest: wire_groups.delete_groups,
     ConsumerGroupHeartbeatRequest: wire_groups.consumer_heartbeat,
+    ListGroupsRequest: wire_groups.list_groups,
     DescribeGroupsRequest: wire_groups.describe,
     OffsetFetchRequest: wire_offsets.fetched,
     ListOffsetsRequest: wire_offsets.list_offsets,
@@ -82,7 +84,7 @@ _LOST: dict[type[Struct], Callable[[Exchange, Any], Iterable[AnyEvent]]] = {
 """Of requests that only ask, of heartbeats and of EndTxn a lost reply leaves nothing open that is not open anyway."""
 READ: frozenset[int] = frozenset(request.KEY for request in _READERS)
 """The API keys whose exchanges say something about groups."""
-WRITES = READ - {DescribeGroupsRequest.KEY, OffsetFetchRequest.KEY, ListOffsetsRequest.KEY}
+WRITES = READ - {ListGroupsRequest.KEY, DescribeGroupsRequest.KEY, OffsetFetchRequest.KEY, ListOffsetsRequest.KEY}
 """Those that may change a group."""
 _GROUP_SECOND = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
 

@@ -1,6 +1,6 @@
 """Exchanges about members and groups, to events.
 
-Owns: what JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, DeleteGroups and
+Owns: what JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ListGroups, DescribeGroups, DeleteGroups and
 ConsumerGroupHeartbeat say. Must not know: the state of any group.
 """
 
@@ -16,6 +16,7 @@ from group_sidecar.codecs.messages.describe_groups import DescribedGroup, Descri
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from group_sidecar.coordinator.events import (
     AnyEvent,
@@ -23,6 +24,7 @@ from group_sidecar.coordinator.events import (
     DescribedMember,
     GroupDeleted,
     GroupDescribed,
+    GroupsListed,
     JoinAccepted,
     Joining,
     JoinRejected,
@@ -166,6 +168,13 @@ def consumer_heartbeat(
         )
     else:
         yield from trouble(x, group, member, request.member_epoch, reply.error_code)
+
+
+def list_groups(x: Exchange, request: ListGroupsRequest, reply: ListGroupsResponse, now: float) -> Iterable[AnyEvent]:
+    """The broker listed its groups: all of them, where it was not asked for some."""
+    if reply.error_code == ErrorCode.NONE and not (request.states_filter or request.types_filter):
+        listed = frozenset(group.group_id for group in reply.groups)
+        yield GroupsListed(groups=listed, sent_at=x.sent_at, as_of=x.notings)
 
 
 def describe(

@@ -23,6 +23,7 @@ from group_sidecar.codecs.messages.describe_groups import (
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from group_sidecar.codecs.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
@@ -55,7 +56,7 @@ class Broker:
         self._ids = count(1)
         self._now = 0.0
 
-    def handle(
+    def handle(  # noqa: C901  A row for each API.
         self, request: Struct, version: int, client_id: str, client_host: str, now: float, respond: Respond
     ) -> None:
         """Does what a request asks for."""
@@ -81,6 +82,9 @@ class Broker:
                 )
             case DescribeGroupsRequest():
                 respond(DescribeGroupsResponse(groups=tuple(map(self.describe, request.groups))))
+            case ListGroupsRequest():
+                listed = (ListedGroup(group_id=g.group_id, protocol_type=g.protocol_type) for g in self.groups.values())
+                respond(ListGroupsResponse(error_code=0, groups=tuple(listed)))
             case _:
                 raise AssertionError(request)
 

@@ -21,6 +21,7 @@ from group_sidecar.codecs.messages.join_group import (
     JoinGroupResponse,
 )
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -272,6 +273,10 @@ class Client:
     def restart(self) -> None:
         """It forgets all, and connects anew."""
         self.reconnect()
+        self.forget()
+
+    def forget(self) -> None:
+        """It is nobody's member any more."""
         self.member_id, self.generation, self.roster, self.synced = "", -1, (), False
 
     def go_on(self) -> None:
@@ -329,5 +334,7 @@ def asks_about(exchange: Exchange) -> tuple[str, ...]:
         return request.groups_names
     if isinstance(request, DescribeGroupsRequest):
         return request.groups
+    if isinstance(request, ListGroupsRequest):
+        return ()
     group_id: str = getattr(request, "group_id")  # noqa: B009 -- all others have one
     return (group_id,)
