@@ -9,6 +9,7 @@ before it has seen that the bytes are there.
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -114,7 +115,7 @@ class Fixed(Construct):  # type: ignore[misc]
         return obj
 
 
-class _Sized(Construct):  # type: ignore[misc]
+class _Sized(Construct, ABC):  # type: ignore[misc]
     """What all length-prefixed types share: the length, and null."""
 
     def __init__(self, length: Length, nullable: bool) -> None:
@@ -139,11 +140,11 @@ class _Sized(Construct):  # type: ignore[misc]
             raise WireError("null where the schema allows none")
         return obj
 
-    def _read(self, stream: BytesIO, length: int) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, stream: BytesIO, length: int) -> Any: ...
 
-    def _write(self, stream: BytesIO, obj: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, stream: BytesIO, obj: Any) -> None: ...
 
 
 class SizedBytes(_Sized):
