@@ -106,8 +106,15 @@ def joined(error: int = 0, **fields: Any) -> JoinGroupResponse:
 
 @pytest.mark.parametrize(
     ("version", "member_id", "instance_id", "parks"),
-    [(0, "", None, True), (3, "", None, True), (4, "", None, False), (9, "", None, False), (4, "m", None, True)]
-    + [(5, "", "i", True), (9, "m", "i", True)],
+    [
+        (0, "", None, True),
+        (3, "", None, True),
+        (4, "", None, False),
+        (9, "", None, False),
+        (4, "m", None, True),
+        (5, "", "i", True),
+        (9, "m", "i", True),
+    ],
 )
 def test_a_join_without_an_id_only_gets_one_since_v4(
     version: int, member_id: str, instance_id: str | None, parks: bool
