@@ -62,7 +62,7 @@ from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import GroupState
 
 SENT, NOW = 10.0, 12.0
-WHO = {"client_id": "c", "client_host": "/1.2.3.4"}
+WHO: Any = {"client_id": "c", "client_host": "/1.2.3.4"}
 
 
 def exchange(request: Struct, version: int, **more: Any) -> Exchange:

@@ -1,0 +1,330 @@
+"""How the three questions are answered, version by version, as a Kafka 4.3 broker answers them."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from group_sidecar.codecs.schema import Struct, decode, encode
+from group_sidecar.coordinator import answers
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView
+
+MEMBERS = (
+    MemberView(
+        member_id="m1",
+        instance_id="i",
+        client_id="c",
+        client_host="/1.2.3.4",
+        metadata=b"meta",
+        assignment=b"part",
+    ),
+    MemberView(member_id="m2", client_id="c", client_host="/1.2.3.5", metadata=b"meta2"),
+)
+
+
+def group(group_id: str = "g", state: GroupState = GroupState.STABLE, **more: Any) -> GroupView:
+    usual: dict[str, Any] = {"protocol_type": "consumer", "protocol": "range", "members": MEMBERS}
+    return GroupView(group_id=group_id, state=state, **(usual | more))
+
+
+def on_the_wire(reply: Struct, version: int) -> Struct:
+    """What a client gets of a reply."""
+    return decode(type(reply), version, encode(reply, version))
+
+
+# ListGroups.
+
+LISTED = (
+    group("stable"),
+    group("empty", GroupState.EMPTY, protocol_type=""),
+    group("new", GroupState.STABLE, kind=GroupKind.CONSUMER),
+    group("busy", GroupState.PREPARING_REBALANCE),
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "found"),
+    [
+        ((), (), ["stable", "empty", "new", "busy"]),
+        (("Stable",), (), ["stable", "new"]),
+        (("sTaBLe", "EMPTY"), (), ["stable", "empty", "new"]),
+        ((" Empty ",), (), ["empty"]),
+        (("preparingrebalance",), (), ["busy"]),
+        (("bogus",), (), []),
+        (("",), (), []),
+        (("bogus", "Empty"), (), ["empty"]),
+        ((), ("classic",), ["stable", "empty", "busy"]),
+        ((), ("CONSUMER",), ["new"]),
+        ((), (" classic ",), []),
+        ((), ("",), []),
+        ((), ("bogus",), []),
+        (("stable",), ("classic",), ["stable"]),
+        (("empty",), ("consumer",), []),
+    ],
+)
+def test_groups_are_listed(states: tuple[str, ...], types: tuple[str, ...], found: list[str]) -> None:
+    reply = answers.list_groups(ListGroupsRequest(states_filter=states, types_filter=types), LISTED)
+    assert [listed.group_id for listed in reply.groups] == found
+    assert reply.error_code == 0
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_what_is_listed(version: int) -> None:
+    reply = answers.list_groups(ListGroupsRequest(), LISTED[1:3])
+    states, types = version >= 4, version >= 5
+    assert on_the_wire(reply, version) == ListGroupsResponse(
+        error_code=0,
+        groups=(
+            ListedGroup(
+                group_id="empty",
+                protocol_type="",
+                group_state="Empty" if states else "",
+                group_type="classic" if types else "",
+            ),
+            ListedGroup(
+                group_id="new",
+                protocol_type="consumer",
+                group_state="Stable" if states else "",
+                group_type="consumer" if types else "",
+            ),
+        ),
+    )
+
+
+# DescribeGroups.
+
+
+def described(version: int, *groups: GroupView) -> Struct:
+    request = DescribeGroupsRequest(groups=tuple(view.group_id for view in groups))
+    return on_the_wire(answers.describe_groups(request, version, {view.group_id: view for view in groups}), version)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_stable_group_is_described(version: int) -> None:
+    one, two = (
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id if version >= 4 else None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata,
+            member_assignment=member.assignment,
+        )
+        for member in MEMBERS
+    )
+    assert described(version, group()) == DescribeGroupsResponse(
+        groups=(
+            DescribedGroup(
+                error_code=0,
+                group_id="g",
+                group_state="Stable",
+                protocol_type="consumer",
+                protocol_data="range",
+                members=(one, two),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
+def test_outside_stable_members_have_no_metadata(version: int, state: GroupState) -> None:
+    reply = described(version, group(state=state))
+    assert isinstance(reply, DescribeGroupsResponse)
+    (told,) = reply.groups
+    assert (told.group_state, told.protocol_type, told.protocol_data) == (state, "consumer", "")
+    assert [(m.member_id, m.client_host, m.member_metadata, m.member_assignment) for m in told.members] == [
+        ("m1", "/1.2.3.4", b"", b""),
+        ("m2", "/1.2.3.5", b"", b""),
+    ]
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("protocol_type", ["", "consumer"])
+def test_an_empty_group_keeps_its_type(version: int, protocol_type: str) -> None:
+    empty = group(state=GroupState.EMPTY, protocol_type=protocol_type, protocol="", members=())
+    assert described(version, empty) == DescribeGroupsResponse(
+        groups=(
+            DescribedGroup(
+                error_code=0,
+                group_id="g",
+                group_state="Empty",
+                protocol_type=protocol_type,
+                protocol_data="",
+                members=(),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_an_unknown_group_is_dead_and_since_v6_not_found(version: int) -> None:
+    missing = version >= 6
+    assert described(version, GroupView(group_id="nope")) == DescribeGroupsResponse(
+        groups=(
+            DescribedGroup(
+                error_code=69 if missing else 0,
+                error_message="Group nope not found." if missing else None,
+                group_id="nope",
+                group_state="Dead",
+                protocol_type="",
+                protocol_data="",
+                members=(),
+            ),
+        )
+    )
+
+
+def test_groups_are_described_as_often_as_asked() -> None:
+    views = {"g": group(), "h": group("h")}
+    reply = answers.describe_groups(DescribeGroupsRequest(groups=("h", "g", "h")), 5, views)
+    assert [told.group_id for told in reply.groups] == ["h", "g", "h"]
+
+
+# OffsetFetch.
+
+OFFSETS = {
+    ("t", 1): CommittedOffset(7, 3, "x"),
+    ("u", 0): CommittedOffset(8),
+    ("t", 0): CommittedOffset(9, -1, None),
+}
+T, U = UUID(int=1), UUID(int=2)
+WITH_OFFSETS, WITHOUT = group(offsets=OFFSETS), group("h")
+ASKED = (("t", (1, 2)), ("nope", (0,)))
+
+
+def partition(version: int, index: int, offset: int, epoch: int, metadata: str | None) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=epoch if version >= 5 else -1,
+        metadata=metadata,
+        error_code=0,
+    )
+
+
+def topics_asked(version: int, *asked: tuple[str, tuple[int, ...]]) -> tuple[OffsetFetchRequestTopic, ...]:
+    return tuple(OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked)
+
+
+def some(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
+    """The offsets of ASKED."""
+    told = (partition(version, 1, 7, 3, "x"), partition(version, 2, -1, -1, ""))
+    return (
+        OffsetFetchResponseTopic(name="t", partitions=told),
+        OffsetFetchResponseTopic(name="nope", partitions=(partition(version, 0, -1, -1, ""),)),
+    )
+
+
+def every(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
+    """All of OFFSETS."""
+    told = (partition(version, 0, 9, -1, None), partition(version, 1, 7, 3, "x"))
+    return (
+        OffsetFetchResponseTopic(name="t", partitions=told),
+        OffsetFetchResponseTopic(name="u", partitions=(partition(version, 0, 8, -1, ""),)),
+    )
+
+
+def fetched(version: int, group_id: str, topics: Any) -> Any:
+    request = OffsetFetchRequest(group_id=group_id, topics=topics)
+    views = {"g": WITH_OFFSETS, "h": WITHOUT, "nope": GroupView(group_id="nope")}
+    reply = answers.offset_fetch(request, version, views, {})
+    assert reply is not None
+    return on_the_wire(reply, version)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_partitions_of_one_group_are_told(version: int) -> None:
+    assert fetched(version, "g", topics_asked(version, *ASKED)) == OffsetFetchResponse(topics=some(version))
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_null_asks_for_all_of_one_group(version: int) -> None:
+    assert fetched(version, "g", None) == OffsetFetchResponse(topics=every(version))
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_no_topics_ask_for_none(version: int) -> None:
+    assert fetched(version, "g", ()) == OffsetFetchResponse()
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+@pytest.mark.parametrize("group_id", ["h", "nope"])
+def test_a_group_without_offsets_has_none(version: int, group_id: str) -> None:
+    assert fetched(version, group_id, None) == OffsetFetchResponse()
+    (topic,) = fetched(version, group_id, topics_asked(version, ("t", (1,)))).topics
+    assert topic.partitions == (partition(version, 1, -1, -1, ""),)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_many_groups_are_told_in_the_order_asked(version: int) -> None:
+    asked = (
+        OffsetFetchRequestGroup(group_id="h", topics=None),
+        OffsetFetchRequestGroup(group_id="g", topics=topics_asked(version, *ASKED)),
+        OffsetFetchRequestGroup(group_id="g", topics=None),
+        OffsetFetchRequestGroup(group_id="g", topics=()),
+    )
+    reply = answers.offset_fetch(OffsetFetchRequest(groups=asked), version, {"g": WITH_OFFSETS, "h": WITHOUT}, {})
+    assert reply is not None
+    assert on_the_wire(reply, version) == OffsetFetchResponse(
+        groups=(
+            OffsetFetchResponseGroup(group_id="h", topics=()),
+            OffsetFetchResponseGroup(group_id="g", topics=some(version)),
+            OffsetFetchResponseGroup(group_id="g", topics=every(version)),
+            OffsetFetchResponseGroup(group_id="g", topics=()),
+        )
+    )
+
+
+def by_id(topics: tuple[OffsetFetchRequestTopic, ...] | None, names: dict[UUID, str]) -> OffsetFetchResponse | None:
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
+    return answers.offset_fetch(request, 10, {"g": WITH_OFFSETS}, names)
+
+
+def test_topics_have_ids_since_v10() -> None:
+    names = {T: "t", U: "u"}
+    asked = by_id((OffsetFetchRequestTopic(topic_id=T, partition_indexes=(1,)),), names)
+    whole = by_id(None, names)
+    assert asked is not None
+    assert whole is not None
+    told = {topic.topic_id: topic.partitions for topic in asked.groups[0].topics}
+    assert told == {T: (partition(10, 1, 7, 3, "x"),)}
+    assert {topic.topic_id: len(topic.partitions) for topic in whole.groups[0].topics} == {T: 2, U: 1}
+    on_the_wire(whole, 10)
+
+
+def test_what_has_no_known_name_or_id_is_not_told() -> None:
+    assert by_id((OffsetFetchRequestTopic(topic_id=U, partition_indexes=(1,)),), {T: "t"}) is None
+    assert by_id(None, {T: "t"}) is None
+    assert by_id((OffsetFetchRequestTopic(topic_id=T, partition_indexes=(1,)),), {T: "t"}) is not None
+
+
+@pytest.mark.parametrize(("version", "answered"), [(2, True), (4, True), (5, False), (7, False)])
+def test_a_leader_epoch_that_is_not_known_is_not_told(version: int, answered: bool) -> None:
+    view = group(offsets={("t", 0): CommittedOffset(7, epoch_known=False), ("t", 1): CommittedOffset(8)})
+    for topics, possible in ((None, answered), (topics_asked(version, ("t", (1,))), True)):
+        request = OffsetFetchRequest(group_id="g", topics=topics)
+        assert (answers.offset_fetch(request, version, {"g": view}, {}) is not None) is possible
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_which_groups_are_asked_about(version: int) -> None:
+    groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("a", "b"))
+    asked = answers.groups_asked(OffsetFetchRequest(group_id="g", groups=groups), version)
+    assert asked == (("g",) if version < 8 else ("a", "b"))

@@ -1,0 +1,403 @@
+"""What exchanges about offsets say, API by API and version by version."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from group_sidecar.codecs.headers import RequestHeader, encode_request
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.end_txn import EndTxnRequest, EndTxnResponse
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
+from group_sidecar.codecs.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from group_sidecar.codecs.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from group_sidecar.codecs.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator import wire
+from group_sidecar.coordinator.events import (
+    AnyEvent,
+    CoordinatorMoved,
+    LogEndsSeen,
+    MemberSeen,
+    MemberUnknown,
+    OffsetsDeleted,
+    OffsetsDoubted,
+    OffsetsLearned,
+    OffsetsPending,
+    OffsetsStored,
+    TransactionEnded,
+)
+from group_sidecar.coordinator.exchange import Exchange
+from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
+
+SENT, NOW = 10.0, 12.0
+ID, OTHER = UUID(int=5), UUID(int=6)
+
+
+def exchange(request: Struct, version: int, **more: Any) -> Exchange:
+    return Exchange(
+        request=request, version=version, token="7:1", client_id="c", client_host="/h", sent_at=SENT, **more
+    )
+
+
+def told(request: Struct, reply: Struct, version: int, **more: Any) -> Sequence[AnyEvent]:
+    return wire.replied(exchange(request, version, **more), reply, NOW)
+
+
+# OffsetCommit.
+
+
+def commit(*partitions: int, generation: int = -1, member_id: str = "", **more: Any) -> OffsetCommitRequest:
+    offsets = tuple(
+        OffsetCommitRequestPartition(
+            partition_index=p, committed_offset=100 + p, committed_leader_epoch=p, committed_metadata=None
+        )
+        for p in partitions
+    )
+    topic = OffsetCommitRequestTopic(name="t", partitions=offsets)
+    return OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=generation, member_id=member_id, topics=(topic,), **more
+    )
+
+
+def committed(**errors: int) -> OffsetCommitResponse:
+    """The reply; keyword arguments are p0, p1 and so on with their errors."""
+    partitions = tuple(
+        OffsetCommitResponsePartition(partition_index=int(name[1:]), error_code=error) for name, error in errors.items()
+    )
+    return OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=partitions),))
+
+
+def stored(*partitions: int, **more: Any) -> OffsetsStored:
+    offsets = {("t", p): CommittedOffset(100 + p, p, "", NOW) for p in partitions}
+    return OffsetsStored(group_id="g", sent_at=SENT, offsets=offsets, **more)
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_offsets_are_committed_for_nobody(version: int) -> None:
+    assert told(commit(0, 1), committed(p1=0, p0=0), version) == [stored(0, 1)]
+
+
+def test_the_connection_is_noted() -> None:
+    (event,) = told(commit(0), committed(p0=0), 7)
+    assert isinstance(event, OffsetsStored)
+    assert event.offsets["t", 0].writer == "7"
+
+
+def test_v0_is_zookeepers() -> None:
+    assert told(commit(0), committed(p0=0), 0) == []
+    assert wire.abandoned(exchange(commit(0), 0)) == []
+
+
+def test_a_member_that_commits_is_alive() -> None:
+    stores, seen = told(commit(0, generation=4, member_id="m", group_instance_id="i"), committed(p0=0), 7)
+    assert stores == stored(0)
+    assert seen == MemberSeen(
+        group_id="g",
+        sent_at=SENT,
+        member_id="m",
+        instance_id="i",
+        generation=4,
+        client_id="c",
+        client_host="/h",
+        steady=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "further"),
+    [
+        (27, []),
+        (22, []),
+        (3, []),
+        (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
+        (16, [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+    ],
+)
+def test_a_commit_is_refused(error: int, further: list[AnyEvent]) -> None:
+    refused = stored(refused=((error, 2),))
+    events = told(commit(0, 1, generation=4, member_id="m"), committed(p0=error, p1=error), 7)
+    assert events == [refused, *further]
+
+
+def test_some_partitions_are_refused() -> None:
+    events = told(commit(0, 1, 2, generation=4, member_id="m"), committed(p0=12, p1=0, p2=3), 7)
+    assert events[0] == stored(1, refused=((3, 1), (12, 1)))
+    assert isinstance(events[1], MemberSeen)
+
+
+def test_a_commit_of_nothing_says_nothing() -> None:
+    assert told(commit(), OffsetCommitResponse(topics=()), 7) == []
+
+
+@pytest.mark.parametrize(("retention", "lasting"), [(-1, True), (0, False), (60_000, False)])
+def test_a_client_may_say_how_long_an_offset_lasts(retention: int, lasting: bool) -> None:
+    assert told(commit(0, retention_time_ms=retention), committed(p0=0), 3) == [stored(0, lasting=lasting)]
+
+
+def commit_by_id(topic_id: UUID) -> tuple[OffsetCommitRequest, OffsetCommitResponse]:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=100, committed_metadata="")
+    topic = OffsetCommitRequestTopic(topic_id=topic_id, partitions=(partition,))
+    fine = OffsetCommitResponsePartition(partition_index=0, error_code=0)
+    reply = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(topic_id=topic_id, partitions=(fine,)),))
+    return OffsetCommitRequest(group_id="g", topics=(topic,)), reply
+
+
+def test_topics_have_ids_since_v10() -> None:
+    (known,) = told(*commit_by_id(ID), 10, names={ID: "t"})
+    (unknown,) = told(*commit_by_id(OTHER), 10, names={ID: "t"})
+    assert isinstance(known, OffsetsStored)
+    assert isinstance(unknown, OffsetsStored)
+    assert (dict(known.offsets), known.unnamed) == ({("t", 0): CommittedOffset(100, -1, "", NOW)}, 0)
+    assert (dict(unknown.offsets), unknown.unnamed) == ({}, 1)
+
+
+def test_whether_offsets_were_committed_is_not_known() -> None:
+    doubted = OffsetsDoubted(group_id="g", sent_at=SENT, partitions=(("t", 0), ("t", 1)), creates=True)
+    assert wire.abandoned(exchange(commit(0, 1), 7)) == [doubted]
+    (request, _) = commit_by_id(OTHER)
+    assert wire.abandoned(exchange(request, 10)) == [
+        OffsetsDoubted(group_id="g", sent_at=SENT, partitions=None, creates=True)
+    ]
+
+
+# Transactions.
+
+IN_TRANSACTION = TxnOffsetCommitRequest(
+    transactional_id="x",
+    group_id="g",
+    producer_id=9,
+    producer_epoch=0,
+    topics=(
+        TxnOffsetCommitRequestTopic(
+            name="t",
+            partitions=tuple(
+                TxnOffsetCommitRequestPartition(partition_index=p, committed_offset=100 + p, committed_metadata="x")
+                for p in (0, 1)
+            ),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(("errors", "accepted"), [((0, 0), (0, 1)), ((0, 12), (0,)), ((16, 16), ())])
+def test_offsets_are_committed_in_a_transaction(errors: tuple[int, int], accepted: tuple[int, ...]) -> None:
+    partitions = tuple(
+        TxnOffsetCommitResponsePartition(partition_index=p, error_code=error) for p, error in enumerate(errors)
+    )
+    topic = TxnOffsetCommitResponseTopic(name="t", partitions=partitions)
+    reply = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(topic,))
+    offsets = {("t", p): CommittedOffset(100 + p, -1, "x", NOW) for p in accepted}
+    pending = [OffsetsPending(group_id="g", sent_at=SENT, producer_id=9, offsets=offsets)] if accepted else []
+    assert told(IN_TRANSACTION, reply, 3) == pending
+
+
+def test_whether_offsets_are_in_a_transaction_is_not_known() -> None:
+    assert wire.abandoned(exchange(IN_TRANSACTION, 3)) == [
+        OffsetsDoubted(group_id="g", sent_at=SENT, partitions=None, creates=True),
+        OffsetsPending(group_id="g", sent_at=SENT, producer_id=9, offsets={}),
+    ]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize(("error", "ended"), [(0, True), (51, False)])
+def test_a_transaction_ends(committed: bool, error: int, ended: bool) -> None:
+    request = EndTxnRequest(transactional_id="x", producer_id=9, producer_epoch=0, committed=committed)
+    reply = EndTxnResponse(throttle_time_ms=0, error_code=error)
+    assert told(request, reply, 3) == ([TransactionEnded(producer_id=9, committed=committed)] if ended else [])
+    assert wire.abandoned(exchange(request, 3)) == ()
+
+
+# OffsetDelete.
+
+DELETE = OffsetDeleteRequest(
+    group_id="g",
+    topics=(
+        OffsetDeleteRequestTopic(
+            name="t", partitions=tuple(OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1))
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "errors", "events"),
+    [
+        (0, (0, 0), [OffsetsDeleted(group_id="g", sent_at=SENT, partitions=(("t", 0), ("t", 1)))]),
+        (0, (86, 0), [OffsetsDeleted(group_id="g", sent_at=SENT, partitions=(("t", 1),))]),
+        (0, (86, 86), []),
+        (68, (0, 0), []),
+        (16, (), [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+    ],
+)
+def test_offsets_are_deleted(error: int, errors: tuple[int, ...], events: list[AnyEvent]) -> None:
+    partitions = tuple(
+        OffsetDeleteResponsePartition(partition_index=p, error_code=each) for p, each in enumerate(errors)
+    )
+    topic = OffsetDeleteResponseTopic(name="t", partitions=partitions)
+    assert told(DELETE, OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=(topic,)), 0) == events
+
+
+def test_whether_offsets_were_deleted_is_not_known() -> None:
+    doubted = OffsetsDoubted(group_id="g", sent_at=SENT, partitions=(("t", 0), ("t", 1)))
+    assert wire.abandoned(exchange(DELETE, 0)) == [doubted]
+
+
+# OffsetFetch.
+
+
+def partition(index: int, offset: int, error: int = 0) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index, committed_offset=offset, committed_leader_epoch=2, metadata="x", error_code=error
+    )
+
+
+TOLD = OffsetFetchResponseTopic(name="t", partitions=(partition(0, 7), partition(1, -1)))
+ALL, SOME = None, (OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1)),)
+
+
+def learned(whole: bool, epoch_known: bool = True, **offsets: int) -> OffsetsLearned:
+    known = {
+        ("t", int(name[1:])): CommittedOffset(offset, 2, "x", NOW, epoch_known) for name, offset in offsets.items()
+    }
+    absent: tuple[TopicPartition, ...] = (("t", 1),)
+    return OffsetsLearned(group_id="g", sent_at=SENT, offsets=known, absent=absent, whole=whole, as_of=6)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize(("topics", "whole"), [(ALL, True), (SOME, False)])
+def test_one_groups_offsets_are_told(version: int, topics: Any, whole: bool) -> None:
+    request = OffsetFetchRequest(group_id="g", topics=topics)
+    events = told(request, OffsetFetchResponse(topics=(TOLD,)), version, as_of={"g": (1, 6)})
+    assert events == [learned(whole, version >= 5, p0=7)]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_many_groups_offsets_are_told(version: int) -> None:
+    asked = (("g", ALL), ("h", SOME), ("moved", ALL), ("hidden", ALL))
+    request = OffsetFetchRequest(
+        groups=tuple(OffsetFetchRequestGroup(group_id=group, topics=topics) for group, topics in asked)
+    )
+    replies = tuple(
+        OffsetFetchResponseGroup(group_id=group, topics=() if error else (TOLD,), error_code=error)
+        for group, error in {"h": 0, "g": 0, "moved": 16, "hidden": 30}.items()
+    )
+    some, whole, moved = told(request, OffsetFetchResponse(groups=replies), version, as_of={"g": (1, 6)})
+    assert whole == learned(True, p0=7)
+    assert isinstance(some, OffsetsLearned)
+    assert (some.group_id, some.whole) == ("h", False)
+    assert moved == CoordinatorMoved(group_id="moved", sent_at=SENT)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_a_group_has_an_error(version: int) -> None:
+    request = OffsetFetchRequest(group_id="g", topics=None)
+    assert told(request, OffsetFetchResponse(error_code=16), version) == [CoordinatorMoved(group_id="g", sent_at=SENT)]
+    assert told(request, OffsetFetchResponse(error_code=14), version) == []
+
+
+def test_v0_reads_from_zookeeper() -> None:
+    assert told(OffsetFetchRequest(group_id="g", topics=SOME), OffsetFetchResponse(topics=(TOLD,)), 0) == []
+
+
+def test_what_is_told_with_an_error_is_not_all() -> None:
+    topic = OffsetFetchResponseTopic(name="t", partitions=(partition(0, 7), partition(1, -1), partition(2, -1, 88)))
+    request = OffsetFetchRequest(group_id="g", topics=None, require_stable=True)
+    assert told(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=7)]
+
+
+@pytest.mark.parametrize(("topic_id", "whole"), [(ID, True), (OTHER, False)])
+def test_offsets_are_told_by_topic_id(topic_id: UUID, whole: bool) -> None:
+    topic = OffsetFetchResponseTopic(topic_id=topic_id, partitions=(partition(0, 7),))
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+    reply = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=(topic,)),))
+    (event,) = told(request, reply, 10, names={ID: "t"})
+    assert isinstance(event, OffsetsLearned)
+    assert (event.whole, set(event.offsets)) == (whole, {("t", 0)} if whole else set())
+
+
+# ListOffsets.
+
+
+@pytest.mark.parametrize(
+    ("version", "isolation", "timestamp", "error", "ends"),
+    [
+        (0, 0, -1, 0, {("t", 0): 50}),
+        (1, 0, -1, 0, {("t", 0): 60}),
+        (7, 0, -1, 0, {("t", 0): 60}),
+        (7, 1, -1, 0, None),
+        (7, 0, -2, 0, None),
+        (7, 0, -1, 6, None),
+    ],
+)
+def test_log_ends(version: int, isolation: int, timestamp: int, error: int, ends: Any) -> None:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation, topics=(ListOffsetsTopic(name="t", partitions=(asked,)),)
+    )
+    answer = ListOffsetsPartitionResponse(partition_index=0, error_code=error, old_style_offsets=(50, 0), offset=60)
+    reply = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(answer,)),))
+    assert told(request, reply, version) == ([LogEndsSeen(ends=ends)] if ends else [])
+
+
+# Requests that could not be decoded.
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "group"),
+    [
+        (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0, "g"),
+        (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, "g"),
+        (commit(0), 2, "g"),
+        (commit(0), 9, "g"),
+        (DELETE, 0, "g"),
+        (IN_TRANSACTION, 3, None),
+        (DeleteGroupsRequest(groups_names=("g",)), 2, None),
+        (EndTxnRequest(transactional_id="x", producer_id=9, producer_epoch=0, committed=True), 3, None),
+    ],
+)
+def test_the_group_stands_first_in_most(request_: Struct, version: int, group: str | None) -> None:
+    framed = encode_request(request_, RequestHeader(request_.KEY, version, 1, "c"))
+    frame = framed[4:] if int.from_bytes(framed[:4], "big") == len(framed) - 4 else framed
+    assert wire.group_named(request_.KEY, frame) == group
+    assert wire.group_named(request_.KEY, frame[: len(frame) - 3]) == group, "the end is not looked at"
+    assert wire.group_named(request_.KEY, frame[:9]) is None
