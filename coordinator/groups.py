@@ -297,7 +297,7 @@ class Group:
         return member
 
     def contest(self, instance_id: str) -> None:
-        """A new member of this instance id was fenced: whoever has it may pass for that one."""
+        """Another new member had this instance id: whoever has it now may pass for that one."""
         self.contested.add(instance_id)
         if (member := self.members.get(self.by_instance(instance_id))) is not None:
             member.certain = False

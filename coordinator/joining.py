@@ -8,6 +8,7 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.events import (
     LOST_SECONDS,
     JoinAccepted,
+    Joining,
     JoinRejected,
     JoinSent,
     MemberIdIssued,
@@ -47,8 +48,8 @@ def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
 def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
     """The group is in doubt, and the reservation gone, if it was one."""
     sent = group.joins.pop(event.token, None)
-    if sent is not None and sent.joining.instance_id and not sent.joining.member_id:
-        group.contest(sent.joining.instance_id)
+    if sent is not None:
+        _contest(group, sent.joining)
     group.doubt(now + LOST_SECONDS)
     return []
 
@@ -69,18 +70,25 @@ def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
     if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not joining.member_id:
         if group.state is GroupState.DEAD:
             group.become(GroupState.EMPTY)  # The coordinator makes the group before it looks at the protocols.
-    elif event.error_code == ErrorCode.FENCED_INSTANCE_ID and joining.instance_id and not joining.member_id:
-        group.contest(joining.instance_id)
+    elif event.error_code == ErrorCode.FENCED_INSTANCE_ID:
+        _contest(group, joining)
     waited = event.error_code == ErrorCode.UNKNOWN_MEMBER_ID and now - event.sent_at >= NEW_MEMBER_SECONDS
     if joining.parks and (waited or event.error_code not in TOLD_OTHERWISE):
         group.doubt(now)
     return []
 
 
+def _contest(group: Group, joining: Joining) -> None:
+    """A new static member may have been in the group that the copy never had in."""
+    if joining.instance_id and not joining.member_id:
+        group.contest(joining.instance_id)
+
+
 def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     """The member is in a generation, new to the copy or not."""
     if event.generation < group.generation and event.sent_at < group.generation_at:
         group.joins.pop(event.joining.token, None)
+        _contest(group, event.joining)
         return []  # Overtaken by a later generation.
     if group.kind is not GroupKind.CLASSIC and group.members:
         group.joins.pop(event.joining.token, None)

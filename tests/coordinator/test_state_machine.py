@@ -50,7 +50,7 @@ class Copy(RuleBasedStateMachine):
         client = self.clients[number]
         if changed:
             client.metadata += b"!"
-        client.join("range", "sticky") if number % 2 else client.join("sticky", "range")
+        client.join(("range", "sticky") if number % 2 else ("sticky", "range"))
 
     @rule(number=numbers, salt=st.sampled_from("xy"))
     def sync(self, number: int, salt: str) -> None:

@@ -5,7 +5,7 @@ once, what comes down when it is delivered. Must not know: what the copy should 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -97,7 +97,7 @@ class World:
             **fields,
         )
         connection.up.append(exchange)
-        self._apply(wire.sent(exchange), now)
+        self.apply(wire.sent(exchange), now)
 
     def handle(self, connection: Connection) -> None:
         """The broker takes the next request of a connection, if it is not busy with one."""
@@ -121,15 +121,15 @@ class World:
             return None
         exchange, reply = connection.down.popleft()
         now = self.now()
-        self._apply(wire.replied(exchange, reply, now), now)
+        self.apply(wire.replied(exchange, reply, now), now)
         for client in self.clients:
             if client.connection is connection:
                 client.take(reply)
         return reply
 
-    def settle(self) -> None:
-        """All requests are handled and all replies delivered, but of joins and syncs that wait for others."""
-        while busy := [c for c in self.connections if c.down or (c.up and not c.parked)]:
+    def settle(self, *others: Connection) -> None:
+        """All requests are handled and all replies delivered, but of joins and syncs that wait; not those of others."""
+        while busy := [c for c in self.connections if (c.down or (c.up and not c.parked)) and c not in others]:
             for connection in busy:
                 self.handle(connection)
                 self.deliver(connection)
@@ -145,7 +145,7 @@ class World:
         """A connection breaks. What is on its way to the broker may still get there."""
         now = self.now()
         for exchange in connection.exchanges():
-            self._apply(wire.abandoned(exchange), now)
+            self.apply(wire.abandoned(exchange), now)
         self.limbo += [(now + LOST_SECONDS, exchange) for exchange in connection.up]
         connection.open = False
         connection.up.clear()
@@ -179,7 +179,8 @@ class World:
         """The sidecar looks for sessions that have run out."""
         self.facts += self.manager.sweep(self.now())
 
-    def _apply(self, events: Iterable[AnyEvent], now: float) -> None:
+    def apply(self, events: Iterable[AnyEvent], now: float) -> None:
+        """Events reach the copy."""
         self.facts += self.manager.apply(events, now)
 
 
@@ -207,7 +208,7 @@ class Client:
         """Sends a request over its connection."""
         self.world.send(self.connection, request, version, self.name)
 
-    def join(self, *protocols: str) -> None:
+    def join(self, protocols: Sequence[str] = ("range",)) -> None:
         """Joins, or joins again."""
         self.send(
             JoinGroupRequest(
@@ -217,9 +218,7 @@ class Client:
                 member_id=self.member_id,
                 group_instance_id=self.instance_id,
                 protocol_type="consumer",
-                protocols=tuple(
-                    JoinGroupProtocol(name=name, metadata=self.metadata) for name in protocols or ("range",)
-                ),
+                protocols=tuple(JoinGroupProtocol(name=name, metadata=self.metadata) for name in protocols),
             ),
             self.version,
         )
@@ -243,14 +242,15 @@ class Client:
 
     def heartbeat(self) -> None:
         """Says that it is alive."""
-        self.send(
-            HeartbeatRequest(
-                group_id=self.group_id,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-            ),
-            3,
+        self.send(self.beat(), 3)
+
+    def beat(self) -> HeartbeatRequest:
+        """What it says then."""
+        return HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
         )
 
     def leave(self, version: int = 3) -> None:

@@ -1,0 +1,369 @@
+"""Committed offsets: stored, deleted, in transactions, learnt; and when they are not sure."""
+
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
+from group_sidecar.coordinator.events import (
+    AnyEvent,
+    LogEndsSeen,
+    OffsetsDeleted,
+    OffsetsDoubted,
+    OffsetsLearned,
+    OffsetsPending,
+    OffsetsStored,
+    TransactionEnded,
+)
+from group_sidecar.coordinator.facts import OffsetsCommitted
+from group_sidecar.coordinator.manager import DISTURBED_SECONDS, GroupMetadataManager
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, Lacking
+from tests.coordinator.model import Broker
+from tests.coordinator.world import Client, World, commit_of
+
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+
+
+def copy(**bounds: int) -> GroupMetadataManager:
+    manager = GroupMetadataManager(exclusive=True, **bounds)
+    manager.inherit(())
+    return manager
+
+
+def offset(value: int, at: float, writer: str = "1", **more: Any) -> CommittedOffset:
+    return CommittedOffset(value, 3, "", at, writer=writer, **more)
+
+
+def stored(sent_at: float, at: float, writer: str = "1", group: str = "g", **offsets: int) -> OffsetsStored:
+    """A commit; keyword arguments are p0, p1 and so on with their offsets."""
+    values = {("t", int(name[1:])): offset(value, at, writer) for name, value in offsets.items()}
+    return OffsetsStored(group_id=group, sent_at=sent_at, offsets=values)
+
+
+def learned(manager: GroupMetadataManager, sent_at: float, whole: bool = True, **offsets: int) -> OffsetsLearned:
+    """What the broker told when it was asked just now; -1 where there is none."""
+    values = {("t", int(name[1:])): value for name, value in offsets.items()}
+    return OffsetsLearned(
+        group_id="g",
+        sent_at=sent_at,
+        offsets={partition: offset(value, sent_at, "") for partition, value in values.items() if value >= 0},
+        absent=tuple(partition for partition, value in values.items() if value < 0),
+        whole=whole,
+        as_of=manager.changes_of("g")[1],
+    )
+
+
+def view(manager: GroupMetadataManager, at: float = 100.0) -> GroupView:
+    return manager.view("g", at)
+
+
+def known(manager: GroupMetadataManager) -> dict[tuple[str, int], int]:
+    return {partition: committed.offset for partition, committed in view(manager).offsets.items()}
+
+
+def lacking(manager: GroupMetadataManager) -> Lacking | None:
+    return view(manager).offsets_lacking
+
+
+def test_a_commit_makes_a_group_that_has_only_offsets() -> None:
+    manager = copy()
+    (fact,) = manager.apply([stored(1, 2, p0=5, p1=6)], 2)
+    assert fact == OffsetsCommitted(group_id="g", at=2, accepted=2)
+    told = view(manager)
+    assert (told.state, told.protocol_type, told.lacking, told.offsets_lacking) == (GroupState.EMPTY, "", None, None)
+    assert known(manager) == {T0: 5, T1: 6}
+    assert manager.committed_partitions() == {T0, T1}
+
+
+def test_refused_partitions_are_told() -> None:
+    manager = copy()
+    (fact,) = manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={}, refused=((25, 3),))], 2)
+    assert fact == OffsetsCommitted(group_id="g", at=2, accepted=0, refused=((25, 3),))
+    assert (view(manager).state, view(manager).lacking) == (GroupState.DEAD, None)
+
+
+def test_the_views_offsets_are_a_window() -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5)], 2)
+    told = view(manager)
+    manager.apply([stored(3, 4, p0=6)], 4)
+    assert told.offsets[T0].offset == 6
+    with pytest.raises(TypeError):
+        told.offsets[T0] = offset(7, 5)  # type: ignore[index]
+
+
+def test_offsets_are_deleted() -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5, p1=6)], 2)
+    manager.apply([OffsetsDeleted(group_id="g", sent_at=3, partitions=(T0, T2))], 4)
+    assert (known(manager), lacking(manager)) == ({T1: 6}, None)
+    manager.apply([OffsetsDeleted(group_id="g", sent_at=5, partitions=(T1,))], 6)
+    assert (known(manager), lacking(manager)) == ({}, None)
+    assert view(manager).lacking is Lacking.IN_DOUBT, "an Empty group without offsets may be cleared away"
+
+
+def test_offsets_beyond_the_sessions_end() -> None:
+    manager = copy()
+    manager.apply([OffsetsDeleted(group_id="g", sent_at=1, partitions=(T0,))], 2)
+    assert (view(manager).state, lacking(manager)) == (GroupState.DEAD, None)
+
+
+# What crosses on its way.
+
+
+@pytest.mark.parametrize(
+    ("second", "doubtful"),
+    [
+        ({"sent_at": 5, "writer": "2"}, False),
+        ({"sent_at": 3, "writer": "2"}, True),
+        ({"sent_at": 3, "writer": "1"}, False),
+    ],
+)
+def test_commits_on_different_connections_may_cross(second: dict[str, Any], doubtful: bool) -> None:
+    manager = copy()
+    manager.apply([stored(1, 4, "1", p0=5, p1=5)], 4)
+    manager.apply([stored(at=6, p0=6, **second)], 6)
+    assert lacking(manager) is (Lacking.IN_DOUBT if doubtful else None)
+    manager.apply([stored(5.5, 7, second["writer"], p0=7)], 7)
+    assert lacking(manager) is (Lacking.IN_DOUBT if doubtful else None), "that was sent before the doubt arose"
+    manager.apply([stored(8, 9, "3", p1=8)], 9)
+    assert lacking(manager) is (Lacking.IN_DOUBT if doubtful else None), "that is another partition"
+    manager.apply([stored(8, 9, "3", p0=8)], 9)
+    assert (lacking(manager), known(manager)[T0]) == (None, 8)
+
+
+def test_a_commit_and_a_deletion_may_cross() -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5, p1=5)], 2)
+    manager.apply([stored(3, 6, p0=6)], 6)
+    manager.apply([OffsetsDeleted(group_id="g", sent_at=4, partitions=(T0,))], 7)
+    assert lacking(manager) is Lacking.IN_DOUBT
+    manager.apply([learned(manager, 8, whole=False, p0=-1)], 9)
+    assert lacking(manager) is None
+    manager.apply([stored(6.5, 10, p1=7)], 10)
+    assert lacking(manager) is Lacking.IN_DOUBT, "whether it was deleted before or after"
+
+
+def test_a_deletion_of_offsets_nobody_saw_may_cross_their_commit() -> None:
+    manager = copy()
+    manager.apply([OffsetsDeleted(group_id="g", sent_at=1, partitions=(T0,))], 3)
+    manager.apply([stored(2, 4, p0=5)], 4)
+    assert (lacking(manager), view(manager).lacking) == (Lacking.IN_DOUBT, Lacking.IN_DOUBT)
+
+
+@pytest.mark.parametrize("partitions", [(T0,), None])
+def test_a_lost_commit_may_arrive_late(partitions: Any) -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5, p1=5)], 2)
+    manager.apply([OffsetsDoubted(group_id="g", sent_at=3, partitions=partitions, creates=True)], 4)
+    assert lacking(manager) is Lacking.IN_DOUBT
+    manager.apply([learned(manager, 4.5, p0=6, p1=5)], 4.6)
+    assert lacking(manager) is Lacking.IN_DOUBT, "it may still be on its way"
+    manager.apply([learned(manager, 5.5, p0=6, p1=5)], 5.6)
+    assert (lacking(manager), known(manager)) == (None, {T0: 6, T1: 5})
+
+
+def test_a_lost_commit_may_have_made_a_group() -> None:
+    manager = copy()
+    manager.apply([OffsetsDoubted(group_id="g", sent_at=3, partitions=(T0,), creates=True)], 4)
+    assert (view(manager).lacking, lacking(manager)) == (Lacking.COLD, Lacking.COLD)
+    assert manager.listing_lacking(5) is Lacking.COLD
+    manager.apply([OffsetsDoubted(group_id="h", sent_at=3, partitions=(T0,))], 4)
+    assert manager.view("h", 5).lacking is None, "a deletion makes none"
+
+
+# What lasts.
+
+
+def test_an_offset_whose_client_says_how_long_it_lasts() -> None:
+    manager = copy()
+    manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={T0: offset(5, 2)}, lasting=False)], 2)
+    assert lacking(manager) is Lacking.STALE
+    manager.apply([learned(manager, 5, p0=5)], 6)
+    assert lacking(manager) is Lacking.STALE, "it may go at any time"
+
+
+def test_a_commit_by_an_unknown_topic_id() -> None:
+    manager = copy()
+    (fact,) = manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={}, unnamed=2)], 2)
+    assert isinstance(fact, OffsetsCommitted)
+    assert fact.accepted == 2
+    assert lacking(manager) is Lacking.COLD
+    manager.apply([learned(manager, 3, p0=5)], 4)
+    assert lacking(manager) is None
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_offsets_of_a_transaction(committed: bool) -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5)], 2)
+    manager.apply([OffsetsPending(group_id="g", sent_at=3, producer_id=9, offsets={T0: offset(6, 4)})], 4)
+    assert (known(manager), lacking(manager)) == ({T0: 5}, Lacking.UNSTABLE)
+    manager.apply([TransactionEnded(producer_id=8, committed=True)], 5)
+    assert known(manager) == {T0: 5}
+    manager.apply([TransactionEnded(producer_id=9, committed=committed)], 5)
+    assert (known(manager), lacking(manager)) == ({T0: 6 if committed else 5}, Lacking.UNSTABLE)
+    manager.apply([learned(manager, 9, p0=7)], 10)
+    assert (known(manager), lacking(manager)) == ({T0: 7}, Lacking.UNSTABLE), "its marker may come at any time"
+
+
+def test_a_transaction_of_several_groups() -> None:
+    manager = copy()
+    for group in "gh":
+        manager.apply([OffsetsPending(group_id=group, sent_at=3, producer_id=9, offsets={T0: offset(6, 4)})], 4)
+    manager.apply([TransactionEnded(producer_id=9, committed=True)], 5)
+    assert [len(each.offsets) for each in manager.views(6)] == [1, 1]
+
+
+def test_offsets_that_may_be_in_a_transaction() -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5)], 2)
+    manager.apply([OffsetsPending(group_id="g", sent_at=3, producer_id=9, offsets={})], 4)
+    assert (known(manager), lacking(manager)) == ({T0: 5}, Lacking.UNSTABLE)
+
+
+# Learning.
+
+
+def test_what_the_broker_tells_is_learnt() -> None:
+    manager = copy()
+    manager.inherit(["g"])
+    manager.apply([stored(1, 2, p0=5)], 2)
+    assert lacking(manager) is Lacking.COLD
+    manager.apply([learned(manager, 3, whole=False, p1=7)], 4)
+    assert (known(manager), lacking(manager)) == ({T0: 5, T1: 7}, Lacking.COLD)
+    manager.apply([learned(manager, 5, whole=False, p1=-1)], 6)
+    assert known(manager) == {T0: 5}
+    manager.apply([learned(manager, 7, p0=5, p2=8)], 8)
+    assert (known(manager), lacking(manager)) == ({T0: 5, T2: 8}, None)
+    assert view(manager).offsets[T0].at == 2, "when it was committed is kept"
+
+
+def test_what_was_told_before_a_change_is_not_learnt() -> None:
+    manager = copy()
+    manager.inherit(["g"])
+    manager.apply([stored(1, 2, p0=5)], 2)
+    late = learned(manager, 3, p0=5)
+    manager.apply([stored(3, 4, p0=6)], 4)
+    manager.apply([late], 5)
+    assert (known(manager), lacking(manager)) == ({T0: 6}, Lacking.COLD)
+
+
+def test_of_a_group_that_is_not_known_nothing_is_learnt() -> None:
+    manager = copy()
+    manager.inherit(["g"])
+    manager.apply([learned(manager, 3, p0=5)], 4)
+    assert (view(manager).state, lacking(manager)) == (GroupState.DEAD, Lacking.COLD)
+
+
+def test_leader_epochs_are_told_since_v5_only() -> None:
+    manager = copy()
+    manager.inherit(["g"])
+    manager.apply([stored(1, 2, p0=5)], 2)
+    old = {T0: offset(5, 3, "", epoch_known=False)}
+    as_of = manager.changes_of("g")[1]
+    manager.apply([OffsetsLearned(group_id="g", sent_at=3, offsets=old, absent=(), whole=True, as_of=as_of)], 4)
+    assert not view(manager).offsets[T0].epoch_known, "until now the copy was not sure"
+    manager.apply([learned(manager, 5, p0=5)], 6)
+    assert view(manager).offsets[T0].epoch_known
+    as_of = manager.changes_of("g")[1]
+    manager.apply([OffsetsLearned(group_id="g", sent_at=7, offsets=old, absent=(), whole=True, as_of=as_of)], 8)
+    assert view(manager).offsets[T0].epoch_known, "it is the same that was known"
+
+
+def test_a_deleted_topic_is_forgotten_some_time_later() -> None:
+    manager = copy()
+    manager.apply([stored(1, 2, p0=5)], 2)
+    manager.disturb_offsets()
+    assert lacking(manager) is Lacking.STALE
+    manager.apply([stored(3, 4, p1=6)], 4)
+    assert lacking(manager) is Lacking.STALE
+    for at in (10.0, 10 + DISTURBED_SECONDS - 1):
+        manager.apply([learned(manager, at, p0=5, p1=6)], at)
+        assert lacking(manager) is Lacking.STALE, "the broker may tell what it is about to forget"
+    at = 11 + DISTURBED_SECONDS
+    manager.apply([learned(manager, at, p1=6)], at)
+    assert (known(manager), lacking(manager)) == ({T1: 6}, None)
+
+
+def test_a_real_question_heals_the_copy() -> None:
+    world = World(Broker())
+    client = Client(world, "a", "g")
+    world.send(client.connection, commit_of("g", 0, 5), 7, "a")
+    client.reconnect()
+    world.handle_lost(0)
+    world.send(client.connection, commit_of("g", 1, 6), 7, "a")
+    world.settle()
+    world.pass_time(2)
+    for version in (3, 7):
+        as_of = {"g": world.manager.changes_of("g")}
+        world.send(client.connection, OffsetFetchRequest(group_id="g", topics=None), version, "a", as_of=as_of)
+        world.settle()
+    assert world.manager.view("g", world.now()).offsets_lacking is None
+    assert {p: o.offset for p, o in world.manager.view("g", world.now()).offsets.items()} == {T0: 5, T1: 6}
+    gone = OffsetDeleteRequestTopic(name="t", partitions=(OffsetDeleteRequestPartition(partition_index=0),))
+    world.send(client.connection, OffsetDeleteRequest(group_id="g", topics=(gone,)), 0, "a")
+    world.settle()
+    assert list(world.manager.view("g", world.now()).offsets) == [T1]
+
+
+# Bounds.
+
+
+def test_the_number_of_offsets_is_bounded() -> None:
+    manager = copy(most_offsets=3)
+    manager.apply([stored(1, 2, p0=5, p1=6)], 2)
+    manager.apply([stored(3, 4, group="h", p0=1)], 4)
+    assert manager.overflowed == 0
+    manager.apply([stored(5, 6, p0=7, p2=8)], 6)
+    assert (known(manager), lacking(manager), manager.overflowed) == ({T0: 7, T1: 6}, Lacking.COLD, 1)
+    assert manager.view("h", 7).offsets_lacking is None
+    manager.apply([stored(7, 8, p0=9)], 8)
+    assert (known(manager)[T0], manager.overflowed) == (9, 1), "what is kept is kept up to date"
+    manager.apply([learned(manager, 9, p0=9, p1=6, p2=8)], 10)
+    assert lacking(manager) is Lacking.COLD
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        [OffsetsDeleted(group_id="g", sent_at=5, partitions=(T0, T1))],
+        [TransactionEnded(producer_id=9, committed=False)],
+    ],
+)
+def test_what_goes_makes_room(room: list[AnyEvent]) -> None:
+    manager = copy(most_offsets=4)
+    manager.apply([stored(1, 2, p0=5, p1=6)], 2)
+    pending = {T0: offset(1, 2), T1: offset(1, 2)}
+    manager.apply([OffsetsPending(group_id="g", sent_at=3, producer_id=9, offsets=pending)], 4)
+    manager.apply([stored(4, 4, group="h", p0=1)], 4)
+    assert manager.overflowed == 1
+    manager.apply(room, 6)
+    manager.apply([stored(7, 8, group="h", p0=1, p1=2)], 8)
+    assert manager.overflowed == 1
+    manager.apply([stored(9, 10, group="h", p2=3)], 10)
+    assert manager.overflowed == 2
+
+
+def test_a_transaction_that_ends_takes_no_room_of_its_own() -> None:
+    manager = copy(most_offsets=2)
+    manager.apply([stored(1, 2, p0=5)], 2)
+    manager.apply([OffsetsPending(group_id="g", sent_at=3, producer_id=9, offsets={T0: offset(6, 4)})], 4)
+    manager.apply([TransactionEnded(producer_id=9, committed=True)], 5)
+    manager.apply([stored(6, 7, group="h", p0=1)], 7)
+    assert (manager.overflowed, known(manager)) == (0, {T0: 6})
+
+
+def test_log_ends_are_bounded() -> None:
+    manager = copy(most_offsets=2)
+    manager.apply([LogEndsSeen(ends={T0: 5, T1: 6, T2: 7})], 2)
+    manager.apply([LogEndsSeen(ends={T1: 8, T2: 9})], 3)
+    assert dict(manager.snapshot(4).log_ends) == {T0: (5, 2), T1: (8, 3)}
