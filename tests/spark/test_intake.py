@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -140,6 +141,7 @@ def test_a_record_counts_once(spark: SparkSession) -> None:
     assert sorted(map(tuple, found)) == [("a", "1", 1), ("a", "1", 2), ("a", "2", 1), ("b", "1", 1)]
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_schema_has_every_column_of_the_contract_once() -> None:
     schema = StructType.fromDDL(intake.record_ddl())
     assert isinstance(schema, StructType)
