@@ -140,6 +140,7 @@ class Group:
 
     def start_generation(self, event: JoinAccepted, now: float) -> None:
         """The join phase is over. Who is in is known for sure from the leader's reply only."""
+        self.kind = GroupKind.CLASSIC
         self.become(GroupState.COMPLETING_REBALANCE)
         self.generation, self.generation_at, self.stable_at = event.generation, now, NEVER
         self.protocol_type, self.protocol, self.leader = event.protocol_type, event.protocol, event.leader

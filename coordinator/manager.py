@@ -192,7 +192,8 @@ class GroupMetadataManager:
             group.doubt(now)
             self._pasts.note(event.group_id, now)
             if offsets:
-                offsets.unsure = offsets.unsure or Lacking.IN_DOUBT
+                offsets.doubt(None, now)
+                self._account(offsets, now)
             return []
         self._remove(event.group_id, now)
         settled_at = max((each.settled_at for each in (group, offsets) if each), default=NEVER)
@@ -297,7 +298,7 @@ class GroupMetadataManager:
             if event.creates:
                 self._pasts.note(event.group_id, now + LOST_SECONDS)
         elif (event.creates or event.group_id in self._offsets) and (offsets := self._offsets_of(event, now)):
-            offsets.doubt(event.partitions, now)
+            offsets.doubt(event.partitions, now + LOST_SECONDS)
             self._account(offsets, now)
         return []
 

@@ -7,7 +7,7 @@ group's members, bounds.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from group_sidecar.coordinator.events import FOREVER, LOST_SECONDS, NEVER
+from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.views import CommittedOffset, Lacking, TopicPartition
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
@@ -78,13 +78,13 @@ class GroupOffsets:
             if known is not None and known.at > sent_at:
                 self.doubtful[partition] = now
 
-    def doubt(self, partitions: Iterable[TopicPartition] | None, now: float) -> None:
-        """Notes that the broker may have stored or forgotten offsets, or will; None: nobody knows which."""
-        self.settled_at = now + LOST_SECONDS
+    def doubt(self, partitions: Iterable[TopicPartition] | None, until: float) -> None:
+        """Notes that the broker has, or until then will have, stored or forgotten offsets; None: nobody knows which."""
+        self.settled_at = max(self.settled_at, until)
         if partitions is None:
             self.unsure = self.unsure or Lacking.IN_DOUBT
         else:
-            self.doubtful.update(dict.fromkeys(partitions, self.settled_at))
+            self.doubtful.update(dict.fromkeys(partitions, until))
 
     def hold(self, producer_id: int, offsets: Offsets) -> None:
         """Keeps offsets of a transaction until it ends.

@@ -24,6 +24,7 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import GroupView
 from tests.coordinator.model import Broker
+from tests.coordinator.model_groups import EMPTY, STABLE
 from tests.coordinator.world import Client, World, asks_about, commit_of
 
 GROUPS = ("g", "h")
@@ -193,7 +194,55 @@ def _offsets(view: GroupView) -> dict[tuple[str, int], tuple[int, int, str | Non
     }
 
 
+class Calm(RuleBasedStateMachine):
+    """Nothing breaks, and nobody meddles: then the copy is complete whenever all is quiet."""
+
+    @initialize(delay=st.sampled_from((0.0, 3.0)))
+    def start(self, delay: float) -> None:
+        self.world = World(Broker(initial_delay=delay))
+        self.clients = [Client(self.world, f"c{n}", "g", "i" if n == 2 else None, (9, 9, 9, 2)[n]) for n in range(4)]
+
+    @rule(number=st.integers(0, 3))
+    def go_on(self, number: int) -> None:
+        self.clients[number].go_on()
+
+    @rule(number=st.integers(0, 3))
+    def join(self, number: int) -> None:
+        client = self.clients[number]
+        client.metadata += b"!"
+        client.join()
+
+    @rule(number=st.integers(0, 3), offset=st.integers(0, 3))
+    def commit(self, number: int, offset: int) -> None:
+        self.clients[number].commit(number, offset)
+
+    @rule(number=st.integers(0, 3), version=st.sampled_from((0, 3)))
+    def leave(self, number: int, version: int) -> None:
+        if self.clients[number].synced:  # An id that was only issued leaves doubt behind.
+            self.clients[number].leave(version)
+            self.clients[number].forget()
+
+    @rule(number=st.integers(0, 3))
+    def handle(self, number: int) -> None:
+        self.world.handle(self.clients[number].connection)
+
+    @rule(number=st.integers(0, 3))
+    def deliver(self, number: int) -> None:
+        self.world.deliver(self.clients[number].connection)
+
+    @rule(who=st.sets(st.integers(0, 3)))
+    def rest(self, who: set[int]) -> None:
+        self.world.gather(*(self.clients[number] for number in who))
+        group = self.world.broker.groups.get("g")
+        settled = group is None or group.state == STABLE or (group.state == EMPTY and group.offsets)
+        if settled and not any(True for client in self.clients for _ in client.connection.exchanges()):
+            assert self.world.lacking() == (None, None)
+            assert _described(self.world.view()) == self.world.broker.describe("g")
+
+
 Copy.TestCase.settings = settings(
     max_examples=500, stateful_step_count=70, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCopy = Copy.TestCase
+Calm.TestCase.settings = settings(Copy.TestCase.settings, max_examples=150)
+TestCalm = Calm.TestCase

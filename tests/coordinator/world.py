@@ -34,6 +34,7 @@ from group_sidecar.coordinator.events import LOST_SECONDS, AnyEvent
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.views import GroupView, Lacking
 from tests.coordinator.model import Broker
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
@@ -178,6 +179,29 @@ class World:
     def sweep(self) -> None:
         """The sidecar looks for sessions that have run out."""
         self.facts += self.manager.sweep(self.now())
+
+    def view(self, group_id: str = "g") -> GroupView:
+        """A group as the copy has it now."""
+        return self.manager.view(group_id, self.now())
+
+    def lacking(self, group_id: str = "g") -> tuple[Lacking | None, Lacking | None]:
+        """What the copies of a group and of its offsets lack now."""
+        view = self.view(group_id)
+        return view.lacking, view.offsets_lacking
+
+    def listing(self) -> Lacking | None:
+        """What the copy lacks to list all groups."""
+        return self.manager.listing_lacking(self.now())
+
+    def ask(self, connection: Connection, request: Struct, version: int) -> None:
+        """Somebody sends a request; a question is one that the sidecar leaves to the broker."""
+        as_of = {group: self.manager.changes_of(group) for group in ("g", "h")}
+        self.send(connection, request, version, "asker", as_of=as_of, notings=self.manager.notings)
+
+    def describe(self) -> None:
+        """The broker describes "g" to somebody."""
+        self.ask(self.connect(), DescribeGroupsRequest(groups=("g",)), 5)
+        self.settle()
 
     def apply(self, events: Iterable[AnyEvent], now: float) -> None:
         """Events reach the copy."""
