@@ -20,6 +20,7 @@ from group_sidecar.codecs.messages import (
     describe_cluster,
     describe_groups,
     end_txn,
+    fetch,
     find_coordinator,
     heartbeat,
     join_group,
@@ -171,6 +172,7 @@ def _api(request: type[Struct] | None, response: type[Struct]) -> Api:
 
 _DECODED = (
     _api(None, produce.ProduceResponse),
+    _api(fetch.FetchRequest, fetch.FetchResponse),
     _api(list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse),
     _api(metadata.MetadataRequest, metadata.MetadataResponse),
     _api(offset_commit.OffsetCommitRequest, offset_commit.OffsetCommitResponse),

@@ -20,7 +20,7 @@ MESSAGES: list[type[Struct]] = [cls for api in APIS.values() for cls in (api.req
 CASES: list[tuple[type[Struct], int]] = [(cls, version) for cls in MESSAGES for version in cls.VERSIONS]
 """Every message in every version."""
 
-ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "uuid": ZERO_UUID}
+ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID}
 """Kafka's implicit default by type; 0 for the numbers."""
 
 
@@ -123,7 +123,7 @@ def _sample(kind: FieldType, numbers: Iterator[int], nulls: bool) -> Any:
             return True
         case "string":
             return f"s{number}é"
-        case "bytes":
+        case "bytes" | "records":
             return b"\xff" + number.to_bytes(1)
         case "uuid":
             return UUID(int=number << 64 | 0xFF)

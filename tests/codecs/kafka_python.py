@@ -12,13 +12,13 @@ from tests.codecs.declarations import present
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its resources in a way that Python 3.11 would like it to leave.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.protocol.old import admin, commit, list_offsets, produce
+    from kafka.protocol.old import admin, commit, fetch, list_offsets, produce
 
 
 def schema(message: str, version: int) -> Any:
     """kafka-python's schema of a message in a version."""
     name = f"{message}_v{version}"
-    holding = next(module for module in (admin, commit, list_offsets, produce) if hasattr(module, name))
+    holding = next(module for module in (admin, commit, fetch, list_offsets, produce) if hasattr(module, name))
     return getattr(holding, name).SCHEMA
 
 

@@ -23,6 +23,7 @@ OUR_NAMES = {
 
 OLDER = {
     "Produce": [0, 1, 2],
+    "Fetch": [0, 1, 2, 3],
     "ListOffsets": [0],
     "OffsetCommit": [0, 1],
     "OffsetFetch": [0],
@@ -101,7 +102,7 @@ def our_default(cls: type[Struct], path: str) -> tuple[object, FieldType]:
 
 
 def present_ever(cls: type[Struct]) -> dict[str, FieldType]:
-    return {name: spec.kind for version in range(14) for name, spec in present(cls, version).items()}
+    return {name: spec.kind for version in range(19) for name, spec in present(cls, version).items()}
 
 
 def written_value(default: Default) -> object:

@@ -72,6 +72,8 @@ def test_kio_knows_what_kafka_4_speaks() -> None:
     unknown = [(cls.NAME, version) for cls, version in CASES if kio_entity(cls, version) is None]
     assert unknown == [
         *(("ProduceResponse", version) for version in range(3)),
+        *(("FetchRequest", version) for version in range(4)),
+        *(("FetchResponse", version) for version in range(4)),
         ("ListOffsetsRequest", 0),
         ("ListOffsetsResponse", 0),
         *(("OffsetCommitRequest", version) for version in range(2)),

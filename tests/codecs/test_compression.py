@@ -1,0 +1,154 @@
+"""Compressed bytes, undone within a limit."""
+
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.compression import Codec, decompress
+from group_sidecar.codecs.errors import DecodeError
+from tests.codecs.lz4 import lz4_frame
+
+
+def gzip(content: bytes) -> bytes:
+    return zlib.compress(content, wbits=31)
+
+
+def snappy(content: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(content))
+
+
+def xerial(content: bytes) -> bytes:
+    """As snappy-java frames it: a head, then blocks of 32 KiB, each behind its length."""
+    blocks = [snappy(content[start : start + (32 << 10)]) for start in range(0, len(content), 32 << 10)]
+    sized = b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+    return b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2 + sized
+
+
+def zstd(content: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(content))
+
+
+WRITERS: list[tuple[Codec, Callable[[bytes], bytes]]] = [
+    (Codec.GZIP, gzip),
+    (Codec.SNAPPY, snappy),
+    (Codec.SNAPPY, xerial),
+    (Codec.LZ4, lz4_frame),
+    (Codec.ZSTD, zstd),
+]
+every_writer = pytest.mark.parametrize(("codec", "write"), WRITERS, ids=lambda value: getattr(value, "__name__", ""))
+contents = st.binary(max_size=300) | st.integers(0, 200_000).map(bytes)
+
+
+@every_writer
+@settings(deadline=None)
+@given(content=contents)
+def test_what_was_compressed(codec: Codec, write: Callable[[bytes], bytes], content: bytes) -> None:
+    assert decompress(codec, write(content)) == content
+
+
+def test_what_was_not() -> None:
+    assert decompress(Codec.NONE, b"abc") == b"abc"
+
+
+@every_writer
+@pytest.mark.parametrize("size", [1, 1_000, 65_536, 65_537, 300_000])
+def test_the_limit(codec: Codec, write: Callable[[bytes], bytes], size: int) -> None:
+    data = write(bytes(size))
+    assert decompress(codec, data, limit=size) == bytes(size)
+    with pytest.raises(DecodeError):
+        decompress(codec, data, limit=size - 1)
+
+
+def gzip_behind_gzip(content: bytes) -> bytes:
+    return gzip(bytes(1 << 20)) + gzip(content)
+
+
+@pytest.mark.parametrize(
+    ("codec", "write"), [*WRITERS, (Codec.GZIP, gzip_behind_gzip)], ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_bomb_takes_little_memory(codec: Codec, write: Callable[[bytes], bytes]) -> None:
+    data = write(bytes(32 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError):
+            decompress(codec, data, limit=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@every_writer
+def test_cut_at_every_byte(codec: Codec, write: Callable[[bytes], bytes]) -> None:
+    content = b"some content that is said again: some content that is said again"
+    data = write(content)
+    for end in range(len(data)):
+        if write is xerial and end == 16:  # Its head alone says that there is nothing.
+            assert decompress(codec, data[:end]) == b""
+        else:
+            with pytest.raises(DecodeError) as caught:
+                decompress(codec, data[:end])
+            assert caught.value.what == f"{codec.name.lower()} data"
+            assert caught.value.reason
+
+
+@every_writer
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_damaged(codec: Codec, write: Callable[[bytes], bytes], data: st.DataObject) -> None:
+    body = write(data.draw(contents))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, min(len(body), 64)))
+        new = data.draw(st.binary(max_size=4))
+        body = body[:at] + new + body[at + data.draw(st.integers(0, 4)) :]
+    with suppress(DecodeError):
+        assert len(decompress(codec, body, limit=100_000)) <= 100_000
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@given(data=st.binary(max_size=80))
+def test_any_bytes(codec: Codec, data: bytes) -> None:
+    with suppress(DecodeError):
+        assert len(decompress(codec, data, limit=1_000)) <= 1_000
+
+
+def test_gzip_members_one_after_another() -> None:
+    data = gzip(b"one ") + gzip(b"two")
+    assert decompress(Codec.GZIP, data, limit=7) == b"one two"
+    with pytest.raises(DecodeError):
+        decompress(Codec.GZIP, data, limit=6)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(
+    ("flags", "head"),
+    [(0x60, b""), (0x70, b""), (0x64, b""), (0x68, bytes(8)), (0x61, bytes(4)), (0x7D, bytes(12))],
+)
+@pytest.mark.parametrize("head_checksum", [0, 0x82, 0xFF])
+def test_lz4_frames_of_every_kind(flags: int, head: bytes, stored: bool, head_checksum: int) -> None:
+    content = bytes(range(256)) * 400
+    data = lz4_frame(content, flags=flags, stored=stored, head=head, head_checksum=head_checksum)
+    assert decompress(Codec.LZ4, data, limit=len(content)) == content
+    assert decompress(Codec.LZ4, data + bytes(4), limit=len(content)) == content  # The content's checksum.
+    with pytest.raises(DecodeError):
+        decompress(Codec.LZ4, data, limit=len(content) - 1)
+
+
+@pytest.mark.parametrize(("at", "byte"), [(0, 5), (4, 0x40), (4, 0xA0), (5, 0x30)])
+def test_lz4_frames_that_kafka_does_not_write(at: int, byte: int) -> None:
+    data = bytearray(lz4_frame(b"content", stored=True))
+    data[at] = byte
+    with pytest.raises(DecodeError):
+        decompress(Codec.LZ4, bytes(data))
+
+
+def test_an_lz4_block_larger_than_its_frame_allows() -> None:
+    block = bytes(cramjam.lz4.compress_block(bytes(70_000), store_size=False))
+    data = b"\x04\x22\x4d\x18\x60\x40\0" + len(block).to_bytes(4, "little") + block + bytes(4)
+    with pytest.raises(DecodeError):
+        decompress(Codec.LZ4, data)
