@@ -1,0 +1,265 @@
+"""Keys and values of the offsets topic, against the bytes and schemas of Kafka's own group coordinator."""
+
+import re
+import zipfile
+from dataclasses import MISSING, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.group_records import (
+    CLASSIC_TAG,
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+    OffsetCommitValue,
+    classic_metadata,
+)
+from group_sidecar.codecs.offsets_topic import (
+    KEYS,
+    VALUES,
+    GroupKey,
+    KeyType,
+    OffsetCommitKey,
+    UnknownKeyType,
+    decode_as,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+    group_of,
+    read_offset,
+    read_suffix,
+    suffix,
+)
+from group_sidecar.codecs.schema import Struct
+from tests.codecs import make_offsets_topic_vectors
+from tests.codecs.conftest import KAFKA
+from tests.codecs.declarations import brought_down, case_id, full_sample, zero
+from tests.codecs.kafka_schemas import KafkaSchemas
+from tests.codecs.strategies import per_message, structs
+from tests.codecs.test_kafka_schemas import declared, named_as_ours, our_default, written_value
+from tests.kafka.maven import kafka_jars
+
+CASES = list(make_offsets_topic_vectors.cases())
+VECTORS = make_offsets_topic_vectors.read()
+KEY_VECTORS = [
+    (kind, data, case.message) for (kind, version, _, data), case in zip(VECTORS, CASES, strict=True) if version is None
+]
+VALUE_VECTORS = [
+    (kind, version, data, case.message)
+    for (kind, version, _, data), case in zip(VECTORS, CASES, strict=True)
+    if version is not None
+]
+VERSION_PREFIXES = [version.to_bytes(2, "big") for version in OffsetCommitValue.VERSIONS]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+each_key = pytest.mark.parametrize(("kind", "data", "key"), KEY_VECTORS, ids=lambda value: getattr(value, "name", ""))
+each_value = pytest.mark.parametrize(
+    ("kind", "version", "data", "value"), VALUE_VECTORS, ids=lambda value: str(getattr(value, "name", ""))
+)
+each_described = pytest.mark.parametrize("cls", dict.fromkeys(VALUES.values()), ids=case_id)
+
+
+@pytest.fixture(scope="module")
+def group_schemas() -> KafkaSchemas:
+    """The schemas of the records, out of the group-coordinator jar."""
+    return KafkaSchemas(kafka_jars(KAFKA) / f"kafka-group-coordinator-{KAFKA}.jar")
+
+
+def test_the_vectors_are_of_the_declarations() -> None:
+    assert [vector[:3] for vector in VECTORS] == [case[:3] for case in CASES]
+
+
+@each_key
+def test_keys(kind: KeyType, data: bytes, key: Any) -> None:
+    assert decode_key(data) == (kind, key)
+    assert encode_key(kind, key) == data
+    assert group_of(data) == key.group_id
+
+
+@each_key
+def test_a_key_cut_at_every_byte(kind: KeyType, data: bytes, key: Any) -> None:
+    name_ends = 4 + len(key.group_id.encode())
+    for end in range(len(data)):
+        with pytest.raises(DecodeError):
+            decode_key(data[:end])
+        if end < name_ends:
+            with pytest.raises(DecodeError):
+                group_of(data[:end])
+
+
+@each_value
+def test_values(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+    assert decode_value(kind, data) == value
+    assert encode_value(value, version) == data
+
+
+@each_value
+def test_a_value_cut_at_every_byte(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+    for end in range(len(data)):
+        with pytest.raises(DecodeError):
+            decode_value(kind, data[:end])
+
+
+@each_value
+def test_what_is_behind_a_value_is_passed_over(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+    assert decode_value(kind, data + b"\0") == value
+
+
+def test_the_metadata_of_classic_members(group_schemas: KafkaSchemas) -> None:
+    assert [
+        (version, classic_metadata(value))
+        for _, version, _, value in VALUE_VECTORS
+        if isinstance(value, ConsumerGroupMemberMetadataValue)
+    ] == [
+        (0, empty := ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())),
+        (0, empty),
+        (0, None),
+        (0, full_sample(ClassicMemberMetadata)),
+    ]
+    *_, kafkas = group_schemas.fields(ConsumerGroupMemberMetadataValue.NAME, 0)
+    assert (kafkas.name, kafkas.tag) == ("ClassicMemberMetadata", CLASSIC_TAG)
+    assert tuple(declared(ClassicMemberMetadata, 0)) == named_as_ours(kafkas).fields
+
+
+def test_damaged_metadata_of_a_classic_member() -> None:
+    member = replace(full_sample(ConsumerGroupMemberMetadataValue), unknown_tags=((CLASSIC_TAG, b"\1\0"),))
+    with pytest.raises(DecodeError, match="ClassicMemberMetadata v0: session_timeout_ms"):
+        classic_metadata(member)
+
+
+@pytest.mark.parametrize("number", [-1, 9, 18, 24, 0x7FFF])
+def test_unknown_key_types_are_told_apart_from_damage(number: int) -> None:
+    key = number.to_bytes(2, "big", signed=True) + b"\0\1g"
+    for read in (decode_key, group_of):
+        with pytest.raises(UnknownKeyType) as caught:
+            read(key)
+        assert caught.value.number == number
+
+
+def test_unknown_versions_and_undescribed_values_are_decode_errors() -> None:
+    with pytest.raises(DecodeError, match="OffsetCommitValue v5: version not described"):
+        decode_value(KeyType.OFFSET_COMMIT, b"\0\5")
+    with pytest.raises(DecodeError, match="version: 0005 is not known"):
+        read_offset(b"\0\5" + bytes(40))
+    with pytest.raises(DecodeError, match="STREAMS_GROUP_TOPOLOGY: value not described"):
+        decode_value(KeyType.STREAMS_GROUP_TOPOLOGY, b"\0\0")
+
+
+def test_a_key_of_another_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="OFFSET_COMMIT has no GroupKey"):
+        encode_key(KeyType.OFFSET_COMMIT, GroupKey(group_id="g"))
+
+
+@each_described
+@per_message
+@given(data=st.data())
+def test_values_round_trip(cls: type[Struct], data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(cls.VERSIONS))
+    value = brought_down(data.draw(structs(cls)), version)
+    assert decode_as(cls, encode_value(value, version)) == value
+
+
+@given(value=structs(OffsetCommitValue), version=st.sampled_from(OffsetCommitValue.VERSIONS))
+def test_offsets_read_by_hand_are_those_declared(value: OffsetCommitValue, version: int) -> None:
+    raw = encode_value(value, version)
+    said = decode_as(OffsetCommitValue, raw)
+    expiry = None if said.expire_timestamp == -1 else said.expire_timestamp
+    assert read_offset(raw) == (said.offset, said.leader_epoch, said.metadata, said.commit_timestamp, expiry)
+
+
+@pytest.mark.parametrize("version", OffsetCommitValue.VERSIONS)
+def test_an_offset_cut_at_every_byte(version: int) -> None:
+    raw = encode_value(OffsetCommitValue(offset=1, metadata="é" * 100, commit_timestamp=2), version)
+    untagged = len(raw) - (version >= OffsetCommitValue.FLEXIBLE)
+    for end in range(untagged):
+        with pytest.raises(DecodeError):
+            read_offset(raw[:end])
+
+
+@given(st.builds(bytes.__add__, st.sampled_from([b"", b"\0", *VERSION_PREFIXES]), st.binary(max_size=60)))
+def test_any_bytes_are_an_offset_or_a_decode_error(raw: bytes) -> None:
+    try:
+        read = read_offset(raw)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            decode_as(OffsetCommitValue, raw)
+    else:
+        assert len(read) == 5
+
+
+@given(TEXT.filter(lambda text: len(text.encode()) < 0x8000), st.integers(-(2**31), 2**31 - 1))
+def test_suffixes(topic: str, partition: int) -> None:
+    key = OffsetCommitKey(group_id="gé", topic=topic, partition=partition)
+    behind = encode_key(KeyType.OFFSET_COMMIT, key)[4 + len("gé".encode()) :]
+    assert suffix(topic, partition) == behind
+    assert read_suffix(behind) == (topic, partition)
+
+
+@given(st.binary(max_size=20) | st.builds(suffix, TEXT, st.just(1)).map(lambda data: data[:-1]))
+def test_any_bytes_are_a_suffix_or_a_decode_error(data: bytes) -> None:
+    try:
+        topic, partition = read_suffix(data)
+    except DecodeError:
+        return
+    assert data.startswith(suffix(topic, partition))
+
+
+@given(st.builds(bytes.__add__, st.sampled_from([b"", b"\0", b"\0\1", b"\0\5", b"\0\x63"]), st.binary(max_size=20)))
+def test_any_bytes_are_a_key_or_an_error_that_is_told(data: bytes) -> None:
+    try:
+        _, key = decode_key(data)
+    except (DecodeError, UnknownKeyType):
+        return
+    assert group_of(data) == key.group_id
+
+
+def kafka_name(kind: KeyType) -> str:
+    """What Kafka calls the message of a type, without Key or Value."""
+    return "".join(word.capitalize() for word in kind.name.split("_"))
+
+
+def test_all_key_types_are_kafkas(group_schemas: KafkaSchemas) -> None:
+    with zipfile.ZipFile(group_schemas.jar) as jar:
+        keys = [name for name in jar.namelist() if re.fullmatch(r"common/message/.*Key\.json", name)]
+    assert sorted(keys) == sorted(f"common/message/{kafka_name(kind)}Key.json" for kind in KeyType)
+    for kind in KeyType:
+        assert group_schemas.key(f"{kafka_name(kind)}Key") == kind
+
+
+@pytest.mark.parametrize("kind", KeyType)
+def test_fields_of_keys(kind: KeyType, group_schemas: KafkaSchemas) -> None:
+    name = f"{kafka_name(kind)}Key"
+    kafkas = [named_as_ours(field) for field in group_schemas.fields(name, 0)]
+    assert declared(KEYS.get(kind, GroupKey), 0) == [
+        replace(field, name="group_id") if field.name == "group" else field for field in kafkas
+    ]
+    assert not group_schemas.flexible(name)
+
+
+@each_described
+def test_fields_of_values(cls: type[Struct], group_schemas: KafkaSchemas) -> None:
+    assert group_schemas.versions(cls.NAME) == cls.VERSIONS
+    assert group_schemas.flexible(cls.NAME).start == cls.FLEXIBLE
+    for version in cls.VERSIONS:
+        kafkas = [named_as_ours(field) for field in group_schemas.fields(cls.NAME, version)]
+        # This one field is read apart.
+        assert declared(cls, version) == [field for field in kafkas if field.name != "classic_member_metadata"]
+
+
+@each_described
+def test_defaults_of_values(cls: type[Struct], group_schemas: KafkaSchemas) -> None:
+    for default in group_schemas.defaults(cls.NAME):
+        if default.path.startswith("ClassicMemberMetadata"):
+            continue
+        ours, kind = our_default(cls, default.path)
+        # A bare null in the schema is not "null": Kafka's generator takes it for no default, and empties the field.
+        if default.written and default.text is not None:
+            assert ours == written_value(default), default.path
+        elif ours is MISSING:
+            assert default.everywhere, f"{default.path} is not in every version, and has no default"
+        else:
+            assert ours == zero(kind), default.path
