@@ -94,9 +94,22 @@ def encode_request(message: Struct, header: RequestHeader) -> bytes:
 
 def encode_reply(message: Struct, version: int, correlation_id: int) -> bytes:
     """A whole reply frame, its length included."""
-    head = correlation_id.to_bytes(4, "big", signed=True)
-    tags = b"\0" if version >= message.HEADER_FLEXIBLE else b""
-    return _framed(head + tags + encode(message, version))
+    return framed_reply(correlation_id, encode_reply_rest(message, version))
+
+
+def encode_reply_rest(message: Struct, version: int) -> bytes:
+    """What of a reply stands behind the correlation id."""
+    return reply_rest(type(message), version, encode(message, version))
+
+
+def reply_rest(response: type[Struct], version: int, body: bytes) -> bytes:
+    """The same, of a body that is encoded."""
+    return b"\0" + body if version >= response.HEADER_FLEXIBLE else body
+
+
+def framed_reply(correlation_id: int, rest: bytes) -> bytes:
+    """A whole reply frame, its length included, of what stands behind the correlation id."""
+    return REPLY_HEAD.pack(4 + len(rest), correlation_id) + rest
 
 
 def _framed(payload: bytes) -> bytes:

@@ -60,6 +60,34 @@ def write_uvarint(stream: BytesIO, value: int) -> None:
     stream.write(bytes((value,)))
 
 
+def uvarint(value: int) -> bytes:
+    """An unsigned varint, for what is encoded by hand."""
+    if value < 0x80:
+        return bytes((value,))
+    stream = BytesIO()
+    write_uvarint(stream, value)
+    return stream.getvalue()
+
+
+def _utf8(value: str) -> bytes:
+    data = value.encode()
+    if len(data) > MAX_STRING_BYTES:
+        raise ValueError(f"string of {len(data)} bytes")
+    return data
+
+
+def text(value: str) -> bytes:
+    """A string in its plain form, encoded by hand. Raises ValueError where it is too long."""
+    data = _utf8(value)
+    return len(data).to_bytes(2, "big") + data
+
+
+def compact_text(value: str) -> bytes:
+    """A string in its compact form, encoded by hand. Raises ValueError where it is too long."""
+    data = _utf8(value)
+    return uvarint(len(data) + 1) + data
+
+
 def _read_int16(stream: BytesIO) -> int:
     return int.from_bytes(read_exact(stream, 2), "big", signed=True)
 

@@ -1,11 +1,12 @@
 """Views, to replies.
 
-Owns: how ListGroups, DescribeGroups and OffsetFetch are answered in each version. Must not know:
+Owns: how DescribeGroups and OffsetFetch are answered in each version; ListGroups has `listing`. Must not know:
 whether they may be answered, which the caller decides by what the views lack. The reference is
 Kafka's GroupCoordinator: an answer made here equals the broker's, field by field.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from uuid import UUID
@@ -17,7 +18,6 @@ from group_sidecar.codecs.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -27,31 +27,16 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from group_sidecar.codecs.primitives import ZERO_UUID
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView
 from group_sidecar.coordinator.wire_offsets import LEADER_EPOCH_SINCE, MANY_GROUPS_SINCE
 
 NAMES_THE_MISSING_SINCE = 6
 """The DescribeGroups version from which an unknown group is GROUP_ID_NOT_FOUND, and not merely Dead (KIP-1043)."""
+TOP_LEVEL_ERROR_SINCE = 2
+"""The OffsetFetch version from which a group's error has a place of its own (KIP-88)."""
 TOPIC_IDS_SINCE = 10
 """The OffsetFetch version from which topics have ids in place of names (KIP-848)."""
 NO_OFFSET = CommittedOffset(-1)
-
-
-def list_groups(request: ListGroupsRequest, groups: Iterable[GroupView]) -> ListGroupsResponse:
-    """Lists groups. Filters ignore case, that of states blanks around too; an unknown one matches nothing (KIP-518)."""
-    states = {state.strip().lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
-    listed = (
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state,
-            group_type=group.kind,
-        )
-        for group in groups
-        if (not states or group.state.lower() in states) and (not types or group.kind in types)
-    )
-    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed))
 
 
 def describe_groups(
@@ -62,6 +47,13 @@ def describe_groups(
 
 
 def _described(group: GroupView, version: int) -> DescribedGroup:
+    if group.error_code:
+        return _refused(group.group_id, group.error_code)
+    if group.kind is not GroupKind.CLASSIC:
+        told = version >= NAMES_THE_MISSING_SINCE
+        error = ErrorCode.GROUP_ID_NOT_FOUND if told else ErrorCode.NONE
+        message = f"Group {group.group_id} is not a classic group." if told else None
+        return _refused(group.group_id, error, message, GroupState.DEAD)
     missing = group.state is GroupState.DEAD and version >= NAMES_THE_MISSING_SINCE
     # Outside Stable no protocol is chosen, and what members sent for it is not told.
     settled = group.state is GroupState.STABLE
@@ -86,6 +78,18 @@ def _described(group: GroupView, version: int) -> DescribedGroup:
     )
 
 
+def _refused(group_id: str, error_code: int, message: str | None = None, state: str = "") -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error_code,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )
+
+
 def groups_asked(request: OffsetFetchRequest, version: int) -> tuple[str, ...]:
     """The groups whose offsets are asked for."""
     return tuple(g.group_id for g in request.groups) if version >= MANY_GROUPS_SINCE else (request.group_id,)
@@ -100,18 +104,34 @@ def offset_fetch(
     topic's name or id, or from v5 on a leader epoch.
     """
     if version < MANY_GROUPS_SINCE:
-        answered = [_topics(request.topics, version, groups[request.group_id], names)]
-    else:
-        answered = [_topics(asked.topics, version, groups[asked.group_id], names) for asked in request.groups]
-    told = [topics for topics in answered if topics is not None]
-    if len(told) < len(answered):
-        return None
-    if version < MANY_GROUPS_SINCE:
-        return OffsetFetchResponse(topics=told[0])
+        group = groups[request.group_id]
+        if group.error_code:
+            return _unfetched(request, version, group.error_code)
+        topics = _topics(request.topics, version, group, names)
+        return None if topics is None else OffsetFetchResponse(topics=topics)
+    told = []
+    for asked in request.groups:
+        group = groups[asked.group_id]
+        topics = () if group.error_code else _topics(asked.topics, version, group, names)
+        if topics is None:
+            return None
+        told.append(OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=group.error_code))
+    return OffsetFetchResponse(groups=tuple(told))
+
+
+def _unfetched(request: OffsetFetchRequest, version: int, error_code: int) -> OffsetFetchResponse:
+    """A group's error: at the top, or on each partition where there is no other place (v1)."""
+    if version >= TOP_LEVEL_ERROR_SINCE:
+        return OffsetFetchResponse(topics=(), error_code=error_code)
     return OffsetFetchResponse(
-        groups=tuple(
-            OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
-            for asked, topics in zip(request.groups, told, strict=True)
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    replace(_partition(p, NO_OFFSET), error_code=error_code) for p in topic.partition_indexes
+                ),
+            )
+            for topic in request.topics or ()
         )
     )
 

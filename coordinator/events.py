@@ -241,13 +241,29 @@ class GroupsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberSeen(Event):
-    """The broker took a KIP-848 heartbeat; `epoch` below 0 says that the member left."""
+    """The broker took a KIP-848 heartbeat; `epoch` below 0 says that the member left.
+
+    `changes`: whether the broker may have written something down for it.
+    """
 
     member_id: str
     instance_id: str | None
     epoch: int
     client_id: str
     client_host: str
+    changes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupDescribed(Event):
+    """The broker answered ConsumerGroupDescribe to a client. `as_of`: as of a `GroupDescribed`.
+
+    `assignor`: empty where there is no such group; then `explained` tells whether the broker said so in words.
+    """
+
+    assignor: str
+    explained: bool
+    as_of: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,15 @@ class OffsetsCommitted(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsExpired:
+    """The broker cleaned up: so many offsets went, of whichever groups, and it took the copy so long to follow."""
+
+    at: float
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRefused(Fact):
     """A policy refused a request. `limit` and `size` are the policy's own figures."""
 

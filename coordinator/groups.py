@@ -14,7 +14,9 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from group_sidecar.coordinator.consumer_groups import ConsumerGroupView
 from group_sidecar.coordinator.events import (
+    FOREVER,
     NEVER,
     DescribedMember,
     JoinAccepted,
@@ -70,13 +72,17 @@ class Group:
         assigned: whether all assignments of this generation are known.
         changes: grows with each change; tells whether a reply is older than what is known.
         changed_at: when something last changed.
+        told_at: when the wire last told of it.
+        logged: the raw metadata of the generation that the log last said; None where it says none.
+        consumer: what the log says of a group of another protocol than the classic one.
+        read_changes: the number of changes of its records that `consumer` was read at.
 
-    `ticks` numbers the changes of all groups.
+    `ticks` numbers the changes of all groups; `changed` is where the names of those go that have changed.
     """
 
-    def __init__(self, group_id: str, unsure: Lacking | None, ticks: Iterator[int]) -> None:
+    def __init__(self, group_id: str, unsure: Lacking | None, ticks: Iterator[int], changed: set[str]) -> None:
         self.group_id = group_id
-        self._ticks = ticks
+        self._ticks, self._changed = ticks, changed
         self.kind = GroupKind.CLASSIC
         self.state = GroupState.DEAD  # Until the broker has said that it exists.
         self.generation = 0
@@ -95,8 +101,13 @@ class Group:
         self.rebalance: Rebalance | None = None
         self.last_rebalance_at: float | None = None
         self.changes = 0
-        self.changed_at = NEVER
+        self.changed_at = self.told_at = NEVER
+        self.logged: bytes | None = None
+        self.consumer: ConsumerGroupView | None = None
+        self.read_changes = 0
         self._members_seen: tuple[int, tuple[MemberView, ...]] = (0, ())
+        self._all_known_at = -1
+        self._sound: tuple[int, float] = (-1, NEVER)
 
     # State.
 
@@ -120,6 +131,8 @@ class Group:
     @property
     def apparent_state(self) -> GroupState:
         """The state the broker must be in, joins under way and sessions that have run out considered."""
+        if self.consumer is not None:
+            return self.consumer.state or GroupState.STABLE
         if self.rebalancing_join is not None:
             return GroupState.PREPARING_REBALANCE
         return GroupState.EMPTY if self.overdue and not self.members else self.state
@@ -157,7 +170,8 @@ class Group:
 
     def empty_out(self, now: float) -> None:
         """The last member is gone: the group is Empty, one generation on, its protocol forgotten, its type kept."""
-        if self.state is GroupState.PREPARING_REBALANCE and any(now <= until for until in self.pending.values()):
+        preparing = self.joins or self.state is GroupState.PREPARING_REBALANCE
+        if preparing and any(now <= until for until in self.pending.values()):
             self.doubt(now)  # The rebalance waits for these, with nobody in the group.
         self.become(GroupState.EMPTY)
         self.generation, self.generation_at = self.generation + 1, now
@@ -170,6 +184,7 @@ class Group:
         """Counts a change."""
         self.changes = next(self._ticks)
         self.changed_at = now
+        self._changed.add(self.group_id)
 
     def doubt(self, until: float) -> None:
         """Something was, or until then will be, done to the group whose outcome is not known."""
@@ -182,23 +197,36 @@ class Group:
 
     def lacking(self, now: float) -> Lacking | None:
         """Why DescribeGroups may not be answered from this copy; None where it may."""
-        if self.kind is not GroupKind.CLASSIC:
+        if self.kind is not GroupKind.CLASSIC and (self.consumer is None or self.consumer.state is None):
             return Lacking.VERSION
-        if self.unsure is not None:
+        if self.unsure is not None or self.kind is not GroupKind.CLASSIC:
             return self.unsure
         if self.joins or self.overdue or self.state not in SETTLED:
             return Lacking.IN_DOUBT
         if self.state is GroupState.STABLE and not self.assigned:
             return Lacking.IN_DOUBT
-        for member in self.members.values():
-            if not (member.client_host and member.certain):
+        if self._all_known_at != self.changes:
+            if not all(member.client_host and member.certain for member in self.members.values()):
                 return Lacking.COLD
-            if member.session_over(now) or now > member.sync_by:
-                return Lacking.IN_DOUBT
-        return None
+            self._all_known_at = self.changes
+        return None if now <= self.sound_until(now) else Lacking.IN_DOUBT
+
+    def sound_until(self, now: float) -> float:
+        """Until when nobody's timers run out, at least: as found last, for none is set to an earlier time."""
+        if self._sound[0] != self.changes or now > self._sound[1]:
+            until = min((member.sound_until for member in self.members.values()), default=FOREVER)
+            self._sound = self.changes, until
+        return self._sound[1]
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a description by the broker would settle what is in doubt."""
+        return self.unsure is not None and self.kind is GroupKind.CLASSIC and not self.joins
 
     def late(self, now: float) -> list[Member]:
         """The members that the broker must have removed. It does not remove those that wait in a join or a sync."""
+        if self.consumer is not None:
+            return []  # The log says when one has gone.
         awaiting = self.awaiting if self.joins else ()
         return [
             member
@@ -216,7 +244,7 @@ class Group:
         """Sets aside the members that the broker must have removed."""
         for member_id in [m for m, until in self.pending.items() if until < now]:
             del self.pending[member_id]
-        late = self.late(now)
+        late = self.late(now) if now > self.sound_until(now) else []
         for member in late:
             self.overdue[member.member_id] = self.members.pop(member.member_id)
         return late
@@ -333,6 +361,7 @@ class Group:
         lacking: Lacking | None,
         offsets_lacking: Lacking | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
+        error_code: int,
     ) -> GroupView:
         """As others see it."""
         if self._members_seen[0] != self.changes:
@@ -351,5 +380,7 @@ class Group:
             roster_known=self.unsure is None,
             lacking=lacking,
             offsets_lacking=offsets_lacking,
+            error_code=error_code,
             last_rebalance_at=self.last_rebalance_at,
+            consumer=self.consumer,
         )

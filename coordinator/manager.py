@@ -1,21 +1,23 @@
 """All groups of one broker: the cache, what is lacking to answer for them, and the views.
 
-Owns: `group_metadata_cache`, the one place where group state lives, and its bounds. Must not know:
-where events come from, who asks, sockets or clocks. Vocabulary of Kafka's GroupMetadataManager.
+Owns: what each kind of event does, why a copy may not be used to answer, and the views. Must not know: where
+events come from, who asks, sockets or clocks. Vocabulary of Kafka's GroupMetadataManager.
 
-The log (`__consumer_offsets`) will be a second source of events beside the wire; it needs no more
-than `apply`. Until then, what only time does at the broker is not followed: offsets that expire.
+The wire's events come through `apply`; what the log says is merged by `log` (`following`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
-from types import MappingProxyType
 from typing import Any
 
+from group_sidecar.codecs.messages.list_groups import ListedGroup
+from group_sidecar.coordinator.cache import GroupCache
+from group_sidecar.coordinator.doubts import Doubts
 from group_sidecar.coordinator.events import (
+    FOREVER,
     LOST_SECONDS,
     NEVER,
     AnyEvent,
+    ConsumerGroupDescribed,
     CoordinatorMoved,
     Event,
     GroupDeleted,
@@ -31,19 +33,12 @@ from group_sidecar.coordinator.events import (
     TransactionEnded,
 )
 from group_sidecar.coordinator.facts import Fact, OffsetsCommitted
+from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.listing import Listed, Listing
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire
 from group_sidecar.coordinator.offsets import GroupOffsets
-from group_sidecar.coordinator.pasts import UnseenPasts
-from group_sidecar.coordinator.views import (
-    CommittedOffset,
-    GroupKind,
-    GroupState,
-    GroupView,
-    Lacking,
-    Snapshot,
-    TopicPartition,
-)
+from group_sidecar.coordinator.views import GroupState, GroupView, Lacking, Snapshot, TopicPartition
 
 DISTURBED_SECONDS = 10.0
 """For so long after a topic's deletion a broker may still tell the offsets that it is about to forget."""
@@ -57,23 +52,23 @@ class GroupMetadataManager:
             group is ever complete, since others may change it unseen.
         most_groups, most_offsets: bounds. What comes beyond them is not kept, and counted in `overflowed`.
 
+    Attributes:
+        log: what `__consumer_offsets` says comes in there.
+        default_assignor: the broker's for groups of KIP-848 in which nobody names one; None until it has said so.
+        explains: whether the broker says in words that there is no such group of KIP-848; likewise.
+
     Times are seconds since the epoch, on a clock that does not jump.
     """
 
     def __init__(self, *, exclusive: bool, most_groups: int = 100_000, most_offsets: int = 5_000_000) -> None:
-        self.group_metadata_cache: dict[str, Group] = {}
-        self.overflowed = 0
-        self._offsets: dict[str, GroupOffsets] = {}
-        self._offsets_count = 0
+        self._cache = GroupCache(exclusive=exclusive, most_groups=most_groups, most_offsets=most_offsets)
+        self.log = LogFollower(self._cache)
+        self._doubts = Doubts(self._cache)
+        self._listing = Listing(self._listed, self._cache.changed)
         self._transactions: dict[int, set[str]] = {}
         self._log_ends: dict[TopicPartition, tuple[int, float]] = {}
-        self._exclusive = exclusive
-        self._most_groups = most_groups
-        self._most_offsets = most_offsets
-        self._ticks = count(1)
-        self._pasts = UnseenPasts(most_groups)
-        self._removals, self._removed_at = 0, NEVER
-        self._disturbed_until: float | None = NEVER
+        self.default_assignor: str | None = None
+        self.explains: bool | None = None
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(HANDLERS, self._group_changed),
             ReplyLost: self._reply_lost,
@@ -88,13 +83,24 @@ class GroupMetadataManager:
             OffsetsLearned: self._offsets_learned,
             TransactionEnded: self._transaction_ended,
             LogEndsSeen: self._log_ends_seen,
+            ConsumerGroupDescribed: self._consumer_group_described,
         }
+
+    @property
+    def group_metadata_cache(self) -> Mapping[str, Group]:
+        """All groups by id, Dead ones that only joins are under way for included."""
+        return self._cache.groups
+
+    @property
+    def overflowed(self) -> int:
+        """How often something was not kept, for a bound."""
+        return self._cache.overflowed
 
     # What happens.
 
     def inherit(self, groups: Iterable[str]) -> None:
         """Tells which groups the broker has: all others are known from their birth on."""
-        self._pasts.inherit(groups)
+        self._cache.pasts.inherit(groups)
 
     def apply(self, events: Iterable[AnyEvent], now: float) -> list[Fact]:
         """Applies events in order. Returns the facts that came of them."""
@@ -105,220 +111,188 @@ class GroupMetadataManager:
 
     def refresh(self, group_id: str, now: float) -> list[Fact]:
         """As `sweep`, of one group."""
-        group = self.group_metadata_cache.get(group_id)
+        group = self._cache.groups.get(group_id)
         return expire(group, now) if group else []
 
     def sweep(self, now: float) -> list[Fact]:
         """Sets aside members whose sessions must have run out; to be called every few seconds."""
-        return [fact for group in self.group_metadata_cache.values() for fact in expire(group, now)]
+        with_timers = [group for group in self._cache.groups.values() if group.members or group.pending]
+        return [fact for group in with_timers for fact in expire(group, now)]
 
-    def obscure(self, group_id: str | None) -> None:
-        """Something passed by that could not be decoded, of this group, or of who knows which."""
+    def obscure(self, group_id: str | None, until: float = FOREVER) -> None:
+        """Something passed by that could not be decoded, of this group, or of who knows which.
+
+        `until`: when the broker will have done it; FOREVER while that is not known. After it the log tells all.
+        """
         if group_id is None:
-            self._pasts.others_seen = False
+            self._cache.pasts.others_seen = False
+            self._cache.obscured_until = until
         else:
-            self._pasts.note(group_id, NEVER)
-        for each in self.group_metadata_cache if group_id is None else [group_id]:
-            if (group := self.group_metadata_cache.get(each)) is not None:
-                group.unsure = Lacking.UNDECODABLE
-                group.changes = next(self._ticks)
-            if (offsets := self._offsets.get(each)) is not None:
-                offsets.unsure = Lacking.UNDECODABLE
-                offsets.changes = next(self._ticks)
+            followed = self._cache.partitions.holding(group_id) is not None
+            self._cache.pasts.note(group_id, until if followed else NEVER)
+        for each in list(self._cache.groups) if group_id is None else [group_id]:
+            self._cache.obscure(each, until)
 
-    def disturb_offsets(self) -> None:
+    def disturb_offsets(self, now: float) -> None:
         """Something passed by that will change any group's offsets soon, such as the deletion of a topic."""
-        self._disturbed_until = None
-        for offsets in self._offsets.values():
-            offsets.unsure = Lacking.STALE
-            offsets.changes = next(self._ticks)
+        self._cache.disturbed_until = now + DISTURBED_SECONDS
+        for offsets in self._cache.offsets.values():
+            offsets.unsure = offsets.unsure if offsets.followed else Lacking.STALE
+            offsets.changes = next(self._cache.ticks)
+        self._cache.changed.update(self._cache.offsets)
 
     # Groups.
 
     def _group_changed(self, event: Event, now: float) -> list[Fact]:
-        group = self._get_or_maybe_create(event)
+        group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             return []
-        kind, existed = type(event), group.state is not GroupState.DEAD
+        kind, existed, before = type(event), group.state is not GroupState.DEAD, _listed_form(group)
         facts = HANDLERS[kind](group, event, now)
         if kind not in QUIET:
             group.touch(now)
+        elif _listed_form(group) != before:
+            self._cache.changed.add(group.group_id)
+        self.log.told_of(group, now)
         if group.state is GroupState.DEAD and existed:
-            self._remove(group.group_id, now)
+            self._cache.remove(group.group_id, now)
         elif group.state is GroupState.DEAD and not group.joins:
-            self._forget(group.group_id)
+            self._cache.forget(group.group_id)
             if group.settled_at != NEVER:
-                self._pasts.note(group.group_id, group.settled_at)
+                self._cache.pasts.note(group.group_id, group.settled_at)
         return facts
 
-    def _get_or_maybe_create(self, event: Event) -> Group | None:
-        group = self.group_metadata_cache.get(event.group_id)
-        if group is None:
-            if len(self.group_metadata_cache) >= self._most_groups:
-                self.overflowed += 1
-                self._pasts.others_seen = False
-                return None
-            group = Group(event.group_id, self._past_of(event), self._ticks)
-            group.settled_at = self._pasts.settled_at(event.group_id)
-            self.group_metadata_cache[event.group_id] = group
-        return group
-
-    def _past_of(self, event: Event) -> Lacking | None:
-        """Why a group, or its offsets, that an event is the first to tell of may have been there before."""
-        if not self._known_from_birth(event.group_id):
-            return Lacking.COLD
-        return Lacking.IN_DOUBT if event.sent_at < self._removed_at else None
-
     def _reply_lost(self, event: ReplyLost, now: float) -> list[Fact]:
-        if event.group_id in self.group_metadata_cache:
+        if event.group_id in self._cache.groups:
             return self._group_changed(event, now)
         if event.creates:
-            self._pasts.note(event.group_id, now + LOST_SECONDS)
+            self._cache.pasts.note(event.group_id, now + LOST_SECONDS)
         return []
 
     def _group_described(self, event: GroupDescribed, now: float) -> list[Fact]:
-        return self._group_changed(event, now) if event.as_of == self.changes_of(event.group_id)[0] else []
+        offsets = self._cache.offsets.get(event.group_id)
+        made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
+        if made_since or event.as_of != self.changes_of(event.group_id)[0]:
+            return []
+        return self._group_changed(event, now)
 
     def _groups_listed(self, event: GroupsListed, now: float) -> list[Fact]:
         """What the broker does not list is not there: it has no past, unless something lost may yet make it."""
-        if event.as_of == self._pasts.notings:
-            self._pasts.keep(event.groups | self.group_metadata_cache.keys(), event.sent_at)
+        if event.as_of == self._cache.pasts.notings:
+            self._cache.pasts.keep(event.groups | self._cache.groups.keys(), event.sent_at)
         return []
 
     def _group_deleted(self, event: GroupDeleted, now: float) -> list[Fact]:
-        group, offsets = self.group_metadata_cache.get(event.group_id), self._offsets.get(event.group_id)
+        cache = self._cache
+        group, offsets = cache.groups.get(event.group_id), cache.offsets.get(event.group_id)
         changed_at = max((each.changed_at for each in (group, offsets) if each), default=NEVER)
         if group and (group.joins or changed_at > event.sent_at):  # It may have been made anew since.
             group.doubt(now)
-            self._pasts.note(event.group_id, now)
+            cache.pasts.note(event.group_id, now)
             if offsets:
                 offsets.doubt(None, now)
-                self._account(offsets, now)
+                cache.account(event.group_id, now)
             return []
-        self._remove(event.group_id, now)
+        cache.remove(event.group_id, now)
+        self.log.deleted(event.group_id, now)
         settled_at = max((each.settled_at for each in (group, offsets) if each), default=NEVER)
         if event.sent_at < settled_at:
-            self._pasts.note(event.group_id, settled_at)  # What was lost may make it anew.
-        elif event.sent_at >= self._pasts.settled_at(event.group_id):
-            self._pasts.end(event.group_id)
+            cache.pasts.note(event.group_id, settled_at)  # What was lost may make it anew.
+        elif event.sent_at >= cache.pasts.settled_at(event.group_id):
+            cache.pasts.end(event.group_id)
+        return []
+
+    def _consumer_group_described(self, event: ConsumerGroupDescribed, now: float) -> list[Fact]:
+        group = self._cache.groups.get(event.group_id)
+        unchanged = event.as_of == self.changes_of(event.group_id)[0]
+        if not event.assignor:
+            self.explains = event.explained
+        elif unchanged and group is not None and group.consumer is not None and not group.consumer.assignors:
+            self.default_assignor = event.assignor
         return []
 
     def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
-        self._remove(event.group_id, now)
-        self._pasts.note(event.group_id, now, elsewhere=True)
+        self._cache.remove(event.group_id, now)
+        self._cache.pasts.note(event.group_id, now, elsewhere=True)
         return []
-
-    def _remove(self, group_id: str, now: float) -> None:
-        self._forget(group_id)
-        self._note_removal(now)
-
-    def _note_removal(self, now: float) -> None:
-        """Something went of which nothing is kept. What is new after it, but was sent before, may be gone too."""
-        self._removals, self._removed_at = next(self._ticks), now
-
-    def _forget(self, group_id: str) -> None:
-        self.group_metadata_cache.pop(group_id, None)
-        if (offsets := self._offsets.pop(group_id, None)) is not None:
-            self._offsets_count -= offsets.counted
-            for producer_id in offsets.pending:
-                self._transactions[producer_id].discard(group_id)
 
     # Offsets.
 
     def _offsets_of(self, event: Event, now: float) -> GroupOffsets | None:
         """The offsets an event is about, with its group: a commit makes an Empty group where there was none."""
-        group = self._get_or_maybe_create(event)
+        group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             return None
         if group.state is GroupState.DEAD:
             group.become(GroupState.EMPTY)
             group.touch(now)
-        elif self._fades(group) and group.protocol_type:
+        elif self._cache.fades(group) and group.protocol_type:
             group.doubt(now)  # If it was cleared away before, the one that is there now never had a protocol.
-        offsets = self._offsets.get(event.group_id)
-        if offsets is None:
-            settled_at = self._pasts.settled_at(event.group_id)
-            offsets = self._offsets[event.group_id] = GroupOffsets(self._past_of(event), settled_at)
-        return offsets
-
-    def _account(self, offsets: GroupOffsets, now: float) -> None:
-        """Counts a change of offsets, and how many are kept."""
-        self._offsets_count += offsets.size - offsets.counted
-        offsets.counted = offsets.size
-        offsets.changes, offsets.changed_at = next(self._ticks), now
-
-    def _within_bound(
-        self, offsets: GroupOffsets, new: Mapping[TopicPartition, CommittedOffset]
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Those that may be kept: all, or at the bound those that take the place of others."""
-        if self._offsets_count + len(new) <= self._most_offsets or new.keys() <= offsets.committed.keys():
-            return new
-        self.overflowed += 1
-        offsets.unfollowed = offsets.unfollowed or Lacking.COLD
-        return {partition: offset for partition, offset in new.items() if partition in offsets.committed}
+        return self._cache.offsets_of(group, event.sent_at)
 
     def _offsets_stored(self, event: OffsetsStored, now: float) -> list[Fact]:
         accepted = len(event.offsets) + event.unnamed
         if accepted and (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._within_bound(offsets, event.offsets)
+            kept = self._cache.within_bound(offsets, event.offsets)
             offsets.store(kept, event.sent_at)
-            self._account(offsets, now)
             if event.unnamed:
                 offsets.unsure = offsets.unsure or Lacking.COLD
+                offsets.settled_at = max(offsets.settled_at, now)
             if not event.lasting:
                 offsets.unfollowed = offsets.unfollowed or Lacking.STALE
+            self._cache.account(event.group_id, now)
         return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=event.refused)]
 
     def _offsets_pending(self, event: OffsetsPending, now: float) -> list[Fact]:
         if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._within_bound(offsets, event.offsets)
-            offsets.hold(event.producer_id, kept)
-            self._account(offsets, now)
-            if kept:
+            kept = self._cache.within_bound(offsets, event.offsets)
+            offsets.hold(event.producer_id, kept, now)
+            self._cache.account(event.group_id, now)
+            if kept and not offsets.followed:
                 self._transactions.setdefault(event.producer_id, set()).add(event.group_id)
         return []
 
     def _transaction_ended(self, event: TransactionEnded, now: float) -> list[Fact]:
         for group_id in self._transactions.pop(event.producer_id, ()):
-            offsets = self._offsets[group_id]
-            offsets.end(event.producer_id, committed=event.committed)
-            self._account(offsets, now)
+            if (offsets := self._cache.offsets.get(group_id)) is not None:
+                offsets.end(event.producer_id, committed=event.committed)
+                self._cache.account(group_id, now)
         return []
 
     def _offsets_deleted(self, event: OffsetsDeleted, now: float) -> list[Fact]:
-        if (offsets := self._offsets.get(event.group_id)) is None:
-            self._note_removal(now)
+        if (offsets := self._cache.offsets.get(event.group_id)) is None:
+            self._cache.note_removal(now)
         else:
             offsets.delete(event.partitions, event.sent_at, now)
-            self._account(offsets, now)
+            self._cache.account(event.group_id, now)
         return []
 
     def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
-        if not self._exists(event.group_id):
+        if not self._cache.exists(event.group_id):
             if event.creates:
-                self._pasts.note(event.group_id, now + LOST_SECONDS)
-        elif (event.creates or event.group_id in self._offsets) and (offsets := self._offsets_of(event, now)):
+                self._cache.pasts.note(event.group_id, now + LOST_SECONDS)
+        elif (event.creates or event.group_id in self._cache.offsets) and (offsets := self._offsets_of(event, now)):
             offsets.doubt(event.partitions, now + LOST_SECONDS)
-            self._account(offsets, now)
+            self._cache.account(event.group_id, now)
         return []
 
     def _offsets_learned(self, event: OffsetsLearned, now: float) -> list[Fact]:
-        """Of a group that is not known to exist nothing is learned."""
-        if not self._exists(event.group_id) or event.as_of != self.changes_of(event.group_id)[1]:
+        """Of a group that is not known to exist nothing is learned, nor where the log tells more."""
+        if not self._cache.exists(event.group_id) or event.as_of != self.changes_of(event.group_id)[1]:
             return []
-        if self._disturbed_until is None:
-            self._disturbed_until = now + DISTURBED_SECONDS
-        if now < self._disturbed_until:
+        if self._cache.partitions.holding(event.group_id) is not None:
+            return []
+        if now < self._cache.disturbed_until:
             return []
         if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._within_bound(offsets, event.offsets)
+            kept = self._cache.within_bound(offsets, event.offsets)
             offsets.learn(kept, event.absent, whole=event.whole, sent_at=event.sent_at)
-            self._account(offsets, now)
+            self._cache.account(event.group_id, now)
         return []
 
     def _log_ends_seen(self, event: LogEndsSeen, now: float) -> list[Fact]:
         for partition, end in event.ends.items():
-            if partition in self._log_ends or len(self._log_ends) < self._most_offsets:
+            if partition in self._log_ends or len(self._log_ends) < self._cache.most_offsets:
                 self._log_ends[partition] = (end, now)
         return []
 
@@ -327,71 +301,95 @@ class GroupMetadataManager:
     @property
     def notings(self) -> int:
         """What `as_of` of a listing compares with."""
-        return self._pasts.notings
+        return self._cache.pasts.notings
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
         """What `as_of` of learnt events compares with: it grows when a group or its offsets change, or come and go."""
-        group, offsets = self.group_metadata_cache.get(group_id), self._offsets.get(group_id)
-        return (group.changes if group else self._removals, offsets.changes if offsets else self._removals)
+        return self._cache.changes_of(group_id)
 
     def view(self, group_id: str, now: float) -> GroupView:
         """A group at this moment; a Dead one where none is known."""
-        group = self.group_metadata_cache.get(group_id)
+        group, offsets = self._cache.groups.get(group_id), self._cache.offsets.get(group_id)
+        lacking = self._doubts.of_group(group_id, group, now)
+        offsets_lacking = self._doubts.of_offsets(group_id, group, offsets, now)
+        error_code = self._doubts.error_of(group_id, now)
         if group is None:
-            lacking = None if self._known_from_birth(group_id) else Lacking.COLD
-            return GroupView(group_id=group_id, roster_known=lacking is None, lacking=lacking, offsets_lacking=lacking)
-        return self._view(group, now)
+            return GroupView(
+                group_id=group_id,
+                roster_known=lacking is None,
+                lacking=lacking,
+                offsets_lacking=offsets_lacking,
+                error_code=error_code,
+            )
+        return group.view(
+            lacking=lacking,
+            offsets_lacking=offsets_lacking,
+            offsets=offsets.committed if offsets else {},
+            error_code=error_code,
+        )
+
+    def group_lacking(self, group_id: str, now: float) -> Lacking | None:
+        """Why DescribeGroups may not be answered from this copy; None where it may."""
+        return self._doubts.of_group(group_id, self._cache.groups.get(group_id), now)
+
+    def consumer_lacking(self, group_id: str, now: float) -> Lacking | None:
+        """Why ConsumerGroupDescribe may not be answered from this copy; None where it may."""
+        return self._doubts.of_consumer(group_id, self._cache.groups.get(group_id), now)
 
     def views(self, now: float) -> Iterator[GroupView]:
         """All groups that exist, at this moment."""
-        groups = self.group_metadata_cache.values()
-        return (self._view(group, now) for group in groups if group.state is not GroupState.DEAD)
+        groups = list(self._cache.groups.values())
+        return (self.view(group.group_id, now) for group in groups if group.state is not GroupState.DEAD)
 
     def listing_lacking(self, now: float) -> Lacking | None:
         """Why ListGroups may not be answered from this copy; None where it may."""
-        if not (self._exclusive and self._pasts.within(self.group_metadata_cache.keys())):
-            return Lacking.COLD
-        lacking = (self._lacking(group, now) for group in self.group_metadata_cache.values())
-        return next((reason for reason in lacking if reason is not None), None)
+        return self._doubts.of_listing(now) or self.listing(now).lacking(now)
+
+    def listing(self, now: float) -> Listing:
+        """The list of all groups, at this moment."""
+        self._listing.refresh(now)
+        return self._listing
+
+    def relist(self, now: float) -> Iterator[None]:
+        """Brings the list up to date where it may be told, some groups at a time; to be called every second or so."""
+        if self._doubts.of_listing(now) is None:
+            yield from self._listing.tend(now)
+
+    def _listed(self, group_id: str, now: float) -> Listed:
+        group = self._cache.groups.get(group_id)
+        if group is None:
+            return Listed(None)
+        lacking = self._doubts.of_group(group_id, group, now)
+        until = FOREVER if lacking else group.sound_until(now)
+        if group.state is GroupState.DEAD:
+            return Listed(None, lacking, until)
+        kind, state = group.kind, group.apparent_state
+        entry = ListedGroup(group_id=group_id, protocol_type=group.protocol_type, group_state=state, group_type=kind)
+        return Listed(entry, lacking, until)
+
+    def unsettled(self) -> Iterator[str]:
+        """Groups of which only the broker can say how they are; where its word would make a difference."""
+        return self._doubts.unsettled()
 
     def snapshot(self, now: float) -> Snapshot:
         """All that is known at this moment."""
         return Snapshot(groups=tuple(self.views(now)), log_ends=dict(self._log_ends))
 
-    def committed_partitions(self) -> set[TopicPartition]:
-        """Partitions of which any group has committed an offset."""
-        return {partition for offsets in self._offsets.values() for partition in offsets.committed}
+    def committed_partitions(self) -> Iterator[set[TopicPartition]]:
+        """Partitions of which any group has committed an offset; some at a time, and some of them more than once."""
+        for offsets in list(self._cache.offsets.values()):
+            yield from offsets.committed.partitions()
 
-    def _exists(self, group_id: str) -> bool:
-        group = self.group_metadata_cache.get(group_id)
-        return group is not None and group.state is not GroupState.DEAD
+    def distrust(self, group_id: str, now: float) -> None:
+        """The broker was found to say something else of the group."""
+        self._cache.distrusted.add(group_id)
+        self._cache.changed.add(group_id)
 
-    def _known_from_birth(self, group_id: str) -> bool:
-        return self._exclusive and self._pasts.seen_whole(group_id)
+    def trust(self, group_id: str, now: float) -> None:
+        """The broker was found to say the same of the group."""
+        self._cache.distrusted.discard(group_id)
 
-    def _view(self, group: Group, now: float) -> GroupView:
-        offsets = self._offsets.get(group.group_id)
-        return group.view(
-            lacking=self._lacking(group, now),
-            offsets_lacking=self._offsets_lacking(group, offsets),
-            offsets=MappingProxyType(offsets.committed if offsets else {}),
-        )
 
-    def _lacking(self, group: Group, now: float) -> Lacking | None:
-        if not self._exclusive:
-            return Lacking.COLD
-        return group.lacking(now) or (Lacking.IN_DOUBT if self._fades(group) else None)
-
-    def _fades(self, group: Group) -> bool:
-        """Whether the broker may clear it away within minutes, as it does Empty groups without offsets."""
-        offsets = self._offsets.get(group.group_id)
-        return group.state is GroupState.EMPTY and not (offsets and offsets.some)
-
-    def _offsets_lacking(self, group: Group, offsets: GroupOffsets | None) -> Lacking | None:
-        if not self._exclusive:
-            return Lacking.COLD
-        if group.kind is not GroupKind.CLASSIC:
-            return Lacking.VERSION
-        if offsets is not None:
-            return offsets.lacking
-        return None if self._known_from_birth(group.group_id) else Lacking.COLD
+def _listed_form(group: Group) -> tuple[object, ...]:
+    """What of a group decides how it is listed, and of which quiet events count no change."""
+    return group.kind, group.state, len(group.joins)

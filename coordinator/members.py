@@ -58,6 +58,11 @@ class Member:
         """Whether its session must have run out. `unknown_ms`: its timeout, where it is not known."""
         return now > self.seen_at + (self.session_timeout_ms or unknown_ms) / 1000
 
+    @property
+    def sound_until(self) -> float:
+        """Until when its timers have not run out, if nothing is heard of it."""
+        return min(self.seen_at + (self.session_timeout_ms or SHORTEST_TIMEOUT_MS) / 1000, self.sync_by)
+
     def successor(self, member_id: str, now: float) -> "Member":
         """The same static member under another id (Kafka's replaceStaticMember); anew if it may have been removed."""
         if self.session_over(now) or now > self.sync_by:

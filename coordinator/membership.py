@@ -202,7 +202,7 @@ def _described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     classic = group.kind is GroupKind.CLASSIC or event.state is not GroupState.DEAD  # Others are described as Dead.
     if group.joins or not classic or event.sent_at < group.settled_at:
         return []  # It tells of a time before something that is known, or will be.
-    if group.unsure is not None:
+    if group.unsure is not None and group.logged is None:  # The log is behind by no generation.
         group.generation = UNKNOWN_GENERATION
     group.kind = GroupKind.CLASSIC
     group.describe(event.members, event.protocol, now)
@@ -220,6 +220,11 @@ def _described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
 
 
 def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -> list[Fact]:
+    if event.changes:
+        group.doubt(event.sent_at)
+        group.settled_at = max(group.settled_at, now)
+    if group.consumer is not None:
+        return []  # The log tells the rest.
     group.kind, group.protocol_type = GroupKind.CONSUMER, "consumer"
     group.generation = max(group.generation, event.epoch)
     if event.epoch < 0:

@@ -7,7 +7,9 @@ group's members, bounds.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from group_sidecar.coordinator.committed import CommittedOffsets
 from group_sidecar.coordinator.events import FOREVER, NEVER
+from group_sidecar.coordinator.log import LoggedGroup
 from group_sidecar.coordinator.views import CommittedOffset, Lacking, TopicPartition
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
@@ -18,18 +20,18 @@ class GroupOffsets:
 
     Attributes:
         committed: by partition.
-        pending: by producer and partition, while its transaction has not ended.
+        pending: by producer and partition, while its transaction has not ended; where the log is not read.
         unsure: why there may be others, or these may not be; until the broker has told all.
         unfollowed: why the broker alone will know from now on, whatever it tells.
         doubtful: partitions whose offset may be another, until a commit or an answer of the broker to what was sent
             after that time.
         settled_at: as of a group.
-        counted: how many are kept, as the bound counts them.
+        counted: how many are kept beside the log's, as the bound counts them.
         changes, changed_at: as of a group too.
     """
 
     def __init__(self, unsure: Lacking | None, settled_at: float = NEVER) -> None:
-        self.committed: dict[TopicPartition, CommittedOffset] = {}
+        self.committed = CommittedOffsets()
         self.pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         self.unsure = unsure
         self.unfollowed: Lacking | None = None
@@ -37,24 +39,51 @@ class GroupOffsets:
         self.counted = 0
         self.changes = 0
         self.changed_at = 0.0
+        self._logged: LoggedGroup | None = None
         self._deleted_at, self.settled_at = NEVER, settled_at
 
     @property
     def size(self) -> int:
-        """How many offsets are kept, committed or pending."""
-        return len(self.committed) + sum(map(len, self.pending.values()))
+        """How many offsets are kept beside the log's, committed or pending."""
+        return len(self.committed.seen) + sum(map(len, self.pending.values()))
 
     @property
     def lacking(self) -> Lacking | None:
         """Why OffsetFetch may not be answered from these."""
+        if self._logged is not None and self._logged.pending:
+            return Lacking.UNSTABLE
         return self.unfollowed or self.unsure or (Lacking.IN_DOUBT if self.doubtful else None)
 
     @property
     def some(self) -> bool:
         """Whether the broker has any for sure."""
+        if self.committed.logged:
+            return True
         if self.unsure not in (None, Lacking.COLD) or self.unfollowed is Lacking.STALE:
             return False
-        return len(self.committed) > len(self.doubtful)
+        return len(self.committed.seen) > len(self.doubtful)
+
+    # The log.
+
+    @property
+    def followed(self) -> bool:
+        """Whether the log is read: what it says will come, and settle what is in doubt."""
+        return self.committed.logged is not None
+
+    def follow(self, logged: LoggedGroup | None) -> None:
+        """From now on the log is read; this is what it says of the group, if anything."""
+        self._logged = logged
+        self.committed.logged = {} if logged is None else logged.offsets
+
+    def catch_up(self, asked_at: float) -> bool:
+        """The log says all that was acknowledged until then. Returns whether it says all there is to say."""
+        self.committed.catch_up(asked_at)
+        if self.settled_at <= asked_at:
+            self.unsure = self.unfollowed = None
+            self.doubtful.clear()
+        return not (self.committed.seen or self.unsure or self.unfollowed or self.doubtful)
+
+    # The wire.
 
     def store(self, offsets: Offsets, sent_at: float) -> None:
         """Commits offsets; `sent_at`: when their request went to the broker.
@@ -62,11 +91,12 @@ class GroupOffsets:
         Commits on different connections may have crossed on their way: which of two came last is then not known.
         """
         for partition, offset in offsets.items():
-            known = self.committed.get(partition)
-            self.committed[partition] = offset
+            known = self.committed.get_seen(partition)
+            self.committed.seen[partition] = offset
             crossed = known is not None and known.at > sent_at and known.writer != offset.writer
             if crossed or self._deleted_at > sent_at:
                 self.doubtful[partition] = offset.at
+                self.settled_at = max(self.settled_at, offset.at)
             elif self.doubtful.get(partition, FOREVER) <= sent_at:
                 del self.doubtful[partition]
 
@@ -74,9 +104,10 @@ class GroupOffsets:
         """Forgets offsets."""
         self._deleted_at = now
         for partition in partitions:
-            known = self.committed.pop(partition, None)
+            known = self.committed.remove(partition, now)
             if known is not None and known.at > sent_at:
                 self.doubtful[partition] = now
+                self.settled_at = max(self.settled_at, now)
 
     def doubt(self, partitions: Iterable[TopicPartition] | None, until: float) -> None:
         """Notes that the broker has, or until then will have, stored or forgotten offsets; None: nobody knows which."""
@@ -86,38 +117,39 @@ class GroupOffsets:
         else:
             self.doubtful.update(dict.fromkeys(partitions, until))
 
-    def hold(self, producer_id: int, offsets: Offsets) -> None:
+    def hold(self, producer_id: int, offsets: Offsets, now: float) -> None:
         """Keeps offsets of a transaction until it ends.
 
-        When its marker reaches the broker is not seen on the wire: from now on only the broker is sure.
+        When its marker reaches the broker is not seen on the wire: from now on only the broker is sure, or the log.
         """
         self.unfollowed = Lacking.UNSTABLE
-        if offsets:
+        self.settled_at = max(self.settled_at, now)
+        if offsets and not self.followed:
             self.pending.setdefault(producer_id, {}).update(offsets)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         """A producer's transaction ended: its offsets count, or are dropped."""
         held = self.pending.pop(producer_id, {})
         if committed:
-            self.committed.update(held)
+            self.committed.seen.update(held)
 
     def learn(self, offsets: Offsets, absent: Iterable[TopicPartition], *, whole: bool, sent_at: float) -> None:
-        """Takes what the broker told. An offset that is the same as before keeps the time of its commit."""
+        """Takes what the broker told, where the log does not. The same offset keeps the time of its commit."""
         told = {partition: self._merged(partition, offset) for partition, offset in offsets.items()}
         if whole:
-            self.committed = told
+            self.committed.seen = told
             self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
             self.unsure = self.unsure if self.settled_at > sent_at else None
             return
-        self.committed.update(told)
+        self.committed.seen.update(told)
         for partition in absent:
-            self.committed.pop(partition, None)
+            self.committed.seen.pop(partition, None)
         for partition in (*told, *absent):
             if self.doubtful.get(partition, FOREVER) <= sent_at:
                 del self.doubtful[partition]
 
     def _merged(self, partition: TopicPartition, told: CommittedOffset) -> CommittedOffset:
-        known = self.committed.get(partition)
+        known = self.committed.get_seen(partition)
         if known is None or (known.offset, known.metadata) != (told.offset, told.metadata):
             return told
         if told.epoch_known or self.unsure or partition in self.doubtful:

@@ -1,11 +1,134 @@
-"""Which partition of `__consumer_offsets` holds a group.
+"""The partitions of `__consumer_offsets`: which one holds a group, and which of them this broker leads.
 
-Owns: the mapping from group id to partition (Kafka's GroupMetadataManager.partitionFor). Must not
-know: who leads a partition.
+Owns: the mapping from group id to partition (Kafka's GroupMetadataManager.partitionFor), and of each partition its
+state, its leader epoch and how fresh its log is. Must not know: groups, what the log says, who reads it.
 """
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+
+from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.log import PartitionLog
 
 DEFAULT_PARTITIONS = 50
 """`offsets.topic.num.partitions`."""
+FRESH_SECONDS = 3.0
+"""For so long after a Fetch was sent its reply tells enough. Several long polls fit in."""
+
+
+class PartitionState(StrEnum):
+    """As Kafka's CoordinatorRuntime has them: LOADING, ACTIVE, FAILED."""
+
+    LOADING = "loading"
+    OWNED = "owned"
+    FAILED = "failed"
+
+
+class StaleEpoch(Exception):
+    """A leader epoch that is older than one that is known."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition that this broker leads.
+
+    Attributes:
+        log: what it says, as far as it was read.
+        fresh_at: everything that the broker had then is in the log read; in seconds since the epoch.
+        reason: why it failed.
+        ahead: the groups of which the wire has told more than the log, or may have.
+        deleted: groups that were deleted on the wire, and when, until the log says so too.
+    """
+
+    leader_epoch: int
+    log: PartitionLog
+    state: PartitionState = PartitionState.LOADING
+    fresh_at: float = NEVER
+    reason: str = ""
+    ahead: set[str] = field(default_factory=set)
+    deleted: dict[str, float] = field(default_factory=dict)
+
+
+class PartitionTable:
+    """Which partitions this broker leads.
+
+    Attributes:
+        count: of all partitions; None while it is not known, or the log cannot be read.
+        led: those that this broker leads.
+    """
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+        self.led: dict[int, Partition] = {}
+        self._epochs: dict[int, int] = {}
+        self._groups: dict[int, set[str]] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, Partition]]:
+        return iter(self.led.items())
+
+    @property
+    def states(self) -> dict[int, PartitionState]:
+        """The state of each partition that this broker leads."""
+        return {number: partition.state for number, partition in self.led.items()}
+
+    # Groups.
+
+    def recount(self, count: int | None, groups: Iterable[str]) -> None:
+        """The topic has so many partitions, and these groups are known."""
+        self.count, self.led, self._epochs, self._groups = count, {}, {}, {}
+        for group_id in groups:
+            self.place(group_id)
+
+    def place(self, group_id: str) -> None:
+        """A group is known."""
+        if self.count:
+            self._groups.setdefault(partition_for(group_id, self.count), set()).add(group_id)
+
+    def displace(self, group_id: str) -> None:
+        """A group is not known any more."""
+        if self.count:
+            self._groups.get(partition_for(group_id, self.count), set()).discard(group_id)
+
+    def groups_of(self, number: int) -> list[str]:
+        """The groups known of a partition."""
+        return list(self._groups.get(number, ()))
+
+    def holding(self, group_id: str) -> Partition | None:
+        """The partition of a group; None where this broker does not lead it, or the log is not read."""
+        return self.led.get(partition_for(group_id, self.count)) if self.count and self.led else None
+
+    def follows(self, group_id: str, now: float) -> bool:
+        """Whether the log tells of a group all that it can."""
+        partition = self.holding(group_id)
+        if partition is None or partition.state is not PartitionState.OWNED:
+            return False
+        return now - partition.fresh_at <= FRESH_SECONDS
+
+    def follows_all(self, now: float) -> bool:
+        """The same of all groups that this broker coordinates."""
+        owned = (p.state is PartitionState.OWNED and now - p.fresh_at <= FRESH_SECONDS for p in self.led.values())
+        return self.count is not None and all(owned)
+
+    # Leadership.
+
+    def begin(self, number: int, leader_epoch: int, start_offset: int) -> Partition:
+        """A new reading of a partition."""
+        partition = self.led[number] = Partition(leader_epoch, PartitionLog(start_offset))
+        return partition
+
+    def end(self, number: int) -> None:
+        """The partition is led by another broker."""
+        self.led.pop(number, None)
+
+    def advance(self, number: int, leader_epoch: int) -> bool:
+        """A leader has begun its time. Whether one was known before. Raises StaleEpoch where a later one is."""
+        known = self._epochs.get(number)
+        if known is not None and leader_epoch < known:
+            raise StaleEpoch(f"partition {number}: leader epoch {leader_epoch}, where {known} is known")
+        self._epochs[number] = leader_epoch
+        return known is not None
 
 
 def java_hash(text: str) -> int:
@@ -17,6 +140,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=65_536)
 def partition_for(group_id: str, partitions: int = DEFAULT_PARTITIONS) -> int:
     """The partition of a group. Kafka's Utils.abs makes 0 of the one hash that has no positive twin."""
     value = java_hash(group_id)

@@ -3,7 +3,7 @@
 Owns: that list, its bound, and how groups leave it. Must not know: the groups' state.
 """
 
-from collections.abc import Container, Iterable, Set
+from collections.abc import Container, Iterable, Iterator, Set
 
 from group_sidecar.coordinator.events import NEVER
 
@@ -54,6 +54,10 @@ class UnseenPasts:
             for group, until in self._until.items()
             if group in there or group in self._elsewhere or until > sent_at
         }
+
+    def noted(self) -> Iterator[str]:
+        """The groups that may have a past, but for those that may have it at another broker."""
+        return (group_id for group_id in self._until if group_id not in self._elsewhere)
 
     def seen_whole(self, group_id: str) -> bool:
         """Whether all of a group was seen from its birth on."""

@@ -7,6 +7,12 @@ then: its `offsets` are a window onto the copy, not a copy of the copy.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from group_sidecar.codecs.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from group_sidecar.coordinator.consumer_groups import ConsumerGroupView
 
 
 class GroupState(StrEnum):
@@ -93,6 +99,8 @@ class GroupView:
         roster_known: whether `members` are all members, not only those that passed by.
         lacking: why DescribeGroups may not be answered from this copy; None where it may.
         offsets_lacking: the same for OffsetFetch.
+        error_code: what its coordinator would say instead of anything else: that it is loading it, or is not its
+            coordinator. For answers in place of a broker that has none.
     """
 
     group_id: str
@@ -108,8 +116,11 @@ class GroupView:
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     lacking: Lacking | None = None
     offsets_lacking: Lacking | None = None
+    error_code: int = ErrorCode.NONE
     last_rebalance_at: float | None = None
     """Seconds since the epoch; None before the first rebalance seen."""
+    consumer: "ConsumerGroupView | None" = None
+    """What the log says of it, if it speaks another protocol than the classic one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from construct import ConstructError
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
@@ -68,6 +69,7 @@ _READERS: dict[type[Struct], Callable[[Exchange, Any, Any, float], Iterable[AnyE
     ConsumerGroupHeartbeatRequest: wire_groups.consumer_heartbeat,
     ListGroupsRequest: wire_groups.list_groups,
     DescribeGroupsRequest: wire_groups.describe,
+    ConsumerGroupDescribeRequest: wire_groups.describe_consumer_groups,
     OffsetFetchRequest: wire_offsets.fetched,
     ListOffsetsRequest: wire_offsets.list_offsets,
 }
@@ -84,7 +86,13 @@ _LOST: dict[type[Struct], Callable[[Exchange, Any], Iterable[AnyEvent]]] = {
 """Of requests that only ask, of heartbeats and of EndTxn a lost reply leaves nothing open that is not open anyway."""
 READ: frozenset[int] = frozenset(request.KEY for request in _READERS)
 """The API keys whose exchanges say something about groups."""
-WRITES = READ - {ListGroupsRequest.KEY, DescribeGroupsRequest.KEY, OffsetFetchRequest.KEY, ListOffsetsRequest.KEY}
+WRITES = READ - {
+    ListGroupsRequest.KEY,
+    DescribeGroupsRequest.KEY,
+    ConsumerGroupDescribeRequest.KEY,
+    OffsetFetchRequest.KEY,
+    ListOffsetsRequest.KEY,
+}
 """Those that may change a group."""
 _GROUP_SECOND = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
 

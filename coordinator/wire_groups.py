@@ -7,6 +7,10 @@ ConsumerGroupHeartbeat say. Must not know: the state of any group.
 from collections.abc import Iterable
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from group_sidecar.codecs.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -20,6 +24,7 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGro
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from group_sidecar.coordinator.events import (
     AnyEvent,
+    ConsumerGroupDescribed,
     ConsumerMemberSeen,
     DescribedMember,
     GroupDeleted,
@@ -165,9 +170,16 @@ def consumer_heartbeat(
             epoch=reply.member_epoch,
             client_id=x.client_id,
             client_host=x.client_host,
+            changes=_tells_more(request) or reply.assignment is not None or reply.member_epoch != request.member_epoch,
         )
     else:
         yield from trouble(x, group, member, request.member_epoch, reply.error_code)
+
+
+def _tells_more(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether it says more than that its member is alive. What has not changed since the last one is null."""
+    said = (request.subscribed_topic_names, request.subscribed_topic_regex, request.topic_partitions)
+    return request.member_epoch <= 0 or any(each is not None for each in said)
 
 
 def list_groups(x: Exchange, request: ListGroupsRequest, reply: ListGroupsResponse, now: float) -> Iterable[AnyEvent]:
@@ -185,6 +197,22 @@ def describe(
         state = _STATES.get(group.group_state)
         if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and state is not None:
             yield _described(x, group, state)
+        yield from moved(x, group.group_id, group.error_code)
+
+
+def describe_consumer_groups(
+    x: Exchange, request: ConsumerGroupDescribeRequest, reply: ConsumerGroupDescribeResponse, now: float
+) -> Iterable[AnyEvent]:
+    """The broker described groups of KIP-848."""
+    for group in reply.groups:
+        if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            yield ConsumerGroupDescribed(
+                group_id=group.group_id,
+                sent_at=x.sent_at,
+                assignor=group.assignor_name,
+                explained=group.error_message is not None,
+                as_of=x.as_of.get(group.group_id, (0, 0))[0],
+            )
         yield from moved(x, group.group_id, group.error_code)
 
 

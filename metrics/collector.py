@@ -6,7 +6,7 @@ formats. Must not know: how a view came about, and HTTP.
 Prometheus' own gauges remember every label set they ever had (client_python #1047); these do not.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -18,14 +18,16 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
+from group_sidecar.coordinator.partitions import PartitionState
 from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking, Snapshot, TopicPartition
 from group_sidecar.metrics import families as f
 from group_sidecar.metrics.details import DETAILS, Scene
 from group_sidecar.metrics.families import Detail, Row
 from group_sidecar.metrics.instruments import Instruments, error_name
-from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.metrics.log_reading import LOAD_SECONDS, LogReading
+from group_sidecar.metrics.traffic import Histogram, Traffic, Verification
 
-ANSWERABLE = (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH)
+ANSWERABLE = (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE)
 """APIs that the copy of the coordinator can answer; their series stand at 0 from the start."""
 
 _REBALANCING = (GroupState.ASSIGNING, GroupState.RECONCILING)
@@ -63,6 +65,7 @@ class Sources:
         snapshots: the copies of the coordinators, one per broker.
         mirror_ready: whether these copies are ready to answer.
         held_bytes: bytes held in unfinished frames.
+        logs: the readings of the brokers' logs; none where they are not read.
         journal: None where no records are written.
         group_max_size: the limit; None without one.
         max_series: most series shown of all families with a level of detail together.
@@ -73,6 +76,7 @@ class Sources:
     instruments: Instruments
     mirror_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
+    logs: Callable[[], Collection[LogReading]] = list
     journal: JournalHealth | None = None
     group_max_size: int | None = None
     detail: Detail = Detail.NONE
@@ -97,6 +101,7 @@ class SidecarCollector:
         budget = _Budget(sources.max_series)
         found += _details(Scene(snapshot, sources.instruments.by_group), sources.detail, budget)
         found += _traffic(sources.traffic)
+        found += _logs(sources.logs())
         found.append(f.MIRROR_READY.single(sources.mirror_ready()))
         found.append(f.HELD_BYTES.single(sources.held_bytes()))
         if sources.journal is not None:
@@ -195,6 +200,13 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.DECODE_FAILURES.fill(((api_name(key),), n) for key, n in failures.items())
     answers = dict.fromkeys(map(int, ANSWERABLE), 0) | t.answers
     yield f.MIRROR_ANSWERS.fill(((api_name(key),), n) for key, n in answers.items())
+    recalls = dict.fromkeys(map(int, ANSWERABLE), 0) | t.recalls
+    yield f.MIRROR_ANSWERS_REMEMBERED.fill(((api_name(key),), n) for key, n in recalls.items())
+    yield f.REMEMBERED_BYTES.single(t.remembered_bytes)
+    yield f.REMEMBERED_RIGHTS.single(t.remembered_rights)
+    verifications = {(key, result): 0 for key in ANSWERABLE for result in Verification} | t.verifications
+    yield f.MIRROR_VERIFICATIONS.fill(((api_name(key), result), n) for (key, result), n in verifications.items())
+    yield f.MIRROR_DISTRUSTED.single(t.distrusted_groups)
     fallbacks = {(key, reason): 0 for key in ANSWERABLE for reason in Lacking} | t.fallbacks
     yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())
     yield f.POLICY_EVALUATIONS.fill(((policy,), n) for policy, n in t.policy_evaluations.items())
@@ -202,6 +214,19 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     for (policy, code), n in t.policy_rejections.items():
         rejections[policy, error_name(code)] += n
     yield f.POLICY_REJECTIONS.fill(rejections.items())
+
+
+def _logs(logs: Collection[LogReading]) -> Iterator[Metric]:
+    yield f.OFFSETS_LOG_PARTITIONS.fill(((state,), sum(log.states[state] for log in logs)) for state in PartitionState)
+    loads = Histogram(LOAD_SECONDS)
+    for log in logs:
+        loads.add(log.loads)
+    yield f.OFFSETS_LOG_LOAD_DURATION.fill_histograms([((), loads)])
+    yield f.OFFSETS_LOG_LAG.single(max((log.lag for log in logs), default=0))
+    yield f.OFFSETS_LOG_RECORDS.single(sum(log.records for log in logs))
+    skipped = sum((log.skipped for log in logs), Counter[str]())
+    yield f.OFFSETS_LOG_RECORDS_SKIPPED.fill(((key_type,), n) for key_type, n in skipped.items())
+    yield f.OFFSETS_EXPIRED.single(sum(log.expired for log in logs))
 
 
 def _journal(journal: JournalHealth) -> Iterator[Metric]:

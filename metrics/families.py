@@ -246,10 +246,50 @@ LOG_END_SEEN = _gauge(
 MIRROR_ANSWERS = _counter(
     "mirror_answers_total", "Requests answered from the sidecar's own copy of the group coordinator.", "api"
 )
+MIRROR_ANSWERS_REMEMBERED = _counter(
+    "mirror_answers_remembered_total", "Of these answers, how many had been encoded before and still held.", "api"
+)
+REMEMBERED_RIGHTS = _gauge("remembered_rights", "What brokers' authorizers have granted lately, by user and resource.")
+REMEMBERED_BYTES = _gauge("remembered_bytes", "Bytes of questions and of encoded answers that are kept.")
+MIRROR_VERIFICATIONS = _counter(
+    "mirror_verifications_total",
+    "Of these answers, those compared with the broker's, by what came of it.",
+    "api",
+    "result",
+)
+MIRROR_DISTRUSTED = _gauge(
+    "mirror_distrusted_groups", "Groups left to the broker because it was found to say something else of them."
+)
 MIRROR_FALLBACKS = _counter(
     "mirror_fallbacks_total", "Requests left to the broker because the copy could not be used.", "api", "reason"
 )
 MIRROR_READY = _gauge("mirror_ready", "1 while the copy of the group coordinator is ready to answer, else 0.")
+
+# Reading the coordinator's log.
+OFFSETS_LOG_PARTITIONS = _gauge(
+    "offsets_log_partitions",
+    "Partitions of __consumer_offsets that the broker leads, by state (Kafka: num-partitions).",
+    "state",
+)
+OFFSETS_LOG_LOAD_DURATION = _histogram(
+    "offsets_log_load_duration_seconds",
+    "Time that a partition of __consumer_offsets took to load (Kafka: partition-load-time-max).",
+)
+OFFSETS_LOG_LAG = _gauge(
+    "offsets_log_lag",
+    "Records that the sidecar is behind in __consumer_offsets, in the partition furthest behind (Kafka: records-lag).",
+)
+OFFSETS_LOG_RECORDS = _counter(
+    "offsets_log_records_total", "Records read from __consumer_offsets (Kafka: records-consumed-total)."
+)
+OFFSETS_LOG_RECORDS_SKIPPED = _counter(
+    "offsets_log_records_skipped_total",
+    "Records of __consumer_offsets whose key is of a type that the sidecar does not know.",
+    "key_type",
+)
+OFFSETS_EXPIRED = _counter(
+    "offsets_expired_total", "Offsets that the broker removed of itself (Kafka: offset-expiration-count)."
+)
 
 # Policies.
 POLICY_EVALUATIONS = _counter("policy_evaluations_total", "Requests that a policy judged.", "policy")

@@ -39,6 +39,20 @@ class CloseReason(StrEnum):
     SHUTDOWN = "shutdown"
 
 
+class Verification(StrEnum):
+    """What came of verifying an answer; the closed set of the label."""
+
+    AGREED = "agreed"
+    DIFFERENT = "different"
+    """The broker said something else of a group that had not changed meanwhile."""
+    INCONCLUSIVE = "inconclusive"
+    """It said something else of a group that changed meanwhile, or was behind only."""
+    SKIPPED = "skipped"
+    """It does not tell the sidecar, or does not know the request's version."""
+    LOST = "lost"
+    """It was not asked, or did not answer."""
+
+
 class Histogram:
     """Counts of values in fixed buckets. `bounds`: upper bounds, ascending, without infinity."""
 
@@ -54,6 +68,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def add(self, other: "Histogram") -> None:
+        """Adds what another one of the same bounds has counted."""
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
     def cumulative(self) -> list[tuple[str, float]]:
         """(bound, values at or below it) as Prometheus wants them, ``+Inf`` last."""
         bounds = [*(str(bound) for bound in self.bounds), "+Inf"]
@@ -67,6 +86,10 @@ class Traffic:
         received_bytes: bytes received from clients; the data path adds to it directly.
         sent_bytes: bytes sent to clients; likewise.
         upstream_connect_failures: failed attempts to reach the broker; likewise.
+        distrusted_groups: groups of which the broker was found to say something else; what finds them adds to it and
+            takes off.
+        remembered_bytes: bytes of questions and encoded answers kept now; what keeps them adds to it and takes off.
+        remembered_rights: grants of authorizers remembered now; likewise.
         durations: API key -> histogram of seconds of requests that had a reply.
         unanswered: API key -> requests done that have no reply.
     """
@@ -76,27 +99,37 @@ class Traffic:
         "connections_closed",
         "connections_opened",
         "decode_failures",
+        "distrusted_groups",
         "durations",
         "fallbacks",
         "policy_evaluations",
         "policy_rejections",
+        "recalls",
         "received_bytes",
+        "remembered_bytes",
+        "remembered_rights",
         "sent_bytes",
         "unanswered",
         "upstream_connect_failures",
+        "verifications",
     )
 
     def __init__(self) -> None:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.upstream_connect_failures = 0
+        self.distrusted_groups = 0
+        self.remembered_bytes = 0
+        self.remembered_rights = 0
         self.connections_opened = 0
         self.connections_closed = dict.fromkeys(CloseReason, 0)
         self.durations: dict[int, Histogram] = {}
         self.unanswered: dict[int, int] = {}
         self.decode_failures: dict[int, int] = {}
         self.answers: dict[int, int] = {}
+        self.recalls: dict[int, int] = {}
         self.fallbacks: dict[tuple[int, Lacking], int] = {}
+        self.verifications: dict[tuple[int, Verification], int] = {}
         self.policy_evaluations: dict[str, int] = {}
         self.policy_rejections: dict[tuple[str, int], int] = {}
 
@@ -131,6 +164,14 @@ class Traffic:
     def answered(self, api_key: int) -> None:
         """A request was answered from the copy of the coordinator."""
         _bump(self.answers, _countable(api_key))
+
+    def remembered(self, api_key: int) -> None:
+        """A request that was answered was given an answer as it had been encoded before."""
+        _bump(self.recalls, _countable(api_key))
+
+    def verified(self, api_key: int, outcome: Verification) -> None:
+        """An answer from the copy was chosen to be compared with the broker's, and this came of it."""
+        _bump(self.verifications, (_countable(api_key), outcome))
 
     def fell_back(self, api_key: int, reason: Lacking) -> None:
         """A request that could have been answered was left to the broker."""

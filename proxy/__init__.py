@@ -3,7 +3,8 @@
 - `framing`, `session`: sans-IO; bytes to runs of frames, one client connection to commands
 - `desk`, `answering`, `enforcing`, `rewrite`: what one broker's frames mean, are answered with, are refused by,
   are rewritten to
-- `broker_copy`: what is known of one broker; `probe`, `questions`, `client`: how it is asked
+- `broker_copy`: what is known of one broker; `probe`, `questions`, `client`, `attempts`: how it is asked
+- `tail`, `log_reader`, `tail_questions`: how its coordinator's log is read
 - `pump`, `server`, `addresses`: sockets, listeners, a gateway's ports
 - `sidecar`: everything put together; `admin`: its HTTP port; `outlet`: its journal
 - `config`, `cli`, `groups_cli`, `logs`: its face

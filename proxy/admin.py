@@ -26,6 +26,8 @@ from group_sidecar.metrics.collector import exposition, merge
 
 Readiness = Mapping[str, Mapping[str, bool]]
 """Broker -> what it takes to be ready -> whether it is so."""
+Standings = Mapping[str, Mapping[str, object]]
+"""Broker -> how far its log was read; for people, and no part of being ready."""
 
 STALLED_READER_MS = 10_000
 """A client that takes nothing for so long is cut off, so that it can neither hold a reply's memory nor a shutdown."""
@@ -59,6 +61,7 @@ def admin_app(
     registry: Collector,
     readiness: Callable[[], Readiness],
     snapshots: Callable[[], Iterable[Snapshot]],
+    standings: Callable[[], Standings] = dict,
 ) -> ASGIFramework:
     """The ASGI application of the admin port.
 
@@ -66,8 +69,9 @@ def admin_app(
         registry: what ``/metrics`` shows.
         readiness: asked by ``/readyz``; ready when there is a broker and everything is so for each.
         snapshots: the copies of the coordinators, for ``/api/v1/groups``.
+        standings: what ``/readyz`` tells of logs beside that.
     """
-    pages = _Pages(registry, readiness, snapshots)
+    pages = _Pages(registry, readiness, snapshots, standings)
     routes = {
         "/metrics": pages.metrics,
         "/healthz": pages.healthz,
@@ -93,6 +97,7 @@ class _Pages:
     registry: Collector
     readiness: Callable[[], Readiness]
     snapshots: Callable[[], Iterable[Snapshot]]
+    standings: Callable[[], Standings]
 
     async def metrics(self, headers: Mapping[str, str]) -> _Answer:
         # Collected here, where nothing moves meanwhile; encoded elsewhere, so that frames need not wait for it.
@@ -108,7 +113,10 @@ class _Pages:
     async def readyz(self, headers: Mapping[str, str]) -> _Answer:
         brokers = self.readiness()
         ready = bool(brokers) and all(all(conditions.values()) for conditions in brokers.values())
-        return _json(200 if ready else 503, {"ready": ready, "brokers": brokers})
+        told = {"ready": ready, "brokers": brokers}
+        if standings := self.standings():
+            told["offsets_log"] = standings
+        return _json(200 if ready else 503, told)
 
     async def groups(self, headers: Mapping[str, str]) -> _Answer:
         return _json(200, {"groups": [_told(group) for group in merge(self.snapshots()).groups]})

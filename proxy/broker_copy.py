@@ -1,17 +1,18 @@
 """What the sidecar knows of one broker, beside its groups.
 
-Owns: `BrokerCopy`: the versions the broker offers, whether it has an authorizer, topic names by id,
-whether it can be reached; and with these, whether a request may be answered here. Must not know:
-frames, connections.
+Owns: `BrokerCopy`: the versions the broker offers, whether it has an authorizer, what that has granted, whether its
+listener serves clients that do not authenticate, topic names by id, whether it can be reached; and with these, whether
+a request may be answered here. Must not know: frames, connections.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from uuid import UUID
 
 import trio
 
-from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.registry import ApiKey, api_name
 from group_sidecar.coordinator.events import AnyEvent, LogEndsSeen
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
@@ -19,12 +20,20 @@ from group_sidecar.coordinator.views import Lacking, Snapshot, TopicPartition
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.policies.group_max_size import GroupMaxSize
 from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.credentials import connect_as
+from group_sidecar.proxy.principals import ANONYMOUS, Principal
 from group_sidecar.proxy.rewrite import Advertise
+from group_sidecar.proxy.rights import Right, Rights
+from group_sidecar.proxy.verifying import Samples
 
 MOST_NAMES = 100_000
 """Topic ids remembered; beyond it a commit by id is not followed."""
-LOCAL_APIS = frozenset({ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH})
+LOCAL_APIS = frozenset(
+    {ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
+)
+"""Questions that are answered here."""
 
 
 class BrokerCopy:
@@ -49,7 +58,7 @@ class BrokerCopy:
         observe: Callable[[Fact], None],
         advertise: Advertise | None = None,
         epoch_of_zero: float | None = None,
-        interest: Callable[[], set[TopicPartition]] | None = None,
+        interest: Callable[[], Awaitable[set[TopicPartition]]] | None = None,
     ) -> None:
         self.address = address
         self.config = config
@@ -63,12 +72,21 @@ class BrokerCopy:
         limit = config.policies.group_max_size
         self.group_max_size = GroupMaxSize(limit.limit, limit.error_code) if limit else None
         self.names: dict[UUID, str] = {}
+        self.names_wanted: set[UUID] = set()
+        self.rights = Rights(config.answers.rights_seconds, config.limits.rights, traffic)
+        self.samples = Samples(config.answers.verify, traffic)
         self._observe = observe
-        self._interest = interest or self.manager.committed_partitions
+        self._interest = interest or self.own_partitions
         self._epoch_of_zero = time.time() - trio.current_time() if epoch_of_zero is None else epoch_of_zero
         self._versions: Mapping[int, tuple[int, int]] | None = None
         self._authorizer = False if config.answers.authorizer == "none" else None
+        self._open = False
         self._trouble: str | None = "not asked yet"
+
+    def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
+        """A connection of the sidecar's own to the broker, with its own credentials. Raises as `client.connect`."""
+        own = self.config.own_connection
+        return connect_as(own.address or self.address, own)
 
     # Time and state.
 
@@ -87,6 +105,11 @@ class BrokerCopy:
     def sweep(self, now: float) -> None:
         """Lets all groups' overdue members go."""
         self._tell(self.manager.sweep(self.epoch(now)))
+
+    async def relist(self) -> None:
+        """Brings the list of groups up to date, little by little."""
+        for _ in self.manager.relist(self.epoch(trio.current_time())):
+            await trio.lowlevel.checkpoint()
 
     def snapshot(self, now: float) -> Snapshot:
         """All that is known of the groups."""
@@ -108,13 +131,24 @@ class BrokerCopy:
 
     def withheld(self, api_key: int) -> Lacking | None:
         """Why no request of this API may be answered here, whatever the groups; None where it may."""
-        if not self.config.answers.enabled:
+        answers = self.config.answers
+        if not answers.enabled or api_name(api_key) not in answers.apis:
             return Lacking.OFF
-        if self.lacks(api_key):
-            return None
-        if self._authorizer is not False:
-            return Lacking.UNAUTHORIZED
-        return None if self.config.answers.exclusive else Lacking.COLD
+        return None
+
+    @property
+    def hides(self) -> bool:
+        """Whether the broker has an authorizer, or may have one, and so hides what a client may not see."""
+        return self._authorizer is not False
+
+    def may_see(self, principal: Principal | None, rights: Iterable[Right], at: float) -> bool:
+        """Whether the broker would show a client what needs these rights. None: nobody that is known.
+
+        `at`: seconds since the epoch.
+        """
+        if principal is None or (principal == ANONYMOUS and not self._open):
+            return False
+        return not self.hides or self.rights.hold(principal, rights, at)
 
     # What the prober learns.
 
@@ -123,23 +157,48 @@ class BrokerCopy:
         self._versions = dict(versions)
 
     def learn_authorizer(self, present: bool) -> None:
-        """Whether the broker has an authorizer; then every question about groups is left to it."""
+        """Whether the broker has an authorizer; then clients are shown what it has lately shown them."""
+        self._learn_from_own_connection()
         if self.config.answers.authorizer == "auto":
             self._authorizer = present
 
     def learn_groups_at_start(self, groups: list[str] | None) -> None:
         """The groups that have a past. None: the broker cannot list them, and the operator's word counts."""
+        self._learn_from_own_connection()
         self.manager.inherit(groups or ())
+
+    def _learn_from_own_connection(self) -> None:
+        own = self.config.own_connection
+        if own.address is None and own.sasl is None and own.tls is None:
+            self.learn_open()
+
+    def learn_open(self) -> None:
+        """The listener serves clients that did not authenticate."""
+        self._open = True
 
     def learn_names(self, names: Mapping[UUID, str]) -> None:
         """Topic names by id."""
         for topic_id, name in names.items():
             if topic_id in self.names or len(self.names) < MOST_NAMES:
                 self.names[topic_id] = name
+            self.names_wanted.discard(topic_id)
 
-    def committed_partitions(self) -> set[TopicPartition]:
+    def want_names(self, topic_ids: Iterable[UUID]) -> None:
+        """Topics that have been asked about, and whose names nobody has told."""
+        if len(self.names_wanted) < MOST_NAMES:
+            self.names_wanted.update(topic_id for topic_id in topic_ids if topic_id not in self.names)
+
+    async def committed_partitions(self) -> set[TopicPartition]:
         """Partitions whose log ends are of interest."""
-        return self._interest()
+        return await self._interest()
+
+    async def own_partitions(self) -> set[TopicPartition]:
+        """Partitions of which this broker's groups have committed offsets."""
+        found: set[TopicPartition] = set()
+        for some in self.manager.committed_partitions():
+            found |= some
+            await trio.lowlevel.checkpoint()
+        return found
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Ends of logs."""
@@ -148,6 +207,9 @@ class BrokerCopy:
     def probe_failed(self, reason: str) -> None:
         """The broker did not answer the prober."""
         self._trouble = reason
+        # The one that comes back may have other rules, and want SASL.
+        self.rights.forget()
+        self._open = False
 
     def probe_succeeded(self) -> None:
         """The broker answered the prober."""

@@ -1,13 +1,16 @@
 """A small Kafka client: one connection to one broker, one question at a time.
 
-Owns: connecting, negotiating versions, matching a reply to its question, and saying in one line what went wrong.
-Must not know: what the questions mean, nor which are worth asking again; it never retries.
+Owns: connecting, negotiating versions, matching a reply to its question, when a session has to be authenticated, and
+saying in one line what went wrong. Must not know: what the questions mean, nor which are worth asking again; it
+never retries. Nor how a stream is secured or a session authenticated (`credentials`).
 
 It asks for the sidecar itself and for the command line. Client traffic never comes this way.
 """
 
+import math
 import os
-from collections.abc import AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version as installed_version
 from itertools import count
@@ -32,13 +35,22 @@ LARGEST_REPLY = 64 * 1024 * 1024
 _DISTRIBUTION = "kafka-group-sidecar"
 _LENGTH_BYTES = 4
 _SMALLEST_REPLY = 4  # The correlation id.
+_RENEW_AFTER = 0.85  # Of a session's lifetime, as Kafka's own clients do (KIP-368).
 _CHUNK = 65536
 _TLS_ALERT = b"\x15\x03"
 _API_VERSIONS = 3  # v3 says who asks (KIP-511); v4 differs only in what it says of features.
 
 
 class BrokerError(Exception):
-    """A broker did not answer as asked. The text is one line that names the broker."""
+    """A broker did not answer as asked. The text is one line that names the broker.
+
+    Attributes:
+        may_want: what the listener may want that it was not given: "SASL", "TLS", or nothing.
+    """
+
+    def __init__(self, text: str, may_want: str = "") -> None:
+        super().__init__(text)
+        self.may_want = may_want
 
 
 class BrokerUnreachable(BrokerError):
@@ -69,6 +81,31 @@ class BrokerRefused(BrokerError):
         self.code = code
 
 
+class TlsFailed(BrokerError):
+    """There is a broker, and no TLS with it."""
+
+
+class AuthenticationFailed(BrokerError):
+    """The broker does not take the sidecar's credentials, or there are none that could be sent."""
+
+
+def tls_reason(error: BaseException) -> str:
+    """What TLS has against the other side, where that is what broke the stream; else nothing."""
+    cause = error.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+        return (cause.reason or str(cause)).replace("_", " ").lower()
+    return ""
+
+
+Secure = Callable[[trio.abc.Stream, Address], Awaitable[trio.abc.Stream]]
+"""Puts TLS on a stream to an address. Raises TlsFailed."""
+Authenticate = Callable[["KafkaClient"], Awaitable[float]]
+"""Authenticates a session, and gives the seconds that it lasts; infinite where that is for ever. Raises
+AuthenticationFailed, and what `ask` does."""
+
+
 class KafkaClient:
     """One connection to one broker. One task at a time may ask.
 
@@ -77,7 +114,15 @@ class KafkaClient:
         versions: what the broker speaks, API key to (lowest, highest) version.
     """
 
-    def __init__(self, stream: trio.abc.Stream, address: Address, client_id: str, timeout: float, largest: int) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        address: Address,
+        client_id: str,
+        timeout: float,
+        largest: int,
+        authenticate: Authenticate | None = None,
+    ) -> None:
         self.address = address
         self.versions: Mapping[int, tuple[int, int]] = MappingProxyType({})
         self._stream = stream
@@ -88,6 +133,12 @@ class KafkaClient:
         self._numbers = count(1)
         self._usable = True
         self._answered = False
+        self._authenticate = authenticate
+        self._renew_at = math.inf
+
+    def allow(self, size: int) -> None:
+        """Takes replies of so many bytes, where that is more than before."""
+        self._largest_reply = max(self._largest_reply, size)
 
     def speaks(self, request: type[Struct]) -> bool:
         """Whether the broker has this API in a version that is described here."""
@@ -119,17 +170,26 @@ class KafkaClient:
             UnsupportedApi: there is no common version. The connection stays usable, as after the next.
             DecodeError: the reply is not what its API and version promise, or not this request's.
             BrokerClosed, BrokerSilent: the connection broke off, or no reply came in time.
+            AuthenticationFailed: the session had to be authenticated anew, and was refused.
         """
         if version is None:
             version = self.version_for(type(request))
+        reply, _ = decode_start(APIS[request.KEY].response, version, await self.ask_undecoded(request, version))
+        return reply
+
+    async def ask_undecoded(self, request: Struct, version: int) -> bytes:
+        """As `ask`, and gives the body of the reply as it came."""
+        if trio.current_time() >= self._renew_at:
+            await self.authenticate()
         try:
             body = await self._exchange(request, version)
         except (BrokerClosed, BrokerSilent) as error:
             # Brokers that want SASL say what they speak, and nothing more.
-            raise error if self._answered else type(error)(f"{error}: it may want SASL") from None
+            if self._answered or self._authenticate:
+                raise
+            raise type(error)(f"{error}: it may want SASL", may_want="SASL") from None
         self._answered = True
-        reply, _ = decode_start(APIS[request.KEY].response, version, body)
-        return reply
+        return body
 
     async def negotiate(self) -> None:
         """Learns `versions`; to be called before any question. Raises what `ask` does, and BrokerRefused."""
@@ -137,13 +197,31 @@ class KafkaClient:
         try:
             body = await self._exchange(_hello(), version)
         except BrokerClosed as error:
-            raise BrokerClosed(f"{error}: it may want TLS, or be older than 0.10") from None
+            if isinstance(self._stream, trio.SSLStream):
+                raise BrokerClosed(f"{error}: it may want a certificate, or be older than 0.10") from None
+            raise BrokerClosed(f"{error}: it may want TLS, or be older than 0.10", may_want="TLS") from None
         if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:  # Said in v0, whatever was asked.
             version, body = 0, await self._exchange(_hello(), 0)
         reply, _ = decode_start(ApiVersionsResponse, version, body)
         if reply.error_code:
             raise BrokerRefused(f"{self.address} answers ApiVersions", reply.error_code)
         self.versions = MappingProxyType({api.api_key: (api.min_version, api.max_version) for api in reply.api_keys})
+
+    async def authenticate(self) -> None:
+        """Authenticates the session, where there is something to do it with; `ask` does so again when it is due."""
+        if self._authenticate is None:
+            return
+        self._renew_at = math.inf  # What is asked on the way must not begin it anew.
+        started_at = trio.current_time()
+        try:
+            self._renew_at = started_at + _RENEW_AFTER * await self._authenticate(self)
+        except BaseException:
+            self._usable = False
+            raise
+
+    async def exchange_token(self, token: bytes) -> bytes:
+        """Sends a token as SaslHandshake v0 has it, behind its length alone, and gives the broker's (KIP-43)."""
+        return await self._round_trip("a SASL token", len(token).to_bytes(_LENGTH_BYTES, "big") + token, smallest=0)
 
     def _common(self, request: type[Struct]) -> range:
         lowest, highest = self.versions.get(request.KEY, (0, -1))
@@ -152,33 +230,40 @@ class KafkaClient:
     async def _exchange(self, request: Struct, version: int) -> bytes:
         """The body of the reply to a request. A connection on which this fails is not used again."""
         name = api_name(request.KEY)
-        if not self._usable:
-            raise BrokerClosed(f"the connection to {self.address} has failed before {name}")
         number = next(self._numbers)
         frame = encode_request(request, RequestHeader(request.KEY, version, number, self._client_id))
+        reply = await self._round_trip(name, frame)
+        found = int.from_bytes(reply[:4], "big", signed=True)
+        if found != number:
+            self._usable = False
+            raise DecodeError(f"{name}Response v{version}", "correlation_id", f"{found}, asked with {number}")
+        return split_reply(reply, flexible=version >= APIS[request.KEY].response.HEADER_FLEXIBLE)
+
+    async def _round_trip(self, name: str, frame: bytes, smallest: int = _SMALLEST_REPLY) -> bytes:
+        """Sends a frame, and gives what the next one holds."""
+        if not self._usable:
+            raise BrokerClosed(f"the connection to {self.address} has failed before {name}")
         self._usable = False
         try:
             with trio.fail_after(self._timeout):
                 await self._stream.send_all(frame)
-                reply = await self._receive_frame(name)
+                reply = await self._receive_frame(name, smallest)
         except trio.TooSlowError:
             raise BrokerSilent(f"{self.address} did not answer {name} within {self._timeout:g} s") from None
-        except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError) as error:
+            if reason := tls_reason(error):  # TLS 1.3 says only now that it wants another certificate.
+                raise TlsFailed(f"{self.address} ended TLS at {name}: {reason}") from None
             raise BrokerClosed(f"{self.address} closed the connection at {name}") from None
-        found = int.from_bytes(reply[:4], "big", signed=True)
-        if found != number:
-            raise DecodeError(f"{name}Response v{version}", "correlation_id", f"{found}, asked with {number}")
-        body = split_reply(reply, flexible=version >= APIS[request.KEY].response.HEADER_FLEXIBLE)
         self._usable = True
-        return body
+        return reply
 
-    async def _receive_frame(self, name: str) -> bytes:
+    async def _receive_frame(self, name: str, smallest: int) -> bytes:
         head = await self._receive(_LENGTH_BYTES)
         size = int.from_bytes(head, "big", signed=True)
         if head.startswith(_TLS_ALERT):
             raise DecodeError(f"{name}Response", "", "the broker speaks TLS here")
-        if not _SMALLEST_REPLY <= size <= self._largest_reply:
-            fits = f"{_SMALLEST_REPLY} to {self._largest_reply}"
+        if not smallest <= size <= self._largest_reply:
+            fits = f"{smallest} to {self._largest_reply}"
             raise DecodeError(f"{name}Response", "", f"a frame of {size} bytes, where {fits} are expected")
         return await self._receive(size)
 
@@ -188,7 +273,8 @@ class KafkaClient:
             if not chunk:
                 raise EOFError
             self._buffer += chunk
-        data = bytes(self._buffer[:size])
+        with memoryview(self._buffer) as view:  # Megabytes of records are copied once, not twice.
+            data = bytes(view[:size])
         del self._buffer[:size]
         return data
 
@@ -201,8 +287,10 @@ async def connect(
     client_id: str = CLIENT_ID,
     timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - also of every question to come
     largest_reply: int = LARGEST_REPLY,
+    secure: Secure | None = None,
+    authenticate: Authenticate | None = None,
 ) -> AsyncIterator[KafkaClient]:
-    """Connects, negotiates versions, and closes at the end.
+    """Connects, negotiates versions, authenticates, and closes at the end.
 
     Args:
         host: a name or an address.
@@ -210,25 +298,35 @@ async def connect(
         client_id: how the broker's logs and quotas name this client.
         timeout: seconds to wait for the connection, and again for each reply.
         largest_reply: bytes of a reply beyond which it is refused unread.
+        secure: puts TLS on the connection; without it, it stays plain.
+        authenticate: authenticates its session; without it, the client is nobody.
 
     Raises:
         BrokerUnreachable: there is no connection to be had.
+        TlsFailed, AuthenticationFailed: the broker and the client do not get on.
         BrokerClosed, BrokerSilent, BrokerRefused, DecodeError: the broker did not say what it speaks.
     """
     address = Address(host, port)
+    stream = await _open(address, timeout)
+    try:
+        if secure:
+            stream = await secure(stream, address)
+        client = KafkaClient(stream, address, client_id, timeout, largest_reply, authenticate)
+        await client.negotiate()
+        await client.authenticate()
+        yield client
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def _open(address: Address, timeout: float) -> trio.abc.Stream:  # noqa: ASYNC109 - as of connect
     try:
         with trio.fail_after(timeout):
-            stream = await trio.open_tcp_stream(host, port)
+            return await trio.open_tcp_stream(*address)
     except trio.TooSlowError:
         raise BrokerUnreachable(f"{address} cannot be reached: no connection within {timeout:g} s") from None
     except (OSError, ValueError, OverflowError) as error:  # The last two: no such name or port can exist.
         raise BrokerUnreachable(f"{address} cannot be reached: {_reason(error)}") from None
-    try:
-        client = KafkaClient(stream, address, client_id, timeout, largest_reply)
-        await client.negotiate()
-        yield client
-    finally:
-        await trio.aclose_forcefully(stream)
 
 
 def error_name(code: int) -> str:

@@ -1,14 +1,13 @@
 """What an operator can set.
 
-Owns: the names, bounds and defaults of all settings, where they come from, and what a wrong one is called.
-Must not know: what the settings do. Flags go before environment variables, and those before the file.
+Owns: the names, bounds and defaults of all settings, and where they come from. Must not know: what the settings do,
+what a wrong one is called (`config_faults`). Flags go before environment variables, and those before the file.
 """
 
 import os
 import socket
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
@@ -16,12 +15,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -32,6 +31,7 @@ from pydantic_settings import (
 )
 
 from group_sidecar.proxy.addresses import Address, parse_address
+from group_sidecar.proxy.config_faults import Settings, fault_lines
 
 ENVIRONMENT = "GROUP_SIDECAR__"
 WILDCARDS = ("0.0.0.0", "::")
@@ -58,8 +58,17 @@ def _whole_number(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
+def _with_port(address: Address) -> Address:
+    if address.port == 0:
+        raise ValueError("the port must be at least 1")
+    return address
+
+
 ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
 Positive = Annotated[int, Field(ge=1)]
+
+
+AnsweredApi = Literal["ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe"]
 
 
 class Section(BaseModel):
@@ -96,13 +105,89 @@ class Answers(Section):
     """Requests that the sidecar answers itself."""
 
     enabled: bool = True
-    """Whether it answers ListGroups, DescribeGroups and OffsetFetch where its copy of the coordinator is certain."""
+    """Whether it answers at all, where its copy of the coordinator is certain."""
+    apis: tuple[AnsweredApi, ...] = ("ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe")
+    """Which APIs it answers."""
     exclusive: bool = False
     """Your word that no client reaches the broker but through this sidecar, and that a broker which cannot list its
-    groups had none when the sidecar started. Without it nothing is answered that the broker can answer."""
+    groups had none when the sidecar started. Without it ListGroups and DescribeGroups are left to the broker, where it
+    can answer them: they tell of rebalances under way, which are not in the log."""
     authorizer: Literal["auto", "none"] = "auto"
-    """`auto`: the broker is asked (DescribeAcls), and while it has an authorizer all is left to it. `none`: your word
-    that it has none, for brokers that cannot be asked."""
+    """`auto`: the broker is asked (DescribeAcls), and while it is not known to have none a client is only shown what
+    the broker has lately shown to it. `none`: your word that it has none, for brokers that cannot be asked."""
+    rights_seconds: float = Field(default=30, ge=0)
+    """For how long what an authorizer has granted is remembered, and so how long a right that was taken back may still
+    be used; not where that passes through this sidecar. With 0 all is left to such a broker."""
+    verify: float = Field(default=0.01, ge=0, le=1)
+    """The share of its answers that the sidecar also asks the broker for, to compare them; 0 for none. A group that
+    differs is left to the broker until both agree again."""
+
+
+class Sasl(Section):
+    """As whom the sidecar authenticates; the names are Kafka's. Without it, as nobody."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """One that the listener has enabled."""
+    username: str = Field(min_length=1)
+    """The user."""
+    password: SecretStr | None = None
+    """The password; it is never logged."""
+    password_file: Path | None = None
+    """In place of `password`: a file that holds it. Read whenever it is needed, so that it may change."""
+
+    @model_validator(mode="after")
+    def _has_one_password(self) -> Self:
+        if (self.password is None) == (self.password_file is None):
+            raise ValueError("needs either password or password_file")
+        return self
+
+
+class Tls(Section):
+    """TLS to the listener, which must present a certificate that is trusted. Without it, plain. All files are PEM, and
+    are read at each connection, so that they may change.
+    """
+
+    ca_file: Path | None = None
+    """Certificates of the authorities that are trusted. Default: the system's."""
+    certificate_file: Path | None = None
+    """The sidecar's own certificate with its chain, for listeners that want one (`ssl.client.auth`)."""
+    key_file: Path | None = None
+    """The key of that certificate, unencrypted. Default: it stands in `certificate_file`."""
+    server_name: str | None = Field(default=None, min_length=1)
+    """The name that the broker's certificate must bear. Default: the host that is connected to."""
+
+    @model_validator(mode="after")
+    def _has_no_key_alone(self) -> Self:
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("key_file: needs a certificate_file")
+        return self
+
+
+class OwnConnection(Section):
+    """How the sidecar itself asks the broker. Clients' connections have nothing to do with it."""
+
+    address: ConfiguredAddress | None = None
+    """HOST:PORT of another listener of the same broker, for instance the one between brokers. Default: `upstream`.
+    A gateway has none: there are many brokers, known by the listener that clients use."""
+    sasl: Sasl | None = None
+    tls: Tls | None = None
+
+    @field_validator("address")
+    @classmethod
+    def _has_a_port(cls, address: Address | None) -> Address | None:
+        return None if address is None else _with_port(address)
+
+
+class OffsetsLog(Section):
+    """The coordinator's log, `__consumer_offsets`, from which its copy is made. To read it, the user of
+    `own_connection` needs the operations DESCRIBE and READ on that topic.
+    """
+
+    read: bool = True
+    """Whether the partitions that the broker leads are read. Without them the sidecar works from what passes by, and by
+    asking."""
+    load_buffer_size: int = Field(default=5_242_880, ge=65_536, le=0x3FFFFFFF)
+    """Bytes that are read at a time; more only for a batch that is larger. The broker's `offsets.load.buffer.size`."""
 
 
 class Limits(Section):
@@ -121,6 +206,11 @@ class Limits(Section):
     """Groups that are remembered."""
     offsets: Positive = 5_000_000
     """Committed offsets that are remembered."""
+    rights: Positive = 200_000
+    """Grants of authorizers that are remembered, for each broker: one for each group and topic that a user is shown."""
+    remembered_answers: int = Field(default=67_108_864, ge=0)
+    """Bytes of answers about groups that are kept as they were encoded, with their questions, for each broker; 0 for
+    none. One answer may take a quarter of them."""
 
 
 class Journal(Section):
@@ -190,8 +280,10 @@ class Config(BaseSettings):
     mode: Literal["sidecar", "gateway"] = "sidecar"
     """`sidecar`: the broker advertises the sidecar's address. `gateway`: the sidecar puts its own for the brokers'."""
     gateway: Gateway = Gateway()
+    own_connection: OwnConnection = OwnConnection()
     policies: Policies = Policies()
     answers: Answers = Answers()
+    offsets_log: OffsetsLog = OffsetsLog()
     limits: Limits = Limits()
     journal: Journal | None = None
     metrics: Metrics = Metrics()
@@ -202,14 +294,14 @@ class Config(BaseSettings):
     def _is_another(cls, upstream: Address, info: ValidationInfo) -> Address:
         if upstream == info.data.get("listen"):
             raise ValueError("is the sidecar's own listen address")
-        if upstream.port == 0:
-            raise ValueError("the port must be at least 1")
-        return upstream
+        return _with_port(upstream)
 
     @model_validator(mode="after")
-    def _has_a_name(self) -> Self:
+    def _fits_its_mode(self) -> Self:
         if self.mode == "gateway" and self.gateway.advertise is None and self.listen.host in WILDCARDS:
             raise ValueError(f"gateway.advertise: is required where listen is {self.listen}")
+        if self.mode == "gateway" and self.own_connection.address is not None:
+            raise ValueError("own_connection.address: is for mode sidecar")
         return self
 
     @property
@@ -230,9 +322,6 @@ class Config(BaseSettings):
         return (init_settings,)
 
 
-Settings = dict[str, Any]
-
-
 def load_config(file: Path | None = None, flags: Settings | None = None) -> Config:
     """Reads the settings from `flags` (nested as in the file), the environment and `file`, in this order.
 
@@ -248,9 +337,8 @@ def load_config(file: Path | None = None, flags: Settings | None = None) -> Conf
     try:
         config = Config.model_validate(settings)
     except ValidationError as error:
-        faults = [fault for fault in error.errors() if fault["type"] != "default_factory_not_called"]
-        lines = [_line(fault, file, in_file, environment, flags or {}) for fault in faults]
-        raise ConfigError([*lines, *_strangers()]) from None
+        sources = {"flags": flags or {}, "environment": environment, str(file or ""): in_file}
+        raise ConfigError([*fault_lines(error, Config, sources), *_strangers()]) from None
     if strangers := _strangers():
         raise ConfigError(strangers)
     return config
@@ -287,66 +375,3 @@ def _merged(below: Settings, above: Settings) -> Settings:
         under = merged.get(key)
         merged[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _line(fault: ErrorDetails, file: Path | None, in_file: Settings, environment: Settings, flags: Settings) -> str:
-    path = fault["loc"]
-    text = f"{'.'.join(map(str, path))}: {_reason(fault)}" if path else _reason(fault)
-    if _holds(flags, path):
-        return f"flags: {text}"
-    if _holds(environment, path):
-        return f"environment: {text}"
-    return f"{file}: {text}" if file else text
-
-
-def _holds(settings: Any, path: tuple[int | str, ...]) -> bool:
-    for key in path:
-        if not isinstance(settings, dict) or key not in settings:
-            return False
-        settings = settings[key]
-    return bool(path)
-
-
-_REASONS = {
-    "missing": "is required",
-    "greater_than_equal": "must be at least {ge:g}",
-    "greater_than": "must be more than {gt:g}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-    "value_error": "{error}",
-    "model_type": "must be a mapping of keys",
-    "model_attributes_type": "must be a mapping of keys",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "string_type": "must be text",
-    "path_type": "must be a path",
-    "string_too_short": "must not be empty",
-}
-"""What pydantic's errors are called here, by its error types."""
-
-
-def _reason(fault: ErrorDetails) -> str:
-    if fault["type"] != "extra_forbidden":
-        return _REASONS.get(fault["type"], fault["msg"]).format_map(fault.get("ctx", {}))
-    close = get_close_matches(str(fault["loc"][-1]), _keys_at(fault["loc"][:-1]), n=1)
-    return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
-
-
-def _keys_at(path: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] | None = Config
-    for key in path:
-        model = section_of(model.model_fields[str(key)].annotation) if model else None
-    return list(model.model_fields) if model else []
-
-
-def section_of(annotation: Any) -> type[Section] | None:
-    """The section that a field's type holds, optional or not; None where it holds a plain value."""
-    for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, Section):
-            return kind
-    return None

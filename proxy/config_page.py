@@ -9,11 +9,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.config import ENVIRONMENT, Config, section_of
+from group_sidecar.proxy.config import ENVIRONMENT, Config
+from group_sidecar.proxy.config_faults import section_of
 
 HEAD = f"""# Configuration
 
@@ -39,7 +40,15 @@ journal:
 ```
 """
 
-NAMES = {int: "whole number", float: "number", bool: "`true`, `false`", str: "text", Path: "path", Address: "HOST:PORT"}
+NAMES = {
+    int: "whole number",
+    float: "number",
+    bool: "`true`, `false`",
+    str: "text",
+    SecretStr: "text",
+    Path: "path",
+    Address: "HOST:PORT",
+}
 
 
 def page() -> str:

@@ -6,8 +6,8 @@ the answers are good for; the copy of the broker (`Probed`) does.
 It never stands in the way: whatever fails here, clients are forwarded as before.
 """
 
-import random
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import trio
@@ -19,20 +19,20 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.attempts import Attempts, remedy
 from group_sidecar.proxy.client import (
+    AuthenticationFailed,
     BrokerClosed,
     BrokerError,
     BrokerRefused,
     BrokerSilent,
     BrokerUnreachable,
     KafkaClient,
-    connect,
+    TlsFailed,
 )
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.questions import listed_groups, log_ends
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds between attempts: doubled each time, and shortened by up to a half lest a fleet march in step."""
 ROUND_SECONDS = 15.0
 """Seconds between rounds of questions where no journal sets them."""
 LONGEST_ROUND = 60.0
@@ -54,6 +54,8 @@ _CONDITIONS: tuple[tuple[type[Exception], str], ...] = (
     (BrokerUnreachable, "broker unreachable"),
     (BrokerClosed, "broker closes the connection"),
     (BrokerSilent, "broker does not answer"),
+    (TlsFailed, "broker not reached by TLS"),
+    (AuthenticationFailed, "broker does not take the sidecar's credentials"),
     (BrokerError, "broker not understood"),
     (DecodeError, "broker not understood"),
 )
@@ -80,6 +82,9 @@ class Probed(Protocol):
     def address(self) -> Address: ...
     @property
     def config(self) -> ProbeSettings: ...
+    def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
+        """A connection to the broker, with the sidecar's own credentials. Raises BrokerError and DecodeError."""
+
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """The broker's own ApiVersions, at each connection."""
 
@@ -87,9 +92,12 @@ class Probed(Protocol):
         """Whether the broker has an authorizer, at each connection; not called where it cannot be asked."""
 
     def learn_groups_at_start(self, groups: list[str] | None) -> None:
-        """The groups that the broker lists, once; None where it does not know ListGroups."""
+        """The groups that the broker lists, once; None where it does not know ListGroups.
 
-    def committed_partitions(self) -> set[TopicPartition]:
+        Not called where it may hide some of them.
+        """
+
+    async def committed_partitions(self) -> set[TopicPartition]:
         """Partitions whose log ends are of interest."""
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -99,7 +107,7 @@ class Probed(Protocol):
         """At each attempt that found no broker, with one line for people."""
 
     def probe_succeeded(self) -> None:
-        """At each round that was answered, and where the broker is there but answers us nothing (SASL)."""
+        """At each round that was answered, and where the broker is there but does not answer the sidecar."""
 
 
 async def probe_forever(copy: Probed) -> None:
@@ -107,7 +115,7 @@ async def probe_forever(copy: Probed) -> None:
     prober = _Prober(copy)
     while True:
         await prober.attempt()
-        await trio.sleep(prober.pause())
+        await trio.sleep(prober.attempts.pause())
 
 
 class _Prober:
@@ -115,15 +123,15 @@ class _Prober:
 
     def __init__(self, copy: Probed) -> None:
         self._copy = copy
-        self._condition = ""
-        self._failures = 0
+        self.attempts = Attempts()
         self._listed = False
+        self._is_listed_all = True
 
     async def attempt(self) -> None:
         """Connects and asks, for as long as that lasts."""
         shut_out = False
         try:
-            async with connect(*self._copy.address) as client:
+            async with self._copy.connect() as client:
                 self._copy.learn_versions(client.versions)
                 shut_out = True
                 await self._ask_for_authorizer(client)
@@ -134,28 +142,25 @@ class _Prober:
         except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
             self._fail(error, shut_out)
 
-    def pause(self) -> float:
-        """Seconds until the next attempt."""
-        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16))
-        return longest * random.uniform(0.5, 1.0)
-
     async def _ask_for_authorizer(self, client: KafkaClient) -> None:
         if client.speaks(DescribeAclsRequest):
             reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
             self._copy.learn_authorizer(reply.error_code != ErrorCode.SECURITY_DISABLED)
+            # Who may describe ACLs may describe the cluster, and so is listed all groups; others may not be (KIP-231).
+            self._is_listed_all = reply.error_code in (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
 
     async def _round(self, client: KafkaClient) -> None:
         if not self._listed:
             await self._list_groups(client)
-        partitions = self._copy.committed_partitions()
+        partitions = await self._copy.committed_partitions()
         if partitions and client.speaks(ListOffsetsRequest):
             self._copy.learn_log_ends(await log_ends(client, partitions))
         else:
             await client.ask(ApiVersionsRequest(), version=0)  # Whether it is still there.
-        self._failures = 0
+        self.attempts.failures = 0
         self._copy.probe_succeeded()
-        if self._enters("broker reachable"):
-            log.info(self._condition, broker=str(self._copy.address))
+        if self.attempts.enters("broker reachable"):
+            log.info("broker reachable", broker=str(self._copy.address))
 
     async def _list_groups(self, client: KafkaClient) -> None:
         try:
@@ -163,6 +168,8 @@ class _Prober:
         except BrokerRefused:
             return  # Still loading: the next round asks again.
         self._listed = True
+        if groups is not None and not self._is_listed_all:
+            return
         self._copy.learn_groups_at_start(None if groups is None else [group.group_id for group in groups])
 
     def _round_seconds(self) -> float:
@@ -171,19 +178,15 @@ class _Prober:
         return seconds if self._listed else min(seconds, UNLISTED_SECONDS)
 
     def _fail(self, error: Exception, shut_out: bool) -> None:
-        """Notes what went wrong. A broker that says what it speaks but tells us nothing is there for its clients."""
-        self._failures += 1
+        """Notes what went wrong. A broker that only has nothing to tell the sidecar is there for its clients."""
+        self.attempts.failures += 1
         reason = str(error) or type(error).__name__
-        if shut_out:
+        if shut_out or isinstance(error, TlsFailed | AuthenticationFailed):
             self._copy.probe_succeeded()
         else:
             self._copy.probe_failed(reason)
         expected = [said for kind, said in _CONDITIONS if isinstance(error, kind)]
-        if self._enters(expected[0] if expected else "probe failed"):
+        condition = expected[0] if expected else "probe failed"
+        if self.attempts.enters(condition):
             tell = log.warning if expected else log.exception
-            tell(self._condition, broker=str(self._copy.address), reason=reason)
-
-    def _enters(self, condition: str) -> bool:
-        """Whether the broker was in another condition before."""
-        before, self._condition = self._condition, condition
-        return condition != before
+            tell(condition, broker=str(self._copy.address), reason=reason, **remedy(error))

@@ -8,7 +8,7 @@ Every function raises what `KafkaClient.ask` raises, and BrokerRefused where the
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 
 from group_sidecar.codecs.errors import DecodeError
@@ -37,6 +37,8 @@ END_OF_LOG = -1
 
 _STATES_FROM, _TYPES_FROM = 4, 5  # ListGroups (KIP-518, KIP-848).
 _NULL_TOPICS_FROM, _GROUPS_FROM, _NAMES_UNTIL = 2, 8, 9  # OffsetFetch (KIP-88, KIP-709, KIP-848).
+PARTITIONS_AT_ONCE = 500
+"""Of one question about log ends: to read the reply holds up the data path for some milliseconds."""
 _COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
 _NO_CREATION_FROM = 4  # Metadata: before, asking for a topic by name may create it.
 
@@ -112,7 +114,7 @@ async def committed_offsets(client: KafkaClient, group_id: str) -> dict[TopicPar
 async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPartition, Node]:
     """The leaders of these topics' partitions; what has no leader, or does not exist, is left out."""
     wanted = set(topics)
-    reply = await _metadata(client, wanted)
+    reply = await metadata(client, wanted)
     nodes = {node.id: node for node in _nodes(reply)}
     return {
         (topic.name, partition.partition_index): nodes[partition.leader_id]
@@ -124,6 +126,14 @@ async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPa
 
 async def log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The end of the log (high watermark) of those of these partitions that this broker leads."""
+    ends: dict[TopicPartition, int] = {}
+    left = iter(sorted(partitions))
+    while some := tuple(islice(left, PARTITIONS_AT_ONCE)):
+        ends |= await _log_ends(client, some)
+    return ends
+
+
+async def _log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     topics = tuple(
         ListOffsetsTopic(
             name=topic,
@@ -131,7 +141,7 @@ async def log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) ->
                 ListOffsetsPartition(partition_index=partition, timestamp=END_OF_LOG) for _, partition in group
             ),
         )
-        for topic, group in groupby(sorted(partitions), key=itemgetter(0))
+        for topic, group in groupby(partitions, key=itemgetter(0))
     )
     reply: ListOffsetsResponse = await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
     return {
@@ -152,7 +162,7 @@ def _nodes(reply: MetadataResponse) -> tuple[Node, ...]:
     return tuple(Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers)
 
 
-async def _metadata(client: KafkaClient, names: Iterable[str] | None) -> MetadataResponse:
+async def metadata(client: KafkaClient, names: Iterable[str] | None) -> MetadataResponse:
     """Metadata of the topics named, or of all: for None, and where asking by name might create them."""
     version = client.version_for(MetadataRequest)
     topics: tuple[MetadataRequestTopic, ...] | None
@@ -165,7 +175,7 @@ async def _metadata(client: KafkaClient, names: Iterable[str] | None) -> Metadat
 
 
 async def _all_partitions(client: KafkaClient) -> tuple[OffsetFetchRequestTopic, ...]:
-    reply = await _metadata(client, None)
+    reply = await metadata(client, None)
     return tuple(
         OffsetFetchRequestTopic(
             name=topic.name or "", partition_indexes=tuple(partition.partition_index for partition in topic.partitions)

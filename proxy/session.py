@@ -362,7 +362,7 @@ class Session:
             return
         self._traffic.request_done(key, self._now - since)
         self._out.append(ToClient(reply.frame or frame))
-        if key == SASL_HANDSHAKE:
+        if key == SASL_HANDSHAKE and not (self._handshaking and self._expected):  # A v0 that is waited for is the last.
             self._handshaking = False
             self._begin_raw_tokens(reply.raw_tokens)
 

@@ -9,6 +9,7 @@ bootstrap's from the start, the others' when their first client comes.
 
 import resource
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import trio
 
 from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.coordinator.answerable import lacking
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.views import Snapshot, TopicPartition
 from group_sidecar.metrics.collector import SidecarCollector, Sources, new_registry
@@ -28,9 +30,9 @@ from group_sidecar.metrics.instruments import DISTRIBUTION, Instruments
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.policies.group_max_size import GroupMaxSize
 from group_sidecar.proxy.addresses import Address, AddressBook
-from group_sidecar.proxy.admin import Readiness, admin_app, serve_admin
+from group_sidecar.proxy.admin import Readiness, Standings, admin_app, serve_admin
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.client import BrokerError, connect
+from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.logs import log
@@ -38,12 +40,20 @@ from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.probe import probe_forever
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
+from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.session import Origin, Session
+from group_sidecar.proxy.settling import settle_forever
+from group_sidecar.proxy.tail import OffsetsTail
+from group_sidecar.proxy.verifying import verify_forever
 
 DRAIN_SECONDS = 5.0
 """How long connections may take to come to rest when the sidecar stops."""
 SWEEP_SECONDS = 3.0
+RELIST_SECONDS = 0.5
+"""What has changed in so long is left to whoever asks for the list of groups."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the data path from going on; Python's own 5 ms would be a hundred answers."""
 """How often overdue members are let go."""
 NODES_SECONDS = 5.0
 """How long a gateway waits before it asks again which nodes there are."""
@@ -62,6 +72,7 @@ class Addresses(NamedTuple):
 class _Broker:
     copy: BrokerCopy
     desk: BrokerDesk
+    tail: OffsetsTail | None
 
 
 async def run_sidecar(
@@ -83,6 +94,7 @@ async def run_sidecar(
 
 async def run_until_signalled(config: Config) -> None:
     """Runs a sidecar until SIGTERM or SIGINT; a second one ends it at once. Raises as `run_sidecar`."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     stop = trio.Event()
     with _listen_errors_alone(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -143,6 +155,7 @@ class Sidecar:
             instruments=self._instruments,
             mirror_ready=lambda: all(broker.copy.ready()[0] for broker in self._brokers.values()),
             held_bytes=lambda: self._pump.held_bytes,
+            logs=lambda: [tail.numbers for tail in self._tails()],
             journal=self._outlet.journal if self._outlet else None,
             group_max_size=self._limit,
             detail=Detail(config.metrics.detail),
@@ -175,7 +188,12 @@ class Sidecar:
     async def _start_admin(self) -> Address | None:
         if self._config.admin is None:
             return None
-        app = admin_app(registry=self._registry, readiness=self._readiness, snapshots=self._snapshots)
+        app = admin_app(
+            registry=self._registry,
+            readiness=self._readiness,
+            snapshots=self._snapshots,
+            standings=self._standings,
+        )
         try:
             return Address(*await self._tasks.start(serve_admin, app, *self._config.admin))
         except OSError as error:
@@ -184,6 +202,7 @@ class Sidecar:
     def _start_tasks(self) -> None:
         self._tasks.start_soon(self._pump.run)
         self._tasks.start_soon(self._sweep)
+        self._tasks.start_soon(self._relist)
         self._broker_at(self._config.upstream)
         if self._config.mode == "gateway":
             self._tasks.start_soon(self._learn_nodes)
@@ -215,8 +234,19 @@ class Sidecar:
                 epoch_of_zero=self._epoch_of_zero,
                 interest=self._committed_partitions,
             )
-            broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy))
+            tail = OffsetsTail(copy) if self._config.offsets_log.read else None
+            broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail)
             self._tasks.start_soon(probe_forever, copy)
+            self._tasks.start_soon(settle_forever, copy)
+            if self._config.answers.verify:
+                self._tasks.start_soon(
+                    verify_forever,
+                    copy,
+                    Replying(copy).anew,
+                    lambda request, version, at: lacking(request, version, copy.manager, at),
+                )
+            if tail:
+                self._tasks.start_soon(tail.run)
         return broker
 
     def _bootstrap_session(self, client_host: str, peer: Address) -> Session:
@@ -253,7 +283,7 @@ class Sidecar:
         """Opens the nodes' ports once, so that a client that knows them from before a restart finds them."""
         while True:
             try:
-                async with connect(*self._config.upstream) as client:
+                async with self._broker_at(self._config.upstream).copy.connect() as client:
                     for node in await brokers(client):
                         self._book.advertise(node.id, node.host, node.port)
                 return
@@ -265,11 +295,18 @@ class Sidecar:
     def _epoch(self) -> float:
         return trio.current_time() + self._epoch_of_zero
 
-    def _copies(self) -> list[BrokerCopy]:
-        return list({id(broker): broker.copy for broker in self._brokers.values()}.values())
+    def _known(self) -> list[_Broker]:
+        """Each broker once: a gateway may have one under two names."""
+        return list({id(broker): broker for broker in self._brokers.values()}.values())
 
-    def _committed_partitions(self) -> set[TopicPartition]:
-        return set().union(*(copy.manager.committed_partitions() for copy in self._copies()))
+    def _copies(self) -> list[BrokerCopy]:
+        return [broker.copy for broker in self._known()]
+
+    def _tails(self) -> list[OffsetsTail]:
+        return [broker.tail for broker in self._known() if broker.tail]
+
+    async def _committed_partitions(self) -> set[TopicPartition]:
+        return set().union(*[await copy.own_partitions() for copy in self._copies()])
 
     def _snapshots(self) -> list[Snapshot]:
         return [copy.snapshot(trio.current_time()) for copy in self._copies()]
@@ -279,6 +316,9 @@ class Sidecar:
         upstream = self._config.upstream
         reachable = upstream in self._brokers and self._brokers[upstream].copy.ready()[0]
         return {str(upstream): {"reachable": reachable, "accepting": self._accepting}}
+
+    def _standings(self) -> Standings:
+        return {str(broker.copy.address): broker.tail.standing() for broker in self._known() if broker.tail}
 
     def _observe(self, fact: Fact) -> None:
         self._instruments.observe(fact)
@@ -290,6 +330,12 @@ class Sidecar:
             await trio.sleep(SWEEP_SECONDS)
             for copy in self._copies():
                 copy.sweep(trio.current_time())
+
+    async def _relist(self) -> None:
+        while True:
+            await trio.sleep(RELIST_SECONDS)
+            for copy in self._copies():
+                await copy.relist()
 
 
 def _raise_descriptor_limit(connections: int) -> None:

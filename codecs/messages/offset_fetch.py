@@ -5,8 +5,13 @@ v4 replies before throttling (KIP-219); v5 leader epoch (KIP-320); v6 flexible (
 v8 many groups at once (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids in place of names.
 
 Kafka's schema has twins of the topic structs, for v0-7 and for v8 on; their layouts are the same, so here they are one.
+
+A reply may tell of thousands of partitions, most of them the same as the last time: `start_topics` and the functions
+behind it write one from parts that are kept.
 """
 
+import struct as packing
+from collections.abc import Iterable
 from uuid import UUID
 
 from group_sidecar.codecs.primitives import (
@@ -17,6 +22,9 @@ from group_sidecar.codecs.primitives import (
     STRING,
     UUID_,
     ZERO_UUID,
+    compact_text,
+    text,
+    uvarint,
 )
 from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
 
@@ -89,3 +97,55 @@ class OffsetFetchResponse(Struct):
     topics: tuple[OffsetFetchResponseTopic, ...] = f(Array(OffsetFetchResponseTopic), until=7, default=())
     error_code: int = f(INT16, since=2, until=7, default=0)
     groups: tuple[OffsetFetchResponseGroup, ...] = f(Array(OffsetFetchResponseGroup), since=8, default=())
+
+
+ERROR_SINCE, THROTTLED_SINCE, LEADER_EPOCH_SINCE, MANY_GROUPS_SINCE, TOPIC_IDS_SINCE = 2, 3, 5, 8, 10
+_FLEXIBLE = OffsetFetchResponse.FLEXIBLE
+_PLACE, _PLACE_AND_EPOCH = packing.Struct(">iq"), packing.Struct(">iqi")
+
+
+def start_topics(version: int, count: int) -> bytes:
+    """What stands before so many topics."""
+    return uvarint(count + 1) if version >= _FLEXIBLE else count.to_bytes(4, "big")
+
+
+def start_topic(version: int, name: str, topic_id: UUID, count: int) -> bytes:
+    """What stands before so many partitions of a topic."""
+    if version < _FLEXIBLE:
+        return text(name) + count.to_bytes(4, "big")
+    return (topic_id.bytes if version >= TOPIC_IDS_SINCE else compact_text(name)) + uvarint(count + 1)
+
+
+def end_topic(version: int) -> bytes:
+    """What stands behind a topic's partitions."""
+    return b"\0" if version >= _FLEXIBLE else b""
+
+
+def encode_partition(version: int, index: int, offset: int, leader_epoch: int, metadata: str | None) -> bytes:
+    """A partition without error. Raises ValueError or struct.error where a value does not fit its field."""
+    if version >= LEADER_EPOCH_SINCE:
+        place = _PLACE_AND_EPOCH.pack(index, offset, leader_epoch)
+    else:
+        place = _PLACE.pack(index, offset)
+    if version < _FLEXIBLE:
+        return place + (b"\xff\xff" if metadata is None else text(metadata)) + b"\0\0"
+    if not metadata:
+        return place + (b"\0\0\0\0" if metadata is None else b"\1\0\0\0")
+    return place + compact_text(metadata) + b"\0\0\0"
+
+
+def encode_reply(version: int, groups: Iterable[tuple[str, Iterable[bytes]]]) -> bytes:
+    """The body of a reply without errors, of each group's topics as they are encoded; up to v7 of one group."""
+    groups = list(groups)
+    parts = [b"\0\0\0\0"] if version >= THROTTLED_SINCE else []
+    if version < MANY_GROUPS_SINCE:
+        [(_, topics)] = groups
+        parts += topics
+        parts.append(b"\0\0" if version >= ERROR_SINCE else b"")
+    else:
+        parts.append(uvarint(len(groups) + 1))
+        for group_id, topics in groups:
+            parts.append(compact_text(group_id))
+            parts += topics
+            parts.append(b"\0\0\0")
+    return b"".join((*parts, b"\0" if version >= _FLEXIBLE else b""))

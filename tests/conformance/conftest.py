@@ -1,13 +1,31 @@
-"""One broker for all scenarios, and the sidecars before it."""
+"""One broker for all scenarios, and the sidecars before it; and the table of the differential suite."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from tests.conformance.differential.table import table_of
 from tests.conformance.routes import Route, Routes
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.sidecar import SidecarProcess
+
+settings.register_profile("conformance", deadline=None, print_blob=True, max_examples=1000)
+"""For ``make conformance``, which has more time."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--table``; it is there where this folder is named on the command line."""
+    parser.addoption("--table", type=Path, help="the file to write the conformance table to")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes the table."""
+    place: Path | None = session.config.getoption("--table", default=None)
+    if place is not None:
+        place.write_text(table_of(session.config).page())
 
 
 @pytest.fixture(scope="session")

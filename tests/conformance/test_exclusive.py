@@ -92,6 +92,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     ):
         # A broker that is still making its offsets topic says NOT_COORDINATOR, and so puts its groups in doubt.
         broker.wait_for_coordinator()
+        sidecar.wait_for_log()
         run = Run(Route("sidecar", broker.sidecar, broker.sidecar), f"t{secrets.token_hex(5)}")
         with population(run, SETTLED):
             yield Pair(broker.direct, sidecar, run)

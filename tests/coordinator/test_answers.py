@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -46,65 +46,6 @@ def group(group_id: str = "g", state: GroupState = GroupState.STABLE, **more: An
 def on_the_wire(reply: Struct, version: int) -> Struct:
     """What a client gets of a reply."""
     return decode(type(reply), version, encode(reply, version))
-
-
-# ListGroups.
-
-LISTED = (
-    group("stable"),
-    group("empty", GroupState.EMPTY, protocol_type=""),
-    group("new", GroupState.STABLE, kind=GroupKind.CONSUMER),
-    group("busy", GroupState.PREPARING_REBALANCE),
-)
-
-
-@pytest.mark.parametrize(
-    ("states", "types", "found"),
-    [
-        ((), (), ["stable", "empty", "new", "busy"]),
-        (("Stable",), (), ["stable", "new"]),
-        (("sTaBLe", "EMPTY"), (), ["stable", "empty", "new"]),
-        ((" Empty ",), (), ["empty"]),
-        (("preparingrebalance",), (), ["busy"]),
-        (("bogus",), (), []),
-        (("",), (), []),
-        (("bogus", "Empty"), (), ["empty"]),
-        ((), ("classic",), ["stable", "empty", "busy"]),
-        ((), ("CONSUMER",), ["new"]),
-        ((), (" classic ",), []),
-        ((), ("",), []),
-        ((), ("bogus",), []),
-        (("stable",), ("classic",), ["stable"]),
-        (("empty",), ("consumer",), []),
-    ],
-)
-def test_groups_are_listed(states: tuple[str, ...], types: tuple[str, ...], found: list[str]) -> None:
-    reply = answers.list_groups(ListGroupsRequest(states_filter=states, types_filter=types), LISTED)
-    assert [listed.group_id for listed in reply.groups] == found
-    assert reply.error_code == 0
-
-
-@pytest.mark.parametrize("version", range(6))
-def test_what_is_listed(version: int) -> None:
-    reply = answers.list_groups(ListGroupsRequest(), LISTED[1:3])
-    states, types = version >= 4, version >= 5
-    assert on_the_wire(reply, version) == ListGroupsResponse(
-        error_code=0,
-        groups=(
-            ListedGroup(
-                group_id="empty",
-                protocol_type="",
-                group_state="Empty" if states else "",
-                group_type="classic" if types else "",
-            ),
-            ListedGroup(
-                group_id="new",
-                protocol_type="consumer",
-                group_state="Stable" if states else "",
-                group_type="consumer" if types else "",
-            ),
-        ),
-    )
 
 
 # DescribeGroups.
@@ -328,3 +269,42 @@ def test_which_groups_are_asked_about(version: int) -> None:
     groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("a", "b"))
     asked = answers.groups_asked(OffsetFetchRequest(group_id="g", groups=groups), version)
     assert asked == (("g",) if version < 8 else ("a", "b"))
+
+
+# In place of a broker that cannot answer.
+
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_group_that_cannot_be_told_of_is_described_by_its_error(version: int) -> None:
+    refused = DescribedGroup(
+        error_code=LOADING, group_id="g", group_state="", protocol_type="", protocol_data="", members=()
+    )
+    assert described(version, group(error_code=LOADING)) == DescribeGroupsResponse(groups=(refused,))
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_group_of_another_protocol_is_no_classic_group(version: int) -> None:
+    (told,) = described(version, group(kind=GroupKind.CONSUMER)).groups  # type: ignore[attr-defined]
+    assert (told.group_state, told.members, told.protocol_type) == ("Dead", (), "")
+    missing = (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
+    assert (told.error_code, told.error_message) == (missing if version >= 6 else (ErrorCode.NONE, None))
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_where_each_version_puts_a_groups_error(version: int) -> None:
+    topics = topics_asked(version, ("t", (0, 1)))
+    request = OffsetFetchRequest(
+        group_id="g", topics=topics, groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),)
+    )
+    reply = answers.offset_fetch(request, version, {"g": group(error_code=LOADING)}, {})
+    assert reply is not None
+    told = on_the_wire(reply, version)
+    assert isinstance(told, OffsetFetchResponse)
+    partitions = [p.error_code for topic in told.topics for p in topic.partitions]
+    groups = [(each.error_code, each.topics) for each in told.groups]
+    expected: Any = ([], 0, [(LOADING, ())])
+    if version < 8:
+        expected = ([LOADING, LOADING], 0, []) if version == 1 else ([], LOADING, [])
+    assert (partitions, told.error_code, groups) == expected

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,10 +21,12 @@ from group_sidecar.codecs.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
+from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import GroupView
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import EMPTY, STABLE
+from tests.coordinator.plain_list import list_groups
 from tests.coordinator.world import Client, World, asks_about, commit_of
 
 GROUPS = ("g", "h")
@@ -33,12 +35,26 @@ numbers = st.integers(0, len(CLIENTS) - 1)
 groups = st.sampled_from(GROUPS)
 
 
+Told = dict[tuple[str, int], tuple[int, int, str | None]]
+
+
 class Copy(RuleBasedStateMachine):
     """Clients, a broker, and the copy."""
 
-    @initialize(delay=st.sampled_from((0.0, 3.0)), size=st.sampled_from((None, 2)))
-    def start(self, delay: float, size: int | None) -> None:
-        self.world = World(Broker(initial_delay=delay, max_size=size))
+    reads_log = False
+    exclusive = True
+
+    @initialize(
+        delay=st.sampled_from((0.0, 3.0)),
+        size=st.sampled_from((None, 2)),
+        eager=st.booleans(),
+        late=st.booleans(),
+    )
+    def start(self, delay: float, size: int | None, eager: bool, late: bool) -> None:
+        self.eager = eager
+        self.world = World(Broker(initial_delay=delay, max_size=size), exclusive=self.exclusive)
+        if self.reads_log and not late:
+            self.world.read_log(eager=eager)
         self.clients = [
             Client(self.world, name, group, instance, 2 if name == "old" else 9) for name, group, instance in CLIENTS
         ]
@@ -144,7 +160,7 @@ class Copy(RuleBasedStateMachine):
         if what == "sweep":
             self.world.sweep()
         elif what == "clean up":
-            self.world.broker.clean_up()
+            self.world.clean_up()
         elif self.world.limbo:
             self.world.handle_lost(0)
 
@@ -160,11 +176,24 @@ class Copy(RuleBasedStateMachine):
             if view.lacking is None and not self._under_way(group):
                 assert _described(view) == self.world.broker.describe(group)
             if view.offsets_lacking is None and not self._under_way(group):
-                assert _offsets(view) == self._true_offsets(group)
+                self.check_offsets(group, _offsets(view))
+        self._is_listed_as_it_is(now)
         if self.world.manager.listing_lacking(now) is None and not any(map(self._under_way, GROUPS)):
-            listed = answers.list_groups(ListGroupsRequest(), self.world.manager.views(now)).groups
+            listed = list_groups(ListGroupsRequest(), self.world.manager.views(now))
             truth = {(g.group_id, g.protocol_type, g.state) for g in self.world.broker.groups.values()}
             assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
+
+    def check_offsets(self, group: str, told: Told) -> None:
+        """Whether that may be told of a group's offsets."""
+        assert told == self._true_offsets(group)
+
+    def _is_listed_as_it_is(self, now: float) -> None:
+        """The list that is kept is that of all groups looked at anew."""
+        manager = self.world.manager
+        if manager.listing_lacking(now) is None:
+            assert not any(manager.view(group, now).lacking for group in manager.group_metadata_cache)
+        kept = decode(ListGroupsResponse, 5, manager.listing(now).reply(ListGroupsRequest(), 5))
+        assert {*kept.groups} == {*list_groups(ListGroupsRequest(), manager.views(now))}
 
     def _under_way(self, group: str) -> bool:
         """Whether the broker has changed the group and the reply has not come by."""
@@ -187,11 +216,56 @@ def _described(view: GroupView) -> DescribedGroup:
 _FIELDS = ("error_code", "group_id", "group_state", "protocol_type", "protocol_data")
 
 
-def _offsets(view: GroupView) -> dict[tuple[str, int], tuple[int, int, str | None]]:
+def _offsets(view: GroupView) -> Told:
     return {
         partition: (offset.offset, offset.leader_epoch if offset.epoch_known else 3, offset.metadata)
         for partition, offset in view.offsets.items()
     }
+
+
+class Followed(Copy):
+    """The same, with the log."""
+
+    reads_log = True
+
+    @rule(what=st.sampled_from(("send", "handle", "deliver", "catch up")))
+    def tail(self, what: str) -> None:
+        if self.world.log is None:
+            self.world.read_log(eager=self.eager)
+        tail = self.world.tail
+        match what:
+            case "send":
+                tail.send(self.world.now())
+            case "handle":
+                tail.handle()
+            case "deliver":
+                tail.deliver(self.world.now())
+            case _:
+                tail.catch_up(self.world.now())
+
+
+class Around(Followed):
+    """The same, while others change groups where the sidecar does not see it.
+
+    Then the copy is as late as the log: never behind what the broker had when it answered the last Fetch.
+    """
+
+    exclusive = False
+
+    @rule(group=groups, partition=st.integers(0, 1), offset=st.integers(0, 3))
+    def commit_around(self, group: str, partition: int, offset: int) -> None:
+        self.world.around(commit_of(group, partition, offset), 7, "stranger")
+
+    @rule(group=groups)
+    def delete_around(self, group: str) -> None:
+        self.world.around(DeleteGroupsRequest(groups_names=(group,)), 1, "stranger")
+
+    def check_offsets(self, group: str, told: Told) -> None:
+        log, since = self.world.log, self.world.tail.reached
+        assert log is not None
+        had = log.had(group, since)
+        for partition in {*told, *(each for offsets in had for each in offsets)}:
+            assert told.get(partition) in [offsets.get(partition) for offsets in had]
 
 
 class Calm(RuleBasedStateMachine):
@@ -244,5 +318,9 @@ Copy.TestCase.settings = settings(
     max_examples=500, stateful_step_count=70, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCopy = Copy.TestCase
+Followed.TestCase.settings = settings(Copy.TestCase.settings, max_examples=200)
+TestFollowed = Followed.TestCase
+Around.TestCase.settings = Followed.TestCase.settings
+TestAround = Around.TestCase
 Calm.TestCase.settings = settings(Copy.TestCase.settings, max_examples=150)
 TestCalm = Calm.TestCase

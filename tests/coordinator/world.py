@@ -36,6 +36,7 @@ from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.views import GroupView, Lacking
 from tests.coordinator.model import Broker
+from tests.coordinator.model_log import ModelLog, Tail
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 MOMENT = 0.001
@@ -71,6 +72,8 @@ class World:
         self.connections: list[Connection] = []
         self.clients: list[Client] = []
         self.limbo: list[tuple[float, Exchange]] = []
+        self.log: ModelLog | None = None
+        self.tail: Tail
         self._now = 1000.0
         self._numbers = count(1)
 
@@ -110,6 +113,24 @@ class World:
         self.broker.handle(
             exchange.request, exchange.version, exchange.client_id, exchange.client_host, self.now(), respond
         )
+        self._write()
+
+    def _write(self) -> None:
+        if self.log is not None:
+            self.log.write()
+
+    def read_log(self, *, eager: bool = True) -> None:
+        """From now on the broker writes its log, and the sidecar reads it."""
+        self.log = ModelLog(self.broker, eager=eager)
+        self.log.write()
+        self.tail = Tail(self.manager, self.log, self.now())
+
+    def around(self, request: Struct, version: int, client_id: str) -> list[Any]:
+        """Somebody asks the broker where the sidecar does not see it. Returns the reply, if it comes at once."""
+        replies: list[Any] = []
+        self.broker.handle(request, version, client_id, f"/host-of-{client_id}", self.now(), replies.append)
+        self._write()
+        return replies
 
     def _answered(self, connection: Connection, exchange: Exchange, reply: Struct) -> None:
         connection.parked = None
@@ -169,7 +190,13 @@ class World:
             self._now = max(self._now, min(end, self.broker.next_deadline(), *(until for until, _ in self.limbo)))
             self.limbo = [(until, exchange) for until, exchange in self.limbo if until > self._now]
             self.broker.tick(self._now)
+            self._write()
             self._hurry()
+
+    def clean_up(self) -> None:
+        """The broker forgets what is empty."""
+        self.broker.clean_up()
+        self._write()
 
     def _hurry(self) -> None:
         for connection in self.connections:

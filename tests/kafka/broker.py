@@ -1,7 +1,8 @@
 """A real Kafka broker on one node, as a plain process on free ports.
 
-Owns: how a KRaft node is configured, formatted, started and ended. Must not know: the sidecar, but for
-the address that a listener advertises in its place.
+Owns: how a node is configured, formatted, started and ended, with the ZooKeeper that an old one needs. Must not
+know: the sidecar, but for the address that a listener advertises in its place. What differs between versions stands
+in `tests.kafka.releases`.
 
 Listeners: CLIENT is what the sidecar connects to, and advertises the sidecar; DIRECT is the same
 broker without it. With `sasl`, SASL_CLIENT and SASL_DIRECT are a second such pair. A reply names
@@ -20,9 +21,11 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
 from tests.kafka.maven import kafka_jars
 from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
+from tests.kafka.releases import NEWEST, RELEASES
 from tests.kafka.wire import ask
+from tests.kafka.zookeeper import ZooKeeper
 
-VERSION = "4.3.1"
+VERSION = NEWEST
 
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"
@@ -35,56 +38,39 @@ _CLUSTER_ID = "QPfZ1GWOQ4Kdy-ruIG0fYQ"
 _START_SECONDS = 90
 _ENOUGH_GROUPS = 100
 """So many names fall on every partition of the offsets topic."""
-_LOGGING = """\
-rootLogger.level=INFO
-rootLogger.appenderRef.console.ref=console
-appender.console.type=Console
-appender.console.name=console
-appender.console.layout.type=PatternLayout
-appender.console.layout.pattern=%d{HH:mm:ss.SSS} %-5p %c{1} %m%n
-"""
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
-
-_DEFAULTS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "DIRECT",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "8",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "4",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    # The defaults of the new protocol are made for large fleets: a test would wait 5 s per step.
-    "group.consumer.min.heartbeat.interval.ms": "200",
-    "group.consumer.heartbeat.interval.ms": "200",
-    "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
-    "auto.create.topics.enable": "false",
-    "connection.failed.authentication.delay.ms": "0",
-}
 
 
 class KafkaBroker:
-    """One Kafka 4.3.1 node, up for the length of a with statement.
+    """One Kafka node, up for the length of a with statement.
 
     Args:
         folder: an empty folder for its data, its configuration and its log.
+        version: one of `RELEASES`.
         properties: broker properties over the defaults.
-        sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256.
+        sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Not before Kafka 3.5.
     """
 
-    def __init__(self, folder: Path, *, properties: Mapping[str, str] | None = None, sasl: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        version: str = NEWEST,
+        properties: Mapping[str, str] | None = None,
+        sasl: bool = False,
+    ) -> None:
         self.folder = folder
+        self.release = RELEASES[version]
         self.sasl = sasl
         self.client, self.sidecar, self.direct, self.controller = free_addresses(4)
-        """`client` is where the sidecar connects, `sidecar` the address it must listen on."""
+        """`client` is where the sidecar connects, `sidecar` the address it must listen on; of an old broker,
+        `controller` is its ZooKeeper."""
         self.sasl_client, self.sasl_sidecar, self.sasl_direct = free_addresses(3)
-        self._properties = {**_DEFAULTS, **self._listeners(), **(properties or {})}
+        self._properties = {**self.release.properties, **self._listeners(), **(properties or {})}
+        java = self._java()
+        self._zookeeper = ZooKeeper(folder / "zookeeper", java, self.controller) if self.release.zookeeper else None
         self._process = ChildProcess(
-            [*self._java(), "-Xmx512m", "kafka.Kafka", str(folder / "server.properties")], folder / "broker.log"
+            [*java, "-Xmx512m", "kafka.Kafka", str(folder / "server.properties")], folder / "broker.log"
         )
 
     def start(self) -> None:
@@ -94,13 +80,16 @@ class KafkaBroker:
             ProcessFailed: it could not be formatted, or did not come up; with the end of its log.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / "data").exists():
+        self._configure()
+        if self._zookeeper:
+            self._zookeeper.start()
+        elif not (self.folder / "data").exists():
             self._format()
-        self._process.start()
         try:
+            self._process.start()
             self._process.wait_until(lambda: answers(self.direct), _START_SECONDS)
         except BaseException:
-            self._process.stop()
+            self.stop()
             raise
 
     def wait_for_coordinator(self) -> None:
@@ -117,6 +106,8 @@ class KafkaBroker:
     def stop(self) -> None:
         """Ends the node; it can be started again with its data."""
         self._process.stop(seconds=30)
+        if self._zookeeper:
+            self._zookeeper.stop()
 
     def kill(self) -> None:
         """Ends the node at once, as a crash would; it can be started again with its data."""
@@ -137,14 +128,19 @@ class KafkaBroker:
         self.stop()
 
     def _java(self) -> list[str]:
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return ["java", *JVM_FLAGS, logging, "-cp", f"{kafka_jars(VERSION)}/*"]
+        logging = self.release.logging
+        flag = f"{logging.flag}{self.folder / logging.file}"
+        return ["java", *JVM_FLAGS, flag, "-cp", f"{kafka_jars(self.release.version)}/*"]
 
     def _listeners(self) -> dict[str, str]:
-        bound = {"CLIENT": self.client, "DIRECT": self.direct, "CONTROLLER": self.controller}
+        bound = {"CLIENT": self.client, "DIRECT": self.direct}
         advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct}
+        if self.release.zookeeper:
+            properties = {"zookeeper.connect": spelled(self.controller)}
+        else:
+            properties = {"controller.quorum.voters": f"1@{spelled(self.controller)}"}
+            bound["CONTROLLER"] = self.controller
         security = dict.fromkeys(bound, "PLAINTEXT")
-        properties = {"controller.quorum.voters": f"1@{spelled(self.controller)}"}
         if self.sasl:
             pair = {"SASL_CLIENT": self.sasl_client, "SASL_DIRECT": self.sasl_direct}
             bound |= pair
@@ -157,11 +153,14 @@ class KafkaBroker:
         properties["listener.security.protocol.map"] = ",".join(f"{name}:{how}" for name, how in security.items())
         return properties
 
+    def _configure(self) -> None:
+        settings = {**self._properties, "log.dirs": str(self.folder / "data")}
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self.folder / "server.properties").write_text(text)
+        (self.folder / self.release.logging.file).write_text(self.release.logging.text)
+
     def _format(self) -> None:
         file = self.folder / "server.properties"
-        settings = {**self._properties, "log.dirs": str(self.folder / "data")}
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        (self.folder / "log4j2.properties").write_text(_LOGGING)
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
         if self.sasl:
             command += ["--add-scram", f"SCRAM-SHA-256=[name={SASL_USER},password={SASL_PASSWORD}]"]

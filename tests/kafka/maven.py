@@ -29,7 +29,7 @@ ARTIFACTS: dict[str, tuple[str, ...]] = {
         "org.apache.kafka:kafka-tools:4.3.1",
         "org.apache.logging.log4j:log4j-slf4j-impl:2.25.2",
     ),
-    "3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1",),
+    "3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1", "org.slf4j:slf4j-reload4j:1.7.36"),
     "2.8.2": ("org.apache.kafka:kafka_2.13:2.8.2", *_LOG4J_1),
     "1.1.1": ("org.apache.kafka:kafka_2.12:1.1.1", *_LOG4J_1, _JAXB),
     "0.10.2.2": ("org.apache.kafka:kafka_2.12:0.10.2.2", _JAXB),

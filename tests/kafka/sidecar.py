@@ -4,6 +4,7 @@ Owns: starting it, its readiness, its metrics. Must not know: how it works insid
 """
 
 import http.client
+import json
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -81,6 +82,16 @@ class SidecarProcess:
             return 0, ""
         finally:
             connection.close()
+
+    def wait_for_log(self) -> None:
+        """Returns when it has read all partitions of the offsets topic that its broker leads, and there is one."""
+        self.process.wait_until(self._follows, _READY_SECONDS)
+
+    def _follows(self) -> bool:
+        _, body = self.get("/readyz")
+        [standing] = json.loads(body)["offsets_log"].values()
+        owned: int = standing["owned"]["count"]
+        return owned > 0 and not (standing["loading"]["count"] or standing["failed"]["count"])
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of all samples of that name that carry these labels."""

@@ -3,6 +3,7 @@
 Owns: one blocking connection, frames on it, and single questions by our own codecs. Must not know: what is asked.
 """
 
+import select
 import socket
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,10 @@ class Wire:
     def receive(self) -> bytes:
         """The next frame or token, without its length. Raises ConnectionError where the connection ends before."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def readable(self, seconds: float) -> bool:
+        """Whether there is something to receive, or the connection ends, within so many seconds."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def closed(self) -> bool:
         """Whether the other side ends the connection rather than sending more; waits for either."""

@@ -3,7 +3,7 @@
 import pytest
 
 from group_sidecar.coordinator.views import Lacking
-from group_sidecar.metrics.traffic import REQUEST_SECONDS, CloseReason, Histogram, Traffic
+from group_sidecar.metrics.traffic import REQUEST_SECONDS, CloseReason, Histogram, Traffic, Verification
 from tests.metrics.world import World
 
 JOIN_GROUP, DESCRIBE_GROUPS, PRODUCE = 11, 15, 0
@@ -77,14 +77,36 @@ def test_bytes_and_failed_connects() -> None:
 
 def test_answers_and_fallbacks_stand_at_zero_until_they_happen() -> None:
     world = World()
-    assert world.series("mirror_answers_total") == {("DescribeGroups",): 0, ("ListGroups",): 0, ("OffsetFetch",): 0}
-    assert len(world.series("mirror_fallbacks_total")) == 3 * len(Lacking)
+    apis = ("ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe")
+    assert world.series("mirror_answers_total") == {(api,): 0 for api in apis}
+    assert len(world.series("mirror_fallbacks_total")) == len(apis) * len(Lacking)
     world.traffic.answered(DESCRIBE_GROUPS)
     world.traffic.fell_back(DESCRIBE_GROUPS, Lacking.COLD)
     world.traffic.fell_back(DESCRIBE_GROUPS, Lacking.COLD)
     assert world.value("mirror_answers_total", api="DescribeGroups") == 1
     assert world.value("mirror_fallbacks_total", api="DescribeGroups", reason="cold") == 2
     assert sum(world.series("mirror_fallbacks_total").values()) == 2
+
+
+def test_remembered_answers() -> None:
+    world = World()
+    assert set(world.series("mirror_answers_remembered_total").values()) == {0}
+    world.traffic.remembered(DESCRIBE_GROUPS)
+    world.traffic.remembered_bytes += 500
+    assert world.value("mirror_answers_remembered_total", api="DescribeGroups") == 1
+    assert sum(world.series("mirror_answers_remembered_total").values()) == 1
+    assert world.value("remembered_bytes") == 500
+
+
+def test_verifications_stand_at_zero_until_they_happen() -> None:
+    world = World()
+    assert set(world.series("mirror_verifications_total").values()) == {0}
+    assert {result for _, result in world.series("mirror_verifications_total")} == set(Verification)
+    world.traffic.verified(DESCRIBE_GROUPS, Verification.DIFFERENT)
+    world.traffic.distrusted_groups += 2
+    assert world.value("mirror_verifications_total", api="DescribeGroups", result="different") == 1
+    assert sum(world.series("mirror_verifications_total").values()) == 1
+    assert world.value("mirror_distrusted_groups") == 2
 
 
 def test_decode_failures_of_every_decoded_api_stand_at_zero() -> None:

@@ -10,10 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.samples import Sample
 
 from group_sidecar.coordinator.facts import RebalanceCompleted, RebalanceReason
+from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView, Snapshot
 from group_sidecar.metrics.collector import SidecarCollector, Sources, exposition, new_registry
 from group_sidecar.metrics.families import Detail
 from group_sidecar.metrics.instruments import Instruments
+from group_sidecar.metrics.log_reading import LogReading
 from group_sidecar.metrics.traffic import Traffic
 
 PREFIX = "group_sidecar_"
@@ -34,6 +36,7 @@ class World:
 
     def __init__(self, *snapshots: Snapshot, max_groups: int = 1000, **options: Any) -> None:
         self.snapshots = list(snapshots)
+        self.logs: list[LogReading] = []
         self.traffic = Traffic()
         self.registry = new_registry()
         self.instruments = Instruments(self.registry, max_groups=max_groups)
@@ -42,6 +45,7 @@ class World:
             snapshots=lambda: self.snapshots,
             traffic=self.traffic,
             instruments=self.instruments,
+            logs=lambda: self.logs,
             **(always | options),
         )
         self.registry.register(SidecarCollector(sources))
@@ -136,6 +140,9 @@ def full_world() -> World:
         journal=Journal(records_written=1, records_dropped={"full": 1}, last_flush=4.0),
     )
     world.instruments.observe(rebalanced("orders"))
+    reading = LogReading(GroupMetadataManager(exclusive=False).log)
+    reading.skip({19: 1})
+    world.logs.append(reading)
     world.traffic.request_done(11, 0.2)
     world.traffic.expect_policy("group_max_size", [77])
     return world

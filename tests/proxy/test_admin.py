@@ -137,6 +137,13 @@ async def test_readiness_says_what_is_missing_per_broker(brokers: Readiness, sta
     assert (reply.status, reply.content) == (status, {"ready": status == 200, "brokers": brokers})
 
 
+async def test_readiness_tells_of_the_log_but_does_not_depend_on_it() -> None:
+    log = {"a:1": {"read": False, "trouble": "not read yet"}}
+    app = admin_app(registry=CollectorRegistry(), readiness=lambda: READY, snapshots=list, standings=lambda: log)
+    reply = await ask("/readyz", app=app)
+    assert (reply.status, reply.content) == (200, {"ready": True, "brokers": READY, "offsets_log": log})
+
+
 async def test_groups() -> None:
     cold, orders = (await ask("/api/v1/groups")).content["groups"]
     assert orders == {

@@ -33,8 +33,8 @@ from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import Lacking
-from group_sidecar.proxy import answering
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.session import ToClient, ToUpstream
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.playbook import (
@@ -195,6 +195,7 @@ def test_what_the_copy_does_not_hold_is_left_to_the_broker(question: Struct, ver
     ("answers", "reason"),
     [
         ({"enabled": False, "exclusive": True, "authorizer": "none"}, Lacking.OFF),
+        ({"apis": (), "exclusive": True, "authorizer": "none"}, Lacking.OFF),
         ({"exclusive": True}, Lacking.UNAUTHORIZED),
         ({"authorizer": "none"}, Lacking.COLD),
         ({}, Lacking.UNAUTHORIZED),
@@ -208,6 +209,8 @@ def test_where_answers_are_withheld_every_question_passes_undelayed(
     parked = line.frame(joining(), 3)
     assert line.client(parked) == [ToUpstream(parked)]
     forwarded(line, question, version)
+    if reason is Lacking.COLD and version == 0 and isinstance(question, OffsetFetchRequest):
+        reason = Lacking.VERSION  # v0 asks ZooKeeper.
     assert copy.traffic.fallbacks == {(question.KEY, reason): 1}
     assert copy.traffic.answers == {}
 
@@ -269,7 +272,7 @@ def test_an_answer_that_cannot_be_made_is_left_to_the_broker(
     def fails(*_: object) -> bytes:
         raise ValueError("does not fit its field")
 
-    monkeypatch.setattr(answering, "encode_reply", fails)
+    monkeypatch.setattr(Replying, "_make", fails)
     copy, line = known()
     told = brought_down(full_sample(APIS[question.KEY].response), version)
     line.exchange(question, told, version)
@@ -316,8 +319,7 @@ def test_a_reply_that_was_overtaken_by_a_commit_teaches_nothing() -> None:
 def test_a_broker_that_lacks_the_api_gets_the_best_that_is_known(
     question: Struct, version: int, exclusive: bool
 ) -> None:
-    copy = broker_copy(answers={"exclusive": exclusive})
-    copy.learn_authorizer(present=True)
+    copy = broker_copy(answers={"exclusive": exclusive, "authorizer": "none"})
     copy.learn_versions({ApiKey.JOIN_GROUP: (0, 5)})
     settled(copy, "m1")
     line = Line(copy)
@@ -327,11 +329,20 @@ def test_a_broker_that_lacks_the_api_gets_the_best_that_is_known(
 
 
 def test_even_then_a_group_that_never_passed_by_is_dead() -> None:
-    copy = broker_copy()
+    copy = broker_copy(answers={"authorizer": "none"})
+    copy.learn_groups_at_start(None)
     copy.learn_versions({})
     line = Line(copy)
     (group,) = line.reads(line.says(DESCRIBING, 5), DESCRIBING, 5).groups
     assert (group.group_state, group.error_code, group.members) == ("Dead", 0, ())
+
+
+def test_where_it_may_have_an_authorizer_nobody_may_see_what_cannot_be_asked_for() -> None:
+    copy = broker_copy()
+    copy.learn_versions({})
+    (line,) = settled(copy, "m1")
+    forwarded(line, LISTING, 4)
+    assert copy.traffic.fallbacks == {(LIST, Lacking.UNAUTHORIZED): 1}
 
 
 def test_where_answers_are_off_even_such_a_broker_is_asked() -> None:

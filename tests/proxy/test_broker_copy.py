@@ -16,6 +16,8 @@ from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy import broker_copy as room
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.principals import ANONYMOUS, Principal
+from group_sidecar.proxy.rights import Operation
 from tests.proxy.playbook import EPOCH, broker_copy, settled
 
 LIST, DESCRIBE, FETCH = ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH
@@ -23,42 +25,22 @@ ALL_APIS: dict[int, tuple[int, int]] = dict.fromkeys(ApiKey, (0, 5))
 NO_LISTING = {key: versions for key, versions in ALL_APIS.items() if key != LIST}
 
 
-@pytest.mark.parametrize(
-    ("answers", "present", "withheld"),
-    [
-        ({"exclusive": True, "authorizer": "none"}, None, None),
-        ({"exclusive": True, "authorizer": "none"}, True, None),
-        ({"exclusive": True}, False, None),
-        ({"exclusive": True}, True, Lacking.UNAUTHORIZED),
-        ({"exclusive": True}, None, Lacking.UNAUTHORIZED),
-        ({"authorizer": "none"}, None, Lacking.COLD),
-        ({}, False, Lacking.COLD),
-        ({}, True, Lacking.UNAUTHORIZED),
-        ({"exclusive": True, "authorizer": "none", "enabled": False}, False, Lacking.OFF),
-    ],
-)
 @pytest.mark.parametrize("versions", [None, ALL_APIS])
+@pytest.mark.parametrize(("enabled", "withheld"), [(True, None), (False, Lacking.OFF)])
 def test_what_withholds_all_answers(
-    answers: dict[str, Any], present: bool | None, withheld: Lacking | None, versions: dict[int, tuple[int, int]] | None
+    enabled: bool, withheld: Lacking | None, versions: dict[int, tuple[int, int]] | None
 ) -> None:
-    copy = broker_copy(answers=answers)
-    if present is not None:
-        copy.learn_authorizer(present)
+    copy = broker_copy(answers={"enabled": enabled})
     if versions is not None:
         copy.learn_versions(versions)
     assert [copy.withheld(key) for key in (LIST, DESCRIBE, FETCH)] == [withheld] * 3
     assert not copy.lacks(LIST)
 
 
-@pytest.mark.parametrize("present", [None, False, True])
-def test_what_the_broker_has_not_is_answered_whatever_else_holds(present: bool | None) -> None:
+def test_what_the_broker_has_not() -> None:
     copy = broker_copy()
-    if present is not None:
-        copy.learn_authorizer(present)
     copy.learn_versions(NO_LISTING)
-    assert copy.lacks(LIST)
-    assert copy.withheld(LIST) is None
-    assert copy.withheld(DESCRIBE) is not None
+    assert (copy.lacks(LIST), copy.lacks(DESCRIBE)) == (True, False)
     copy.learn_versions(ALL_APIS)
     assert not copy.lacks(LIST)
 
@@ -69,13 +51,67 @@ def test_what_the_operator_switched_off_is_not_answered_even_then() -> None:
     assert copy.withheld(LIST) is Lacking.OFF
 
 
+DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
+
+
+@pytest.mark.parametrize(
+    ("authorizer", "present", "hides"),
+    [("auto", None, True), ("auto", True, True), ("auto", False, False), ("none", None, False), ("none", True, False)],
+)
+def test_what_may_be_hidden_is_only_shown_to_whom_it_was_granted(
+    authorizer: str, present: bool | None, hides: bool
+) -> None:
+    copy = broker_copy(answers={"authorizer": authorizer})
+    if present is not None:
+        copy.learn_authorizer(present)
+    alice, bob = Principal("SCRAM-SHA-256", b"n,,n=alice"), Principal("SCRAM-SHA-256", b"n,,n=bob")
+    copy.rights.grant(alice, DESCRIBE_G, EPOCH)
+    assert copy.hides is hides
+    assert [copy.may_see(who, DESCRIBE_G, EPOCH) for who in (alice, bob, None)] == [True, not hides, False]
+
+
 def test_an_authorizer_may_come_and_go() -> None:
-    copy = broker_copy(answers={"exclusive": True})
+    copy = broker_copy()
     found = []
     for present in (False, True, False):
         copy.learn_authorizer(present)
-        found.append(copy.withheld(LIST))
-    assert found == [None, Lacking.UNAUTHORIZED, None]
+        found.append(copy.may_see(ANONYMOUS, DESCRIBE_G, EPOCH))
+    assert found == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("own", "serves"),
+    [
+        ({}, True),
+        ({"address": "10.1.1.1:9093"}, False),
+        ({"sasl": {"mechanism": "PLAIN", "username": "u", "password": "p"}}, False),
+        ({"tls": {}}, False),
+    ],
+    ids=["as clients", "another listener", "sasl", "tls"],
+)
+@pytest.mark.parametrize("by", ["authorizer", "groups"])
+def test_only_a_broker_that_answers_without_credentials_serves_such_clients(
+    own: dict[str, Any], serves: bool, by: str
+) -> None:
+    copy = broker_copy(answers={"authorizer": "none"}, own_connection=own)
+    assert not copy.may_see(ANONYMOUS, [], EPOCH)
+    if by == "authorizer":
+        copy.learn_authorizer(present=False)
+    else:
+        copy.learn_groups_at_start([])
+    assert copy.may_see(ANONYMOUS, [], EPOCH) is serves
+
+
+def test_a_broker_that_was_gone_may_have_other_rules() -> None:
+    copy, bob = broker_copy(), Principal("SCRAM-SHA-256", b"n,,n=bob")
+    copy.learn_authorizer(present=True)
+    copy.rights.grant(bob, DESCRIBE_G, EPOCH)
+    copy.rights.grant(ANONYMOUS, DESCRIBE_G, EPOCH)
+    copy.probe_succeeded()
+    assert copy.may_see(bob, DESCRIBE_G, EPOCH)
+    copy.probe_failed("closed the connection")
+    copy.rights.grant(ANONYMOUS, DESCRIBE_G, EPOCH)
+    assert [copy.may_see(who, DESCRIBE_G, EPOCH) for who in (bob, ANONYMOUS)] == [False, False]
 
 
 @pytest.mark.parametrize(("listed", "lacking"), [(["old"], Lacking.COLD), ([], None), (None, None)])
@@ -133,7 +169,7 @@ def test_a_snapshot_tells_of_groups() -> None:
     settled(copy, "m1", "m2")
     (group,) = copy.snapshot(100.0).groups
     assert {member.member_id for member in group.members} == {"m1", "m2"}
-    assert copy.committed_partitions() == set()
+    assert list(copy.manager.committed_partitions()) == []
 
 
 async def test_log_ends_are_seen_at_trios_time(autojump_clock: MockClock) -> None:

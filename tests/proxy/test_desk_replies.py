@@ -242,11 +242,11 @@ def test_an_offer_is_capped_at_what_is_described_where_it_is_looked_into(version
 @EVERY_VERSION
 def test_the_group_apis_are_added_where_the_broker_lacks_them_and_answers_are_on(version: int) -> None:
     told = versions(MOCK, version)
-    answer, _ = offered(broker_copy(), told, version)
+    answer, _ = offered(broker_copy(answers={"authorizer": "none"}), told, version)
     assert ranges(answer) == MOCK | {ApiKey.LIST_GROUPS: (0, 5), ApiKey.DESCRIBE_GROUPS: (0, 6)}
-    off = broker_copy(answers={"enabled": False})
-    assert offered(off, told, version)[1]
-    assert off.lacks(ApiKey.LIST_GROUPS)
+    for off in (broker_copy(answers={"enabled": False, "authorizer": "none"}), broker_copy()):
+        assert offered(off, told, version)[1]
+        assert off.lacks(ApiKey.LIST_GROUPS)
 
 
 @pytest.mark.parametrize("version", [3, 5, 99])

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -24,7 +25,9 @@ from group_sidecar.codecs.messages.list_offsets import (
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.probe import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ROUND, ROUND_SECONDS, probe_forever
+from group_sidecar.proxy.attempts import FIRST_PAUSE, LONGEST_PAUSE
+from group_sidecar.proxy.client import AuthenticationFailed, KafkaClient, TlsFailed, connect
+from group_sidecar.proxy.probe import LONGEST_ROUND, ROUND_SECONDS, probe_forever
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, Raw, ScriptedBroker
 
 BROKER = Address("broker", 9092)
@@ -96,6 +99,9 @@ class Copy:
     told: list[tuple[float, str, Any]] = field(default_factory=list)
     fault: Exception | None = None
 
+    def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
+        return connect(*self.address)
+
     def _note(self, what: str, value: Any = None) -> None:
         self.told.append((trio.current_time(), what, value))
 
@@ -114,7 +120,7 @@ class Copy:
     def learn_groups_at_start(self, groups: list[str] | None) -> None:
         self._note("groups", groups)
 
-    def committed_partitions(self) -> set[TopicPartition]:
+    async def committed_partitions(self) -> set[TopicPartition]:
         if self.fault:
             raise self.fault
         return self.partitions
@@ -175,6 +181,8 @@ async def test_whatever_else_it_says_the_broker_has_an_authorizer(
     copy = Copy()
     await probe_for(1, copy)
     assert copy.said("authorizer") == [True]
+    # Who may not describe the cluster may not be listed all groups.
+    assert copy.said("groups") == ([["a", "b"]] if code == 0 else [])
 
 
 async def test_a_broker_that_knows_neither_acls_nor_groups(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -296,27 +304,31 @@ async def test_what_is_learned_at_the_next_connection(network: MemoryNetwork, au
 
 
 @pytest.mark.parametrize(
-    ("answers", "event", "reason"),
+    ("answers", "event", "reason", "remedy"),
     [
         (
             {"hello": HangUp()},
             "broker closes the connection",
             "broker:9092 closed the connection at ApiVersions: it may want TLS, or be older than 0.10",
+            {"setting": "own_connection.tls"},
         ),
         (
             {"acls": HangUp()},
             "broker closes the connection",
             "broker:9092 closed the connection at DescribeAcls: it may want SASL",
+            {"setting": "own_connection.sasl"},
         ),
         (
             {"acls": Mute()},
             "broker does not answer",
             "broker:9092 did not answer DescribeAcls within 10 s: it may want SASL",
+            {"setting": "own_connection.sasl"},
         ),
         (
             {"acls": Raw(b"\0\0\0\2\0" + bytes(6) + b"\x32")},
             "broker not understood",
             "DescribeAclsResponse v3: error_message: 49 bytes announced, 0 left",
+            {},
         ),
     ],
 )
@@ -327,6 +339,7 @@ async def test_a_broker_that_will_not_talk_is_told_of_once(
     answers: dict[str, Any],
     event: str,
     reason: str,
+    remedy: dict[str, str],
 ) -> None:
     network.brokers[BROKER] = broker(**answers)
     copy = Copy()
@@ -335,7 +348,34 @@ async def test_a_broker_that_will_not_talk_is_told_of_once(
     assert len(copy.said(told)) > 5, "a broker that says what it speaks is there for its clients"
     assert copy.said(untold) == []
     assert copy.said("authorizer") == copy.said("groups") == []
-    assert lines == [{"event": event, "broker": "broker:9092", "reason": reason, "log_level": "warning"}]
+    assert lines == [{"event": event, "broker": "broker:9092", "reason": reason, "log_level": "warning", **remedy}]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "event"),
+    [
+        (TlsFailed("no trust"), "broker not reached by TLS"),
+        (AuthenticationFailed("no such user"), "broker does not take the sidecar's credentials"),
+    ],
+)
+async def test_a_broker_that_refuses_the_sidecar_is_there_for_its_clients(
+    network: MemoryNetwork, autojump_clock: MockClock, lines: list[Any], refusal: Exception, event: str
+) -> None:
+    async def refuse(client: KafkaClient) -> float:
+        raise refusal
+
+    class Refused(Copy):
+        def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
+            return connect(*self.address, authenticate=refuse)
+
+    network.brokers[BROKER] = broker()
+    copy = Refused()
+    await probe_for(100, copy)
+    assert {what for _, what, _ in copy.told} == {"succeeded"}
+    pauses = [after - before for before, after in pairwise(copy.times("succeeded"))]
+    assert pauses[0] <= FIRST_PAUSE
+    assert pauses[-1] >= LONGEST_PAUSE / 2
+    assert lines == [{"event": event, "broker": "broker:9092", "reason": str(refusal), "log_level": "warning"}]
 
 
 async def test_versions_are_learned_though_the_broker_says_no_more(

@@ -227,3 +227,12 @@ async def test_log_ends(network: MemoryNetwork, version: int) -> None:
         ("u", [(0, -1), (7, -1)]),
     ]
     assert request.replica_id == -1
+
+
+async def test_log_ends_of_many_partitions_are_asked_for_by_and_by(network: MemoryNetwork) -> None:
+    partitions = {("t", index) for index in range(questions.PARTITIONS_AT_ONCE + 1)}
+    async with asking(network, {ListOffsetsRequest: ListOffsetsResponse(topics=())}) as (client, broker):
+        assert await questions.log_ends(client, partitions) == {}
+    asked = [request.topics[0].partitions for request in broker.requests(ListOffsetsRequest)]
+    assert [len(each) for each in asked] == [questions.PARTITIONS_AT_ONCE, 1]
+    assert {("t", p.partition_index) for each in asked for p in each} == partitions

@@ -110,12 +110,21 @@ async def test_clients_reach_the_broker_and_the_admin_port_tells_of_it(nursery: 
         async with connect(*at.listen) as client:
             [node] = await brokers(client)
         assert node.address == upstream  # Nothing is rewritten beside a broker.
-        assert await ready(at) == {
-            "ready": True,
-            "brokers": {str(upstream): {"reachable": True, "accepting": True}},
-        }
+        told = await ready(at)
+        assert told["ready"] is True
+        assert told["brokers"] == {str(upstream): {"reachable": True, "accepting": True}}
+        assert told["offsets_log"][str(upstream)].keys() >= {"read", "partitions", "loading", "owned", "failed"}
         _, metrics = await get(at.admin, "/metrics")
         assert b"group_sidecar_client_connections_opened_total 1.0" in metrics
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_log_is_not_read_where_that_is_switched_off(nursery: trio.Nursery) -> None:
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    async with sidecar(upstream, offsets_log={"read": False}) as (at, _):
+        assert "offsets_log" not in await ready(at)
+        assert cluster.scripted[1].requests(MetadataRequest) == []
     nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,60 @@
+"""What a question needs to be answered from the copy.
+
+Owns: which groups a question is about, and what of them must be known to answer it in its version. Must not know: why a
+copy lacks something (`doubts`), how a reply is built (`answers`), who may ask.
+"""
+
+from collections.abc import Iterable
+
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.answers import groups_asked
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.views import GroupKind, GroupView, Lacking
+from group_sidecar.coordinator.wire_offsets import KAFKA_SINCE, MANY_GROUPS_SINCE
+
+
+def groups_of(request: Struct, version: int) -> tuple[str, ...]:
+    """The groups that a question is about; none for one about all of them."""
+    if isinstance(request, DescribeGroupsRequest):
+        return request.groups
+    if isinstance(request, ConsumerGroupDescribeRequest):
+        return request.group_ids
+    return groups_asked(request, version) if isinstance(request, OffsetFetchRequest) else ()
+
+
+def lacking(request: Struct, version: int, manager: GroupMetadataManager, at: float) -> Lacking | None:
+    """Why a question may not be answered; None where it may."""
+    if isinstance(request, ListGroupsRequest):
+        return manager.listing_lacking(at)
+    groups = groups_of(request, version)
+    if isinstance(request, OffsetFetchRequest):
+        return _of_offsets(request, version, [manager.view(group, at) for group in groups])
+    if isinstance(request, ConsumerGroupDescribeRequest):
+        reasons: Iterable[Lacking | None] = (manager.consumer_lacking(group, at) for group in groups)
+    else:
+        reasons = (manager.group_lacking(group, at) for group in groups)
+    first = next((reason for reason in reasons if reason), None)
+    # What the client may do with a group, only the broker can say.
+    return Lacking.VERSION if getattr(request, "include_authorized_operations", False) else first
+
+
+def _of_offsets(request: OffsetFetchRequest, version: int, views: list[GroupView]) -> Lacking | None:
+    if version < KAFKA_SINCE:
+        return Lacking.VERSION  # v0 asks ZooKeeper.
+    first = next((view.offsets_lacking for view in views if view.offsets_lacking), None)
+    if first is None and version >= MANY_GROUPS_SINCE:
+        asked = zip(request.groups, views, strict=True)
+        return None if all(_fits(group, view) for group, view in asked) else Lacking.VERSION
+    return first
+
+
+def _fits(asked: OffsetFetchRequestGroup, view: GroupView) -> bool:
+    """Whether the broker takes who asks for who it says it is (KIP-848). Errors are the broker's to give."""
+    if view.kind is GroupKind.CLASSIC or (asked.member_id is None and asked.member_epoch < 0):
+        return view.kind in (GroupKind.CLASSIC, GroupKind.CONSUMER)
+    members = view.consumer.members if view.consumer else ()
+    return any((member.member_id, member.epoch) == (asked.member_id, asked.member_epoch) for member in members)

@@ -1,0 +1,190 @@
+"""Where all groups of one broker are kept.
+
+Owns: `GroupCache`: the groups and their offsets, their bounds, the numbers of their changes, and what is known of
+groups that are not there. Must not know: events, the log, who asks.
+"""
+
+from collections.abc import Mapping
+from itertools import count
+
+from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.log import LoggedGroup
+from group_sidecar.coordinator.offsets import GroupOffsets
+from group_sidecar.coordinator.partitions import Partition, PartitionTable
+from group_sidecar.coordinator.pasts import UnseenPasts
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking, TopicPartition
+
+
+class GroupCache:
+    """All groups.
+
+    Args:
+        exclusive: the operator's word that no client reaches the broker but through this sidecar.
+        most_groups, most_offsets: bounds. What comes beyond them is not kept, and counted in `overflowed`.
+
+    Attributes:
+        groups, offsets: by group id.
+        partitions: which groups the log tells of.
+        pasts: groups that may have a past that was not seen.
+        distrusted: groups of which the broker was found to say something else.
+        ticks: numbers the changes of all groups.
+        changed: groups that are to be looked at again before they are listed.
+        disturbed_until: until when the broker may still tell offsets that it is about to forget.
+        obscured_until: when the last write to who knows which group, that passed by unread, will have been done.
+    """
+
+    def __init__(self, *, exclusive: bool, most_groups: int, most_offsets: int) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self.partitions = PartitionTable()
+        self.pasts = UnseenPasts(most_groups)
+        self.distrusted: set[str] = set()
+        self.ticks = count(1)
+        self.changed: set[str] = set()
+        self.exclusive = exclusive
+        self.disturbed_until = self.obscured_until = NEVER
+        self.overflowed = 0
+        self.most_offsets = most_offsets
+        self._most_groups = most_groups
+        self._offsets_count = 0
+        self._removals, self._removed_at = 0, NEVER
+
+    # Groups.
+
+    def exists(self, group_id: str) -> bool:
+        """Whether the broker has the group, as far as is known."""
+        group = self.groups.get(group_id)
+        return group is not None and group.state is not GroupState.DEAD
+
+    def get_or_maybe_create(self, group_id: str, sent_at: float) -> Group | None:
+        """A group that something was told of; None beyond the bound. `sent_at`: as of an event."""
+        group = self.groups.get(group_id)
+        if group is None and (group := self.create(group_id, self.past_of(group_id, sent_at))) is not None:
+            group.settled_at = self.pasts.settled_at(group_id)
+        return group
+
+    def create(self, group_id: str, unsure: Lacking | None) -> Group | None:
+        """A new group; None beyond the bound."""
+        if len(self.groups) >= self._most_groups:
+            self.overflowed += 1
+            self.pasts.others_seen = False
+            return None
+        group = self.groups[group_id] = Group(group_id, unsure, self.ticks, self.changed)
+        self.changed.add(group_id)
+        self.partitions.place(group_id)
+        return group
+
+    def remove(self, group_id: str, now: float) -> None:
+        """The group is gone."""
+        self.forget(group_id)
+        self.note_removal(now)
+
+    def note_removal(self, now: float) -> None:
+        """Something went of which nothing is kept. What is new after it, but was sent before, may be gone too."""
+        self._removals, self._removed_at = next(self.ticks), now
+
+    def forget(self, group_id: str) -> None:
+        """Nothing is kept of the group."""
+        self.groups.pop(group_id, None)
+        self.partitions.displace(group_id)
+        self.changed.add(group_id)
+        self.distrusted.discard(group_id)
+        if (offsets := self.offsets.pop(group_id, None)) is not None:
+            self._offsets_count -= offsets.counted
+
+    def obscure(self, group_id: str, until: float) -> None:
+        """Something of the group passed by unread, which the broker has done by then."""
+        group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
+        partition = self.partitions.holding(group_id)
+        self.changed.add(group_id)
+        for each in (group, offsets):
+            if each is not None:
+                each.unsure = Lacking.UNDECODABLE
+                each.changes = next(self.ticks)
+                if partition is not None:
+                    each.settled_at = until
+                    partition.ahead.add(group_id)
+
+    def known_from_birth(self, group_id: str) -> bool:
+        """Whether all of a group that is not there was seen on the wire."""
+        return self.exclusive and self.pasts.seen_whole(group_id)
+
+    def past_of(self, group_id: str, sent_at: float) -> Lacking | None:
+        """Why a group, or its offsets, that an event is the first to tell of may have been there before."""
+        if not self.known_from_birth(group_id):
+            return Lacking.COLD
+        return Lacking.IN_DOUBT if sent_at < self._removed_at else None
+
+    def changes_of(self, group_id: str) -> tuple[int, int]:
+        """Grows when a group or its offsets change, or come and go."""
+        group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
+        return (group.changes if group else self._removals, offsets.changes if offsets else self._removals)
+
+    # Offsets.
+
+    def offsets_of(self, group: Group, sent_at: float) -> GroupOffsets:
+        """The offsets of a group that something was told of."""
+        group_id = group.group_id
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            if (partition := self.partitions.holding(group_id)) is not None:
+                return self.follow_offsets(partition, group_id, None)  # The log has no more of it, or will tell.
+            past, settled_at = self.past_of(group_id, sent_at), self.pasts.settled_at(group_id)
+            offsets = self.offsets[group_id] = GroupOffsets(past, settled_at)
+        return offsets
+
+    def follow_offsets(self, partition: Partition, group_id: str, logged: LoggedGroup | None) -> GroupOffsets:
+        """The offsets of a group of which the log is read."""
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            settled_at = self.pasts.settled_at(group_id)
+            lost = Lacking.IN_DOUBT if settled_at > partition.fresh_at else None
+            offsets = self.offsets[group_id] = GroupOffsets(lost, settled_at)
+            if lost:
+                partition.ahead.add(group_id)
+        offsets.follow(logged)
+        self.touch_offsets(offsets)
+        self._relist(group_id)
+        return offsets
+
+    def account(self, group_id: str, now: float) -> None:
+        """Counts a change of offsets, and how many are kept."""
+        offsets = self.offsets[group_id]
+        self._offsets_count += offsets.size - offsets.counted
+        offsets.counted = offsets.size
+        offsets.changed_at = now
+        self.touch_offsets(offsets)
+        self._relist(group_id)
+        if (partition := self.partitions.holding(group_id)) is not None:
+            partition.ahead.add(group_id)
+
+    def _relist(self, group_id: str) -> None:
+        """Offsets changed: only of an Empty group can that make a difference to how it is listed."""
+        group = self.groups.get(group_id)
+        if group is not None and group.state is GroupState.EMPTY:
+            self.changed.add(group_id)
+
+    def touch_offsets(self, offsets: GroupOffsets) -> None:
+        """Counts a change."""
+        offsets.changes = next(self.ticks)
+
+    def within_bound(
+        self, offsets: GroupOffsets, new: Mapping[TopicPartition, CommittedOffset]
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Those that may be kept: all, or at the bound those that take the place of others."""
+        kept = offsets.committed.seen
+        if self._offsets_count + len(new) <= self.most_offsets or new.keys() <= kept.keys():
+            return new
+        self.overflowed += 1
+        offsets.unfollowed = offsets.unfollowed or Lacking.COLD
+        return {partition: offset for partition, offset in new.items() if partition in kept}
+
+    def fades(self, group: Group) -> bool:
+        """Whether the broker may clear it away within minutes, as it does Empty groups without offsets, and not say so.
+
+        In the log it says so, but for groups that never had a generation, and those only since Kafka 4.
+        """
+        offsets = self.offsets.get(group.group_id)
+        told = group.logged is not None and group.generation > 0
+        return group.state is GroupState.EMPTY and not (offsets and offsets.some) and not told

@@ -1,0 +1,227 @@
+"""Groups of the new protocols, as the offsets topic tells of them.
+
+Owns: what the records of one group add up to (Kafka classes ``ConsumerGroup``, ``ShareGroup``, ``StreamsGroup``).
+Must not know: where the records came from, nor who asks.
+
+Of a consumer group (KIP-848) everything that ConsumerGroupDescribe tells is in its records. Of a share group it is its
+kind and whether it has members; of a streams group its kind alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+from uuid import UUID
+
+from group_sidecar.codecs.group_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
+    classic_metadata,
+)
+from group_sidecar.codecs.offsets_topic import Key, KeyType, MemberKey, decode_as, decode_key
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView
+
+T = TypeVar("T", bound=Struct)
+
+Partitions = Mapping[UUID, tuple[int, ...]]
+"""Partitions by topic id, sorted."""
+
+NOTHING: Partitions = MappingProxyType({})
+
+_STABLE = 0
+"""Of Kafka's enum ``MemberState``: a member that owns what it shall own at its epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberView:
+    """A member of a consumer group.
+
+    Attributes:
+        epoch: how far it has followed the group; 0 before its first assignment.
+        client_host: as Java's InetAddress prints it, with its leading slash.
+        assignment: what it owns and may keep.
+        revoking: what it owns and has been told to give up.
+        target_assignment: what it shall own.
+        classic: whether it speaks the classic protocol, in a group that is being upgraded.
+        reconciled: whether it owns what it shall own at its epoch.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    epoch: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    assignment: Partitions = field(default_factory=lambda: NOTHING)
+    revoking: Partitions = field(default_factory=lambda: NOTHING)
+    target_assignment: Partitions = field(default_factory=lambda: NOTHING)
+    classic: bool = False
+    reconciled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupView:
+    """A group of one of the new protocols at one moment.
+
+    Attributes:
+        state: None where the records alone do not tell it, which is so for streams groups.
+        epoch: the group's, which grows with each change of its members or topics.
+        assignment_epoch: the group epoch that the target assignment was made for.
+        assignors: the server-side assignors that most members prefer, sorted: none where nobody names one, several
+            where they are even, and then which one the broker takes depends on the order of its hash table.
+        members: by member id, sorted; of consumer groups only.
+    """
+
+    group_id: str
+    kind: GroupKind
+    state: GroupState | None = None
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignors: tuple[str, ...] = ()
+    members: tuple[ConsumerMemberView, ...] = ()
+
+    @property
+    def told(self) -> bool:
+        """Whether ConsumerGroupDescribe tells of it."""
+        return self.kind is GroupKind.CONSUMER and self.state is not None
+
+    @property
+    def topic_ids(self) -> set[UUID]:
+        """The topics of which any member owns partitions, or shall."""
+        return {
+            topic_id
+            for member in self.members
+            for topic_id in (*member.assignment, *member.revoking, *member.target_assignment)
+        }
+
+
+def consumer_group_of(view: GroupView) -> ConsumerGroupView | None:
+    """A group as ConsumerGroupDescribe has it; None where there is none."""
+    if view.consumer is None and view.state is not GroupState.DEAD:
+        return ConsumerGroupView(group_id=view.group_id, kind=view.kind, state=view.state)
+    return view.consumer
+
+
+def read(group_id: str, records: Mapping[bytes, bytes]) -> ConsumerGroupView:
+    """Reads a group from its records: whole raw keys of types 3 and up, with the raw value that each has now.
+
+    Raises:
+        UnknownKeyType: a key is of a type that is not known.
+        DecodeError: a key or a value is damaged, or a value is of a version that is not known.
+        ValueError: there are no records, so no group.
+    """
+    if not records:
+        raise ValueError(f"group {group_id} has no records of the new protocols")
+    found = [(*decode_key(key), value) for key, value in records.items()]
+    kinds = {kind for kind, _, _ in found}
+    if kinds & _CONSUMER:
+        return _consumer_group(group_id, found)
+    if kinds & _SHARE:
+        # Nothing is ever in progress there.
+        state = GroupState.STABLE if KeyType.SHARE_GROUP_MEMBER_METADATA in kinds else GroupState.EMPTY
+        return ConsumerGroupView(group_id=group_id, kind=GroupKind.SHARE, state=state)
+    return ConsumerGroupView(group_id=group_id, kind=GroupKind.STREAMS)
+
+
+_CONSUMER = {kind for kind in KeyType if kind.name.startswith("CONSUMER_GROUP_")}
+_SHARE = {kind for kind in KeyType if kind.name.startswith("SHARE_GROUP_")}
+
+_Found = list[tuple[KeyType, Key, bytes]]
+
+
+def _consumer_group(group_id: str, found: _Found) -> ConsumerGroupView:
+    of_group = _only(found, KeyType.CONSUMER_GROUP_METADATA, ConsumerGroupMetadataValue)
+    of_target = _only(
+        found, KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, ConsumerGroupTargetAssignmentMetadataValue
+    )
+    epoch = of_group.epoch if of_group else 0
+    assignment_epoch = of_target.assignment_epoch if of_target else 0
+    members = tuple(_members(found))
+    return ConsumerGroupView(
+        group_id=group_id,
+        kind=GroupKind.CONSUMER,
+        state=_state(epoch, assignment_epoch, members),
+        epoch=epoch,
+        assignment_epoch=assignment_epoch,
+        assignors=_preferred(members),
+        members=members,
+    )
+
+
+def _state(epoch: int, assignment_epoch: int, members: tuple[ConsumerMemberView, ...]) -> GroupState:
+    """Kafka's ``ConsumerGroup.maybeUpdateGroupState``."""
+    if not members:
+        return GroupState.EMPTY
+    if epoch > assignment_epoch:
+        return GroupState.ASSIGNING
+    if all(member.reconciled and member.epoch == assignment_epoch for member in members):
+        return GroupState.STABLE
+    return GroupState.RECONCILING
+
+
+def _preferred(members: Iterable[ConsumerMemberView]) -> tuple[str, ...]:
+    votes = Counter(member.server_assignor for member in members if member.server_assignor is not None)
+    most = max(votes.values(), default=0)
+    return tuple(sorted(assignor for assignor, count in votes.items() if count == most))
+
+
+def _members(found: _Found) -> Iterable[ConsumerMemberView]:
+    known = _by_member(found, KeyType.CONSUMER_GROUP_MEMBER_METADATA, ConsumerGroupMemberMetadataValue)
+    current = _by_member(
+        found, KeyType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, ConsumerGroupCurrentMemberAssignmentValue
+    )
+    target = _by_member(
+        found, KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, ConsumerGroupTargetAssignmentMemberValue
+    )
+    for member_id in sorted(known):
+        yield _member(member_id, known[member_id], current.get(member_id), target.get(member_id))
+
+
+def _member(
+    member_id: str,
+    known: ConsumerGroupMemberMetadataValue,
+    current: ConsumerGroupCurrentMemberAssignmentValue | None,
+    target: ConsumerGroupTargetAssignmentMemberValue | None,
+) -> ConsumerMemberView:
+    return ConsumerMemberView(
+        member_id=member_id,
+        instance_id=known.instance_id,
+        rack_id=known.rack_id,
+        epoch=current.member_epoch if current else 0,
+        client_id=known.client_id,
+        client_host=known.client_host,
+        subscribed_topic_names=known.subscribed_topic_names,
+        subscribed_topic_regex=known.subscribed_topic_regex,
+        server_assignor=known.server_assignor,
+        assignment=_partitions(current.assigned_partitions if current else ()),
+        revoking=_partitions(current.partitions_pending_revocation if current else ()),
+        target_assignment=_partitions(target.topic_partitions if target else ()),
+        classic=classic_metadata(known) is not None,
+        reconciled=current is None or current.state == _STABLE,
+    )
+
+
+def _partitions(told: Iterable[TopicPartition | TopicPartitions]) -> Partitions:
+    return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in told}
+
+
+def _only(found: _Found, kind: KeyType, cls: type[T]) -> T | None:
+    return next((decode_as(cls, value) for its_kind, _, value in found if its_kind is kind), None)
+
+
+def _by_member(found: _Found, kind: KeyType, cls: type[T]) -> dict[str, T]:
+    return {
+        key.member_id: decode_as(cls, value)
+        for its_kind, key, value in found
+        if its_kind is kind and isinstance(key, MemberKey)
+    }

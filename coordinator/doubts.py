@@ -1,0 +1,124 @@
+"""Why the copy of a group may not be used to answer.
+
+Owns: `Doubts`: that judgement, from where the copy comes and what has happened to it. Must not know: what is asked,
+who may ask, what the state is made of.
+
+Offsets, and groups of the new protocols, are in the log with all that is told of them. What a classic group is doing
+between two generations is not: of that only the wire tells, and only if it tells of everything.
+"""
+
+from collections.abc import Iterator
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.cache import GroupCache
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.offsets import GroupOffsets
+from group_sidecar.coordinator.partitions import PartitionState
+from group_sidecar.coordinator.views import GroupKind, Lacking
+
+_ERRORS = {
+    PartitionState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    PartitionState.OWNED: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # It is not fresh.
+    PartitionState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class Doubts:
+    """What is lacking in the groups of a cache."""
+
+    def __init__(self, cache: GroupCache) -> None:
+        self._cache = cache
+
+    def of_group(self, group_id: str, group: Group | None, now: float) -> Lacking | None:
+        """Why DescribeGroups may not be answered; None where it may."""
+        cache = self._cache
+        if group_id in cache.distrusted:
+            return Lacking.IN_DOUBT
+        behind = self._behind(group_id, now)
+        if group is not None and group.kind is not GroupKind.CLASSIC:
+            return group.lacking(now) or behind
+        if not cache.exclusive:
+            return Lacking.COLD
+        if behind is not None and cache.partitions.count is not None:
+            return behind
+        if group is None:
+            return None if cache.known_from_birth(group_id) else Lacking.COLD
+        return group.lacking(now) or (Lacking.IN_DOUBT if cache.fades(group) else None)
+
+    def of_offsets(
+        self, group_id: str, group: Group | None, offsets: GroupOffsets | None, now: float
+    ) -> Lacking | None:
+        """Why OffsetFetch may not be answered; None where it may."""
+        cache = self._cache
+        if group_id in cache.distrusted:
+            return Lacking.IN_DOUBT
+        if cache.partitions.count is not None:
+            return self._behind(group_id, now) or self._of_logged_offsets(group_id, offsets, now)
+        if not cache.exclusive:
+            return Lacking.COLD
+        if group is not None and group.kind is not GroupKind.CLASSIC:
+            return Lacking.VERSION
+        if offsets is not None:
+            return offsets.lacking
+        return None if cache.known_from_birth(group_id) else Lacking.COLD
+
+    def _of_logged_offsets(self, group_id: str, offsets: GroupOffsets | None, now: float) -> Lacking | None:
+        cache = self._cache
+        partition = cache.partitions.holding(group_id)
+        assert partition is not None
+        if now < cache.disturbed_until:
+            return Lacking.STALE
+        if partition.fresh_at < cache.obscured_until:
+            return Lacking.UNDECODABLE
+        if offsets is not None:
+            return offsets.lacking
+        return Lacking.IN_DOUBT if cache.pasts.settled_at(group_id) > partition.fresh_at else None
+
+    def of_consumer(self, group_id: str, group: Group | None, now: float) -> Lacking | None:
+        """Why ConsumerGroupDescribe may not be answered; None where it may. Without the log nothing is known of it."""
+        if group_id in self._cache.distrusted:
+            return Lacking.IN_DOUBT
+        if self._cache.partitions.count is None:
+            return Lacking.VERSION
+        if now < self._cache.disturbed_until:
+            return Lacking.STALE  # The broker leaves out topics that are gone.
+        if group is None:
+            # A classic group is not in the log before its first generation, and the broker says which of both it is.
+            return self.of_group(group_id, group, now)
+        if group.kind is GroupKind.CLASSIC:
+            logged = group.logged is not None or group_id in self._cache.offsets
+            return self._behind(group_id, now) or (None if logged else Lacking.IN_DOUBT)
+        return group.lacking(now) or self._behind(group_id, now)
+
+    def error_of(self, group_id: str, now: float) -> ErrorCode:
+        """What a coordinator with this log would say instead of an answer (Kafka's GroupMetadataManager)."""
+        partitions = self._cache.partitions
+        if partitions.count is None or partitions.follows(group_id, now):
+            return ErrorCode.NONE
+        partition = partitions.holding(group_id)
+        return _ERRORS[partition.state] if partition else ErrorCode.NOT_COORDINATOR
+
+    def of_listing(self, now: float) -> Lacking | None:
+        """Why ListGroups may not be answered, whatever the groups; None where it may."""
+        cache = self._cache
+        if not (cache.exclusive and cache.pasts.within(cache.groups.keys())):
+            return Lacking.COLD
+        if cache.partitions.count is not None and not cache.partitions.follows_all(now):
+            return Lacking.COLD
+        return None if cache.distrusted <= cache.groups.keys() else Lacking.IN_DOUBT
+
+    def unsettled(self) -> Iterator[str]:
+        """Groups of which the broker must be asked. Its word is of no use while the wire does not tell everything."""
+        if self._cache.exclusive:
+            groups = self._cache.groups
+            yield from (group_id for group_id, group in groups.items() if group.unsure and group.unsettled)
+            yield from (group_id for group_id in self._cache.pasts.noted() if group_id not in groups)
+
+    def _behind(self, group_id: str, now: float) -> Lacking | None:
+        """Why the log does not tell of a group; None where it does."""
+        partitions = self._cache.partitions
+        if partitions.follows(group_id, now):
+            return None
+        partition = partitions.holding(group_id)
+        owned = partition is not None and partition.state is PartitionState.OWNED
+        return Lacking.STALE if owned else Lacking.COLD

@@ -1,0 +1,266 @@
+"""What the log says, merged into the groups.
+
+Owns: `LogFollower`: which partitions are read, and how what they say and what the wire has said come together. Must
+not know: connections, what wire events do (`membership`), what a record of a classic group does to it (`logged`).
+
+The log is the base and the wire lies on top. A Fetch that was sent at some time, and whose reply reaches the end of
+the log, brings all that was acknowledged before that time. So what the wire said before then is dropped: the log says
+it too, in the right order; and what was in doubt before then is not any longer.
+
+Names are Kafka's (GroupMetadataManager): load, resign, `loading_partitions` and `owned_partitions` as states.
+"""
+
+from collections.abc import Iterator
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.coordinator.cache import GroupCache
+from group_sidecar.coordinator.consumer_groups import read
+from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.facts import Fact, OffsetsExpired
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
+from group_sidecar.coordinator.logged import consumer_group_logged, generation_logged, metadata_gone
+from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable
+from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+
+GROUPS_AT_ONCE = 50
+"""Groups merged between two breaths."""
+
+
+class LogFollower:
+    """Merges `__consumer_offsets` into a cache of groups.
+
+    Attributes:
+        partitions: those that this broker leads, and how far each was read.
+        expired: how many offsets the broker has removed, as far as no client had asked for it.
+    """
+
+    def __init__(self, cache: GroupCache) -> None:
+        self._cache = cache
+        self.partitions: PartitionTable = cache.partitions
+        self.expired = 0
+        self._cleanup: tuple[int, float] | None = None
+
+    # Which partitions there are.
+
+    def count_partitions(self, count: int, now: float) -> None:
+        """The topic has so many partitions; None of what was read counts if it had another number before."""
+        if self.partitions.count == count:
+            return
+        self.unread(now)
+        self.partitions.recount(count, self._cache.groups)
+        self._cache.changed.update(self._cache.groups)
+
+    def unread(self, now: float) -> None:
+        """The log is not read any more: what it said is forgotten."""
+        for number in list(self.partitions.led):
+            self._forget_groups(number, now)
+        self.partitions.recount(None, ())
+
+    def begin_load(self, number: int, leader_epoch: int, start_offset: int, now: float) -> PartitionLog:
+        """The broker leads a partition: it is read from its start.
+
+        If it was read before, what was known of its groups is forgotten: the broker's coordinator has done the same.
+        Raises StaleEpoch.
+        """
+        if self.partitions.advance(number, leader_epoch):
+            self._forget_groups(number, now)
+        partition = self.partitions.begin(number, leader_epoch, start_offset)
+        for group_id in self.partitions.groups_of(number):
+            if group_id in self._cache.offsets:
+                self._cache.follow_offsets(partition, group_id, None)
+                partition.ahead.add(group_id)
+        return partition.log
+
+    def resign(self, number: int, leader_epoch: int, now: float) -> None:
+        """The broker does not lead the partition any more. Raises StaleEpoch."""
+        self.partitions.advance(number, leader_epoch)
+        self._forget_groups(number, now)
+        self.partitions.end(number)
+
+    def fail(self, number: int, reason: str, now: float) -> None:
+        """The partition cannot be read."""
+        if (partition := self.partitions.led.get(number)) is not None:
+            self._forget_groups(number, now)
+            partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, reason, NEVER
+            partition.log = PartitionLog(partition.log.next_offset)
+
+    def lose(self, now: float) -> Iterator[None]:
+        """The connection is gone: nothing is fresh, and the broker may have been away. To be followed to its end."""
+        for _, partition in self.partitions:
+            if partition.state is PartitionState.OWNED:
+                partition.state = PartitionState.LOADING
+            partition.fresh_at = NEVER
+        groups = [group for number, _ in self.partitions for group in self.partitions.groups_of(number)]
+        for done, group_id in enumerate(groups, 1):
+            group = self._cache.groups.get(group_id)
+            if group is not None and group.kind is GroupKind.CLASSIC:
+                group.doubt(now)
+                group.touch(now)
+            if done % GROUPS_AT_ONCE == 0:
+                yield
+
+    def _forget_groups(self, number: int, now: float) -> None:
+        for group_id in self.partitions.groups_of(number):
+            self._cache.forget(group_id)
+        self._cache.note_removal(now)
+
+    # What they say.
+
+    def follow(self, number: int, asked_at: float, now: float) -> Iterator[list[Fact]]:
+        """Merges what was read since the last time, some groups at a time. Yields the facts that come of it."""
+        partition = self.partitions.led[number]
+        changed, partition.log.changed = partition.log.changed, {}
+        facts: list[Fact] = []
+        for done, name in enumerate(changed, 1):
+            if self.partitions.led.get(number) is not partition:
+                return  # It went to another broker meanwhile.
+            facts += self._follow_group(partition, name, now)
+            if done % GROUPS_AT_ONCE == 0:
+                yield facts
+                facts = []
+        yield facts
+
+    def caught_up(self, number: int, asked_at: float, now: float) -> OffsetsExpired | None:
+        """What was asked for at that time, and has been followed, reached the end of the log.
+
+        Returns what the broker has cleaned up, where it has.
+        """
+        partition = self.partitions.led[number]
+        if sum(each.log.size for _, each in self.partitions) > self._cache.most_offsets:
+            self._cache.overflowed += 1
+            self.fail(number, "more offsets than limits.offsets", now)
+            return None
+        partition.state, partition.reason, partition.fresh_at = PartitionState.OWNED, "", asked_at
+        partition.deleted = {group: at for group, at in partition.deleted.items() if at > asked_at}
+        held_back, partition.log.changed = partition.log.changed, {}
+        for name in held_back:
+            self._follow_group(partition, name, now)
+        for group_id in list(partition.ahead):
+            if self._catch_up(partition, group_id, asked_at, now):
+                partition.ahead.discard(group_id)
+        return self._cleaned_up(now)
+
+    def _catch_up(self, partition: Partition, group_id: str, asked_at: float, now: float) -> bool:
+        """The log says all of a group that was acknowledged until then. Whether it says all there is to say."""
+        group, offsets = self._cache.groups.get(group_id), self._cache.offsets.get(group_id)
+        if group is not None and self._lapsed(partition, group, asked_at):
+            self._cache.remove(group_id, now)
+            return True
+        done = True
+        if group is not None and group.kind is not GroupKind.CLASSIC and group.unsure:
+            if group.settled_at <= asked_at:
+                group.unsure = None
+                group.touch(now)
+            else:
+                done = False
+        if offsets is not None:
+            done = offsets.catch_up(asked_at) and done
+            self._cache.account(group_id, now)
+        return done
+
+    def _cleaned_up(self, now: float) -> OffsetsExpired | None:
+        if self._cleanup is None:
+            return None
+        (count, since), self._cleanup = self._cleanup, None
+        self.expired += count
+        return OffsetsExpired(at=now, count=count, seconds=now - since)
+
+    def _follow_group(self, partition: Partition, name: bytes, now: float) -> list[Fact]:
+        log, cache = partition.log, self._cache
+        logged = log.groups[name]
+        group_id, removed = logged.group_id, logged.removed
+        logged.removed = 0
+        log.recount(logged)
+        if group_id in partition.deleted:
+            log.changed[name] = None  # The log is behind the wire: it counts when it has caught up.
+            return []
+        self._count_removed(group_id, removed, now)
+        if logged.gone:
+            log.forget(name)
+            self._vanished(partition, group_id, logged.tombstone, now)
+            return []
+        group = cache.groups.get(group_id)
+        loading = partition.state is not PartitionState.OWNED
+        if group is not None and loading and cache.exclusive and group.unsure is Lacking.COLD:
+            group.unsure = Lacking.IN_DOUBT  # The broker will tell, when it is asked.
+        if group is None:
+            unseen = loading or not cache.pasts.seen_whole(group_id)
+            group = cache.create(group_id, Lacking.IN_DOUBT if unseen and cache.exclusive else None)
+            if group is None:
+                return []
+            group.settled_at = cache.pasts.settled_at(group_id)
+        if logged.offsets or logged.pending or group_id in cache.offsets:
+            cache.follow_offsets(partition, group_id, logged)
+        return self._follow_metadata(group, logged, now)
+
+    def _follow_metadata(self, group: Group, logged: LoggedGroup, now: float) -> list[Fact]:
+        if group.state is GroupState.DEAD:
+            group.become(GroupState.EMPTY)
+            group.touch(now)
+        before, group.logged = group.logged, logged.metadata
+        try:
+            if logged.records:
+                if group.consumer is None or group.read_changes != logged.changes:
+                    consumer_group_logged(group, read(group.group_id, logged.records), now)
+                    group.read_changes = logged.changes
+            elif logged.metadata is not None and logged.metadata is not before:
+                return generation_logged(group, logged.metadata, now)
+            elif logged.metadata is None and (before is not None or group.kind is not GroupKind.CLASSIC):
+                metadata_gone(group, now)
+        except DecodeError:
+            group.unsure = Lacking.UNDECODABLE
+            group.touch(now)
+        return []
+
+    def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
+        """Nothing is left of a group in the log.
+
+        It may still be there, empty, until the broker clears it away. Or the wire knows of a new one under its name.
+        """
+        group = self._cache.groups.get(group_id)
+        if group is None:
+            return
+        told_since = self._told_since(group, partition.fresh_at)
+        if not told_since and (tombstone or not self._cache.exclusive):
+            self._cache.remove(group_id, now)
+            self._cache.pasts.end(group_id)
+            return
+        if group_id in self._cache.offsets:
+            self._cache.follow_offsets(partition, group_id, None)
+        group.logged = None
+        group.doubt(now)
+        group.touch(now)
+        partition.ahead.add(group_id)
+
+    def _told_since(self, group: Group, at: float) -> bool:
+        """Whether the wire has told of a group since then, or will."""
+        offsets = self._cache.offsets.get(group.group_id)
+        busy = group.joins or group.pending or group.state not in (GroupState.EMPTY, GroupState.DEAD)
+        return bool(busy) or group.told_at > at or (offsets is not None and offsets.changed_at > at)
+
+    def _lapsed(self, partition: Partition, group: Group, asked_at: float) -> bool:
+        """Whether neither the log nor the wire knows of a group any more, and nobody will ask the broker."""
+        logged = group.group_id.encode() in partition.log.groups
+        return not (self._cache.exclusive or logged or self._told_since(group, asked_at))
+
+    def _count_removed(self, group_id: str, removed: int, now: float) -> None:
+        offsets = self._cache.offsets.get(group_id)
+        asked_for = sum(1 for seen in offsets.committed.seen.values() if seen.offset < 0) if offsets else 0
+        if removed > asked_for:
+            count, since = self._cleanup or (0, now)
+            self._cleanup = (count + removed - asked_for, since)
+
+    # What the wire says.
+
+    def deleted(self, group_id: str, now: float) -> None:
+        """A client had a group deleted: the log will say so."""
+        if (partition := self.partitions.holding(group_id)) is not None:
+            partition.deleted[group_id] = now
+
+    def told_of(self, group: Group, now: float) -> None:
+        """The wire told something of a group; of one of the new protocols the log will tell it too."""
+        group.told_at = now
+        partition = self.partitions.holding(group.group_id)
+        if partition is not None and group.kind is not GroupKind.CLASSIC and group.unsure:
+            partition.ahead.add(group.group_id)

@@ -1,0 +1,204 @@
+"""What one partition of `__consumer_offsets` says.
+
+Owns: `PartitionLog`: records in, the surviving keys out, per group and raw; offsets of transactions wait for their
+control record. Must not know: what a value means, which partition it is, who leads it, what the wire says.
+
+Values stay as they came and are decoded when somebody asks: most are overwritten before anybody does. Memory so
+grows with the keys that survive, not with the log. The rules are those of Kafka's OffsetMetadataManager.replay.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from group_sidecar.codecs.offsets_topic import KeyType
+from group_sidecar.codecs.records import ControlMarker, RecordBatch, batches
+
+SLICE = 1024
+"""Records between two breaths: about two milliseconds."""
+_KINDS = frozenset(int(kind) for kind in KeyType)
+_OFFSET_COMMITS = 1  # The key types 0 and 1 are the same.
+_GROUP_METADATA = 2
+
+Record = tuple[int, int, bytes | None, bytes | None]
+Held = tuple[int, bytes | None]
+"""Of a transaction: the record's offset, and its value; None for a tombstone."""
+
+
+class LoggedGroup:
+    """What the log says of one group.
+
+    Attributes:
+        offsets: raw OffsetCommitValue by what stands behind the group in its key: topic and partition.
+        pending: offsets of open transactions, by producer id.
+        metadata: raw GroupMetadataValue; None where there is none.
+        records: raw values of all other types, by their whole key (KIP-848, share and streams groups).
+        tombstone: whether the last that was said of `metadata` is that it is gone, and with it the group.
+        changes: how often any of `records` changed.
+        removed: how many offsets went since that was last looked at.
+        counted: how many there were when they were last counted.
+    """
+
+    __slots__ = ("changes", "counted", "group_id", "metadata", "offsets", "pending", "records", "removed", "tombstone")
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.offsets: dict[bytes, bytes] = {}
+        self.pending: dict[int, dict[bytes, Held]] = {}
+        self.metadata: bytes | None = None
+        self.records: dict[bytes, bytes] = {}
+        self.tombstone = False
+        self.changes = 0
+        self.removed = self.counted = 0
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left of it."""
+        return not (self.offsets or self.pending or self.records or self.metadata is not None)
+
+
+class PartitionLog:
+    """The surviving keys of one partition.
+
+    Attributes:
+        next_offset: where to read on.
+        groups: by name, in UTF-8.
+        changed: names of groups that records came for since that was last looked at.
+        records: how many records came.
+        size: how many offsets survive, pending ones included, as counted last.
+        skipped: how many keys of types that are not known came, by type; -1 for what is no key at all.
+    """
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.groups: dict[bytes, LoggedGroup] = {}
+        self.changed: dict[bytes, None] = {}
+        self.records = self.size = 0
+        self.skipped: Counter[int] = Counter()
+        self._open: dict[int, set[bytes]] = {}
+
+    def recount(self, group: LoggedGroup) -> None:
+        """Counts the offsets of a group anew."""
+        size = len(group.offsets) + sum(map(len, group.pending.values()))
+        self.size += size - group.counted
+        group.counted = size
+
+    def replay(self, data: bytes) -> Iterator[None]:
+        """Takes in the record batches of one Fetch reply; yields from time to time, so that others may breathe.
+
+        Raises:
+            DecodeError: they are damaged. What came before the damage counts.
+        """
+        done = 0
+        for batch in batches(data):
+            if batch.next_offset <= self.next_offset:
+                continue  # A batch is sent whole, also where it begins before what was asked for.
+            if batch.control:
+                self._end(batch)
+            elif batch.transactional:
+                self._hold(batch.producer_id, batch.records())
+            else:
+                records = batch.records()
+                while chunk := list(islice(records, SLICE)):
+                    self._store(chunk)
+                    done += len(chunk)
+                    if done >= SLICE:
+                        done = 0
+                        yield
+            self.records += batch.count
+            self.next_offset = batch.next_offset
+            done += 1
+
+    def _store(self, records: Iterable[Record]) -> None:
+        """The loop that a load spends its time in."""
+        groups, changed = self.groups, self.changed
+        for _, _, key, value in records:
+            try:
+                kind, end = key[0] << 8 | key[1], 4 + (key[2] << 8 | key[3])  # type: ignore[index]
+            except (TypeError, IndexError):
+                self.skipped[-1] += 1
+                continue
+            assert key is not None
+            name = key[4:end]
+            group = groups.get(name)
+            if group is None:
+                if kind not in _KINDS:
+                    self.skipped[kind] += 1
+                    continue
+                if (group := self._group(name)) is None:
+                    continue
+            changed[name] = None
+            if kind > _OFFSET_COMMITS:
+                self._other(group, kind, key, value)
+                continue
+            if group.pending:
+                _outdate(group, key[end:])
+            if value is not None:
+                group.offsets[key[end:]] = value
+            elif group.offsets.pop(key[end:], None) is not None:
+                group.removed += 1
+
+    def _group(self, name: bytes) -> LoggedGroup | None:
+        try:
+            group = self.groups[name] = LoggedGroup(name.decode())
+        except UnicodeDecodeError:
+            self.skipped[-1] += 1
+            return None
+        return group
+
+    def _other(self, group: LoggedGroup, kind: int, key: bytes, value: bytes | None) -> None:
+        if kind == _GROUP_METADATA:
+            group.metadata, group.tombstone = value, value is None
+        elif kind not in _KINDS:
+            self.skipped[kind] += 1
+        else:
+            group.changes += 1
+            if value is not None:
+                group.records[key] = value
+            else:
+                group.records.pop(key, None)
+
+    def _hold(self, producer_id: int, records: Iterable[Record]) -> None:
+        for offset, stamp, key, value in records:
+            if key is None or len(key) < 4 or key[0] << 8 | key[1] > _OFFSET_COMMITS:
+                self._store([(offset, stamp, key, value)])  # Kafka has none such.
+                continue
+            end = 4 + (key[2] << 8 | key[3])
+            name = key[4:end]
+            group = self.groups.get(name) or self._group(name)
+            if group is not None:
+                group.pending.setdefault(producer_id, {})[key[end:]] = offset, value
+                self._open.setdefault(producer_id, set()).add(name)
+                self.changed[name] = None
+
+    def _end(self, batch: RecordBatch) -> None:
+        marker = batch.marker
+        if marker is None:
+            return
+        for name in self._open.pop(batch.producer_id, ()):
+            group = self.groups[name]
+            held = group.pending.pop(batch.producer_id, {})
+            self.changed[name] = None
+            if marker is not ControlMarker.COMMIT:
+                continue
+            for suffix, (offset, value) in held.items():
+                _outdate(group, suffix, offset)
+                if value is not None:
+                    group.offsets[suffix] = value
+                else:
+                    group.offsets.pop(suffix, None)
+
+    def forget(self, name: bytes) -> None:
+        """Drops a group of which nothing is left."""
+        if (group := self.groups.get(name)) is not None and group.gone:
+            del self.groups[name]
+
+
+def _outdate(group: LoggedGroup, suffix: bytes, before: int | None = None) -> None:
+    """An offset was written: what is pending for it from before (all, where nothing is said) will not count.
+
+    Its transaction stays open all the same.
+    """
+    for held in group.pending.values():
+        if suffix in held and (before is None or held[suffix][0] < before):
+            del held[suffix]

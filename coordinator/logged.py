@@ -1,0 +1,115 @@
+"""What a record of the log does to a group.
+
+Owns: how a logged generation, or what the log says of a group of a newer protocol, becomes the state of a `Group`.
+Must not know: records' keys, partitions, offsets. A generation is logged when its leader has synced, and when the group
+has become Empty; a static member that comes back under another id is logged in the same generation (KIP-345).
+"""
+
+from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
+from group_sidecar.codecs.offsets_topic import decode_as
+from group_sidecar.coordinator.consumer_groups import ConsumerGroupView
+from group_sidecar.coordinator.events import FOREVER, NEVER
+from group_sidecar.coordinator.facts import Fact
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.members import Member
+from group_sidecar.coordinator.telling import completed
+from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+
+
+def generation_logged(group: Group, raw: bytes, now: float) -> list[Fact]:
+    """A generation of a classic group. One that the wire has overtaken says nothing new. Raises DecodeError."""
+    value = decode_as(GroupMetadataValue, raw)
+    group.consumer = None
+    if group.kind is not GroupKind.CLASSIC:
+        group.kind, group.generation = GroupKind.CLASSIC, -1
+    known = group.generation_at != NEVER or group.members
+    if known and value.generation < group.generation:
+        return []
+    if not known or value.generation > group.generation:
+        return _adopt(group, value, now)
+    return _confirm(group, value, now)
+
+
+def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
+    """A generation that the wire did not tell of."""
+    before = {**group.overdue, **group.members}
+    group.rebalance, group.overdue = None, {}
+    group.generation, group.generation_at, group.stable_at = value.generation, now, now
+    group.protocol_type, group.protocol = value.protocol_type, value.protocol or ""
+    group.leader = value.leader or ""
+    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+    members = (_member(before.get(told.member_id), told, group.protocol) for told in value.members)
+    group.members = {member.member_id: member for member in members}
+    group.departed, group.contested, group.assigned, group.past = set(), set(), True, False
+    group.unsure = None if group.unsure is Lacking.COLD else group.unsure
+    group.touch(now)
+    return []
+
+
+def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
+    """The generation that is known has been written down: its leader has synced, or its last member has gone."""
+    if not value.members:
+        return []
+    told = {each.member_id: each for each in value.members if each.member_id not in group.departed}
+    here = {**group.overdue, **group.members}
+    if group.unsure is Lacking.COLD:  # Some of its members never passed by.
+        group.members = {each: _member(here.get(each), told[each], group.protocol) for each in told}
+        group.overdue = {}
+        group.be_sure()
+    elif told.keys() != here.keys():
+        group.doubt(now)
+    for member_id, member in here.items():
+        if member_id in told and not group.assigned:
+            member.assignment = told[member_id].assignment
+    group.assigned = True
+    group.touch(now)
+    if group.state is not GroupState.COMPLETING_REBALANCE:
+        return []
+    group.become(GroupState.STABLE)
+    group.stable_at = now
+    return completed(group, now)
+
+
+def _member(member: Member | None, told: MemberMetadata, protocol: str) -> Member:
+    if member is None:
+        member = Member(
+            member_id=told.member_id,
+            instance_id=told.group_instance_id,
+            client_id=told.client_id,
+            client_host=told.client_host,
+            sync_by=FOREVER,
+        )
+    member.identify(told.client_id, told.client_host)
+    member.certain = True
+    member.session_timeout_ms = told.session_timeout
+    member.rebalance_timeout_ms = told.rebalance_timeout if told.rebalance_timeout >= 0 else told.session_timeout
+    member.assignment = told.assignment
+    member.protocols.setdefault(protocol, told.subscription)
+    return member
+
+
+def metadata_gone(group: Group, now: float) -> None:
+    """The log has no generation of the group any more, but offsets."""
+    group.kind, group.consumer, group.state = GroupKind.CLASSIC, None, GroupState.EMPTY
+    group.protocol_type = group.protocol = group.leader = ""
+    group.members, group.overdue, group.generation = {}, {}, 0
+    group.touch(now)
+
+
+def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float) -> None:
+    """What the log says of a group of a newer protocol."""
+    before = group.members
+    group.kind, group.consumer, group.protocol_type = view.kind, view, str(view.kind)
+    group.generation = view.epoch
+    group.members = {
+        told.member_id: before.get(told.member_id)
+        or Member(
+            member_id=told.member_id,
+            instance_id=told.instance_id,
+            client_id=told.client_id,
+            client_host=told.client_host,
+            seen_at=FOREVER,
+        )
+        for told in view.members
+    }
+    group.touch(now)

@@ -1,0 +1,85 @@
+"""What wrong settings are called.
+
+Owns: one line for each fault: where it stands, the path of its key, what is wrong with it. Must not know: any setting.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+Settings = dict[str, Any]
+_Path = tuple[int | str, ...]
+
+_REASONS = {
+    "missing": "is required",
+    "greater_than_equal": "must be at least {ge:g}",
+    "greater_than": "must be more than {gt:g}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "value_error": "{error}",
+    "model_type": "must be a mapping of keys",
+    "model_attributes_type": "must be a mapping of keys",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "path_type": "must be a path",
+    "string_too_short": "must not be empty",
+}
+"""What pydantic's errors are called here, by its error types."""
+
+
+def fault_lines(error: ValidationError, model: type[BaseModel], sources: Mapping[str, Settings]) -> list[str]:
+    """A line for each fault.
+
+    Args:
+        error: what validating found.
+        model: what was validated.
+        sources: settings by the name of where they stand, first those that go before others. What stands nowhere is
+            missing in the last; where that has no name, none is said.
+    """
+    faults = [fault for fault in error.errors() if fault["type"] != "default_factory_not_called"]
+    return [_line(fault, model, sources) for fault in faults]
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field's type holds, optional or not; None where it holds a plain value."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def _line(fault: ErrorDetails, model: type[BaseModel], sources: Mapping[str, Settings]) -> str:
+    path, reason = fault["loc"], _reason(fault, model)
+    where = next((name for name, settings in sources.items() if _holds(settings, path)), [*sources][-1])
+    return ": ".join(part for part in (where, ".".join(map(str, path)), reason) if part)
+
+
+def _holds(settings: Any, path: _Path) -> bool:
+    for key in path:
+        if not isinstance(settings, dict) or key not in settings:
+            return False
+        settings = settings[key]
+    return bool(path)
+
+
+def _reason(fault: ErrorDetails, model: type[BaseModel]) -> str:
+    if fault["type"] != "extra_forbidden":
+        return _REASONS.get(fault["type"], fault["msg"]).format_map(fault.get("ctx", {}))
+    close = get_close_matches(str(fault["loc"][-1]), _keys_at(fault["loc"][:-1], model), n=1)
+    return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
+
+
+def _keys_at(path: _Path, root: type[BaseModel]) -> list[str]:
+    model: type[BaseModel] | None = root
+    for key in path:
+        model = section_of(model.model_fields[str(key)].annotation) if model else None
+    return list(model.model_fields) if model else []

@@ -1,0 +1,100 @@
+"""The reply to a question that may be answered, in bytes.
+
+Owns: what a reply is made from, so that it is made again only when that is another; and how. Must not know: whether
+the question may be answered (`answering`), what stands in a reply (`coordinator.answers`), which replies are kept
+(`remembered`).
+"""
+
+from collections.abc import Hashable
+
+from group_sidecar.codecs.headers import encode_reply_rest, reply_rest
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from group_sidecar.codecs.registry import Api
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator import answers
+from group_sidecar.coordinator.answers_consumer import consumer_group_describe
+from group_sidecar.coordinator.consumer_groups import consumer_group_of
+from group_sidecar.coordinator.encoded_offsets import EncodedFetch, worth_keeping
+from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.remembered import Question, Remembered
+
+
+class Replying:
+    """Makes replies from a broker's copy, and remembers them."""
+
+    def __init__(self, copy: BrokerCopy) -> None:
+        self._copy = copy
+        self._remembered = Remembered(copy.config.limits.remembered_answers, copy.traffic)
+
+    def read(self, api: Api, version: int, body: bytes) -> Question:
+        """A question, decoded. Raises DecodeError where it is none."""
+        return self._remembered.read(api, version, body)
+
+    def reply(self, question: Question, at: float) -> bytes | None:
+        """What stands behind the correlation id; None where something is not known that it would tell."""
+        made_from = self._made_from(question, at)
+        rest = self._remembered.recall(question, made_from)
+        if rest is None:
+            rest = self._make(question, at)
+            if rest is not None and made_from is not None:
+                self._remembered.keep(question, made_from, rest)
+        return rest
+
+    def anew(self, request: Struct, version: int, at: float) -> bytes | None:
+        """As `reply`, but made anew, and not remembered."""
+        return self._make(Question((request.KEY, version, b""), request), at)
+
+    def _made_from(self, question: Question, at: float) -> Hashable:
+        """What stands for all that the reply is made from. None where nothing does."""
+        request, manager = question.request, self._copy.manager
+        if self._copy.lacks(request.KEY):
+            return None  # The best that is known, which may be another with time.
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
+            return (len(self._copy.names), manager.default_assignor, manager.explains, *changes)
+        if isinstance(request, DescribeGroupsRequest):
+            return tuple(manager.changes_of(group)[0] for group in request.groups)
+        if isinstance(request, OffsetFetchRequest):
+            groups = answers.groups_asked(request, question.version)
+            return (len(self._copy.names), *(manager.changes_of(group)[1] for group in groups))
+        if isinstance(request, ListGroupsRequest):
+            return manager.listing(at).revision
+        return None
+
+    def _make(self, question: Question, at: float) -> bytes | None:
+        request, version, manager = question.request, question.version, self._copy.manager
+        if isinstance(request, ListGroupsRequest):
+            return reply_rest(ListGroupsResponse, version, manager.listing(at).reply(request, version))
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            return self._consumer_groups(request, version, at)
+        if isinstance(request, DescribeGroupsRequest):
+            views = {group: manager.view(group, at) for group in request.groups}
+            return encode_reply_rest(answers.describe_groups(request, version, views), version)
+        assert isinstance(request, OffsetFetchRequest)
+        return self._fetch(question, request, at)
+
+    def _consumer_groups(self, request: ConsumerGroupDescribeRequest, version: int, at: float) -> bytes | None:
+        manager, names = self._copy.manager, self._copy.names
+        views = {group: consumer_group_of(manager.view(group, at)) for group in request.group_ids}
+        for view in views.values():
+            self._copy.want_names(view.topic_ids if view else ())
+        if manager.explains is None and any(view is None or not view.told for view in views.values()):
+            return None
+        reply = consumer_group_describe(
+            request, version, views, names, manager.default_assignor, explains=bool(manager.explains)
+        )
+        return None if reply is None else encode_reply_rest(reply, version)
+
+    def _fetch(self, question: Question, request: OffsetFetchRequest, at: float) -> bytes | None:
+        version, manager, names = question.version, self._copy.manager, self._copy.names
+        views = {group: manager.view(group, at) for group in answers.groups_asked(request, version)}
+        if question.parts is None and worth_keeping(request, version, views):
+            question.parts = EncodedFetch(request, version)
+        if question.parts is not None and not any(view.error_code for view in views.values()):
+            body = question.parts.encode(views, names)
+            return None if body is None else reply_rest(OffsetFetchResponse, version, body)
+        reply = answers.offset_fetch(request, version, views, names)
+        return None if reply is None else encode_reply_rest(reply, version)

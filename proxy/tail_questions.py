@@ -1,0 +1,110 @@
+"""What is asked of a broker to read one of its own logs, put in whatever version it has.
+
+Owns: which partitions there are, which of them this broker leads and where they start, and their records. Must not
+know: what the records mean, which partitions are of interest, when to ask again.
+
+A broker answers ListOffsets, and Fetch up to v10, only for partitions that it leads. So what it answers for, it leads:
+its own node id, which it may tell under the sidecar's address, need not be known.
+
+Every function raises what `KafkaClient.ask` raises.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from group_sidecar.codecs.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from group_sidecar.proxy.client import BrokerRefused, KafkaClient
+from group_sidecar.proxy.questions import metadata
+
+START_OF_LOG = -2
+"""As a timestamp in ListOffsets (Kafka class ``ListOffsetsRequest``)."""
+
+_LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): later ones may be answered by followers.
+_WHOLE_SINCE = 3  # Fetch (KIP-74): a first batch comes whole, whatever the limits, and there is one for the reply.
+_SMALLEST_SHARE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Where to read on in a partition. `at_least`: bytes that its next batch is known to need; 0: not known."""
+
+    partition: int
+    leader_epoch: int
+    offset: int
+    at_least: int = 0
+
+
+async def leader_epochs(client: KafkaClient, topic: str) -> dict[int, int]:
+    """The partitions of a topic with the epochs of their leaders; -1 from brokers that do not tell them.
+
+    The topic is not created; where there is none, so there are no partitions. Raises BrokerRefused where the broker
+    does not tell.
+    """
+    reply = await metadata(client, (topic,))
+    for found in reply.topics:
+        if found.name != topic:
+            continue
+        if found.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+            return {}
+        if found.error_code:
+            raise BrokerRefused(f"{client.address} answers Metadata of {topic}", found.error_code)
+        return {partition.partition_index: partition.leader_epoch for partition in found.partitions}
+    return {}
+
+
+async def log_starts(client: KafkaClient, topic: str, epochs: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """By partition the broker's error code, and the start of the log where it leads the partition.
+
+    Asked for are the partitions of `epochs`, which says what epoch their leader must have; -1 is any.
+    """
+    asked = tuple(
+        ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=START_OF_LOG)
+        for partition, epoch in epochs.items()
+    )
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=asked),))
+    reply: ListOffsetsResponse = await client.ask(request)
+    return {
+        partition.partition_index: (partition.error_code, max(partition.offset, *partition.old_style_offsets, 0))
+        for found in reply.topics
+        if found.name == topic
+        for partition in found.partitions
+    }
+
+
+async def fetch(
+    client: KafkaClient, topic: str, wanted: Iterable[Wanted], *, size: int, wait: float
+) -> tuple[PartitionData, ...]:
+    """Records of some partitions, those of open and aborted transactions included.
+
+    The first partitions are served first. All together may have `size` bytes; a batch that is larger comes all the
+    same, from old brokers only where `at_least` says so. The broker waits so many seconds until there is anything.
+    """
+    version = client.version_for(FetchRequest, highest=_LEADER_ONLY_UNTIL)
+    places = tuple(wanted)
+    share = size if version >= _WHOLE_SINCE else max(size // len(places), _SMALLEST_SHARE)
+    partitions = tuple(
+        FetchPartition(
+            partition=place.partition,
+            current_leader_epoch=place.leader_epoch,
+            fetch_offset=place.offset,
+            partition_max_bytes=max(share, place.at_least),
+        )
+        for place in places
+    )
+    request = FetchRequest(
+        max_wait_ms=int(wait * 1000),
+        min_bytes=1,
+        max_bytes=size,
+        topics=(FetchTopic(topic=topic, partitions=partitions),),
+    )
+    reply: FetchResponse = await client.ask(request, version)
+    if reply.error_code:
+        raise BrokerRefused(f"{client.address} answers Fetch", reply.error_code)
+    return tuple(partition for found in reply.responses if found.topic == topic for partition in found.partitions)

@@ -1,0 +1,72 @@
+"""What is encoded by hand is what the declarations say, byte for byte."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.messages import list_groups as lists
+from group_sidecar.codecs.messages import offset_fetch as fetches
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseTopic
+from group_sidecar.codecs.primitives import MAX_STRING_BYTES
+from group_sidecar.codecs.schema import encode
+from tests.codecs.declarations import brought_down
+from tests.codecs.strategies import per_message, structs
+
+LONG = "x" * (MAX_STRING_BYTES + 1)
+
+
+@pytest.mark.parametrize("version", ListGroupsResponse.VERSIONS)
+@per_message
+@given(st.lists(structs(ListedGroup, tagged=False), max_size=3).map(tuple))
+def test_a_list_of_groups(version: int, groups: tuple[ListedGroup, ...]) -> None:
+    said = ListGroupsResponse(error_code=0, groups=groups)
+    assert lists.encode_list([lists.encode_group(each, version) for each in groups], version) == encode(said, version)
+
+
+@pytest.mark.parametrize("count", [126, 127, 128, 16_383])
+def test_a_list_of_many_groups(count: int) -> None:
+    groups = tuple(ListedGroup(group_id=str(number), protocol_type="consumer") for number in range(count))
+    said = ListGroupsResponse(error_code=0, groups=groups)
+    assert lists.encode_list([lists.encode_group(each, 3) for each in groups], 3) == encode(said, 3)
+
+
+@pytest.mark.parametrize("version", ListGroupsResponse.VERSIONS)
+def test_a_group_is_written_as_in_the_first_version_of_its_form(version: int) -> None:
+    group = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type="classic")
+    assert lists.encode_group(group, version) == lists.encode_group(group, lists.form(version))
+
+
+def topics_by_hand(topics: tuple[OffsetFetchResponseTopic, ...], version: int) -> list[bytes]:
+    """As `EncodedOffsets` lays them out."""
+    parts = [fetches.start_topics(version, len(topics))]
+    for topic in topics:
+        parts.append(fetches.start_topic(version, topic.name, topic.topic_id, len(topic.partitions)))
+        for each in topic.partitions:
+            place, epoch = each.committed_offset, each.committed_leader_epoch
+            parts.append(fetches.encode_partition(version, each.partition_index, place, epoch, each.metadata))
+        parts.append(fetches.end_topic(version))
+    return parts
+
+
+@pytest.mark.parametrize("version", OffsetFetchResponse.VERSIONS)
+@per_message
+@given(structs(OffsetFetchResponse, {"error_code": st.just(0), "throttle_time_ms": st.just(0)}, tagged=False))
+def test_offsets(version: int, drawn: OffsetFetchResponse) -> None:
+    said = brought_down(drawn, version)
+    told = [(each.group_id, each.topics) for each in said.groups] if version >= 8 else [("g", said.topics)]
+    by_hand = fetches.encode_reply(version, [(group, topics_by_hand(topics, version)) for group, topics in told])
+    assert by_hand == encode(said, version)
+
+
+@pytest.mark.parametrize("version", [0, 6])
+def test_what_does_not_fit_is_refused(version: int) -> None:
+    for group in (ListedGroup(group_id=LONG, protocol_type=""), ListedGroup(group_id="", protocol_type=LONG)):
+        with pytest.raises(ValueError, match="32768 bytes"):
+            lists.encode_group(group, 0 if version == 0 else 3)
+    with pytest.raises(ValueError, match="32768 bytes"):
+        fetches.encode_partition(version, 0, 0, -1, LONG)
+    with pytest.raises(struct.error):
+        fetches.encode_partition(version, 1 << 31, 0, -1, "")

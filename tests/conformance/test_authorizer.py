@@ -1,0 +1,266 @@
+"""Before a broker with an authorizer the sidecar shows nobody what the broker hides, and answers itself all the same.
+
+Each user asks the same questions of the broker and through the sidecar, again and again: what the sidecar has learnt
+from one user's questions must never show in another's.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+)
+
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
+from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
+from group_sidecar.codecs.schema import Struct
+from tests.conformance.guarded import (
+    ADMIN,
+    ANONYMOUS,
+    GROUP,
+    GROUPS,
+    OPEN_GROUPS,
+    USERS,
+    Guarded,
+    Question,
+    administrator,
+    alike,
+    authorizing,
+    become_stable,
+    commit,
+    connected,
+    done,
+    log_in,
+    password,
+    prepare,
+    rules,
+    started,
+)
+from tests.conformance.librdkafka import PATIENCE
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """With groups of which each has offsets of both topics; group b has a member."""
+    folder = tmp_path_factory.mktemp("authorizer")
+    with ExitStack() as stack:
+        broker = stack.enter_context(KafkaBroker(folder / "broker", properties=authorizing(), sasl=True))
+        prepare(broker)
+        own = {"sasl": {"mechanism": "PLAIN", "username": ADMIN, "password": password(ADMIN)}}
+        answers = {"exclusive": True, "rights_seconds": 300, "verify": 0}
+        sidecar = stack.enter_context(started(folder / "sasl", broker, answers, own))
+        with Wire(broker.sasl_sidecar) as wire:
+            log_in(wire, ADMIN)
+            for group in (*GROUPS, *OPEN_GROUPS):
+                commit(wire, group)
+        member = connected(stack, broker.sasl_sidecar, ADMIN)
+        become_stable(member, "b")
+        own_there = {**own, "address": spelled(broker.sasl_client)}
+        settings = {"answers": {**answers, "exclusive": False}, "own_connection": own_there}
+        other = SidecarProcess(folder / "open", listen=broker.sidecar, upstream=broker.client, settings=settings)
+        yield Guarded(broker, sidecar, stack.enter_context(other))
+
+
+# What is asked.
+
+
+def fetching(version: int, groups: tuple[str, ...], topics: tuple[str, ...] | None) -> Question:
+    asked = None if topics is None else tuple(map(some, topics))
+    if version < 8:
+        return OffsetFetchRequest(group_id=groups[0], topics=asked), version
+    return OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g, topics=asked) for g in groups)), version
+
+
+def some(topic: str) -> OffsetFetchRequestTopic:
+    return OffsetFetchRequestTopic(name=topic, partition_indexes=(0, 1))
+
+
+def questions(groups: tuple[str, ...]) -> list[Question]:
+    """All that can be asked of these groups, and of one that is not there."""
+    first, second = groups[:2]
+    found: list[Question] = [(ListGroupsRequest(), version) for version in ListGroupsRequest.VERSIONS]
+    found.append((ListGroupsRequest(states_filter=("Stable",)), 4))
+    found.append((ListGroupsRequest(types_filter=("classic",)), 5))
+    for version in DescribeGroupsRequest.VERSIONS:
+        for names in ((first,), (second,), (first, second), ("unknown",)):
+            found.append((DescribeGroupsRequest(groups=names), version))
+    for version in range(1, 10):
+        for group in (first, second):
+            for topics in (("t1",), ("t2",), ("t1", "t2"), ("t1", "nowhere")):
+                found.append(fetching(version, (group,), topics))
+            if version > 1:
+                found.append(fetching(version, (group,), None))
+        if version > 7:
+            found += [fetching(version, groups, ("t1", "t2")), fetching(version, groups, None)]
+    return found
+
+
+EVERYTHING = questions(GROUPS)
+
+
+def tell_apart(user: str, question: Question, told: Struct, expected: Struct) -> None:
+    assert told == expected, f"{user} was told otherwise: {question}"
+
+
+def test_every_user_is_told_what_the_broker_tells_that_user(guarded: Guarded) -> None:
+    """The same questions by each in turn, twice on one connection, and again on new ones in another order."""
+    before = {api: answers(guarded.sidecar, api) for api in ("ListGroups", "DescribeGroups", "OffsetFetch")}
+    for users in (USERS, tuple(reversed(USERS))):
+        with ExitStack() as stack:
+            wires = {user: connected(stack, guarded.broker.sasl_sidecar, user) for user in users}
+            for _ in range(2):
+                for question in EVERYTHING:
+                    for user, wire in wires.items():
+                        tell_apart(user, question, alike(wire.ask(*question)), guarded.directly(user, question))
+    for api, count in before.items():
+        assert answers(guarded.sidecar, api) > count, f"{api} was never answered by the sidecar"
+    assert guarded.sidecar.metric("group_sidecar_mirror_fallbacks_total", reason="unauthorized") > 0
+    assert guarded.sidecar.metric("group_sidecar_remembered_rights") > 0
+
+
+def answers(sidecar: SidecarProcess, api: str) -> float:
+    """How many questions of this API a sidecar answered itself."""
+    return sidecar.metric("group_sidecar_mirror_answers_total", api=api)
+
+
+SEEN: list[tuple[str, Question]] = [
+    ("alice", (DescribeGroupsRequest(groups=("a",)), 5)),
+    ("alice", fetching(5, ("a",), None)),
+    ("alice", fetching(1, ("a",), ("t1",))),
+    ("bob", (DescribeGroupsRequest(groups=("b",)), 6)),
+    ("bob", fetching(8, ("b",), ("t2",))),
+    ("carol", (ListGroupsRequest(), 4)),
+    ("dave", (DescribeGroupsRequest(groups=("a",)), 5)),
+    ("dave", fetching(7, ("a",), ("t1",))),
+    ("erin", (DescribeGroupsRequest(groups=GROUPS), 5)),
+]
+UNSEEN: list[tuple[str, Question]] = [
+    ("alice", (DescribeGroupsRequest(groups=("a", "b")), 5)),
+    ("alice", fetching(5, ("b",), None)),
+    ("alice", (ListGroupsRequest(), 4)),
+    ("bob", fetching(5, ("b",), None)),
+    ("bob", fetching(5, ("b",), ("t1",))),
+    ("carol", (DescribeGroupsRequest(groups=("a",)), 5)),
+    ("dave", (DescribeGroupsRequest(groups=("b",)), 5)),
+    ("dave", fetching(7, ("a",), ("t2",))),
+    ("erin", fetching(5, ("a",), None)),
+    ("nobody", (ListGroupsRequest(), 4)),
+]
+
+
+@pytest.mark.parametrize(("user", "question"), [*SEEN, *UNSEEN])
+def test_what_the_broker_has_just_shown_a_user_the_sidecar_shows_again(
+    guarded: Guarded, user: str, question: Question
+) -> None:
+    sidecar, api = guarded.sidecar, type(question[0]).__name__.removesuffix("Request")
+    with ExitStack() as stack:
+        one, another = (connected(stack, guarded.broker.sasl_sidecar, user) for _ in range(2))
+
+        def answered_here() -> float:
+            """Asks on both connections; gives how often the sidecar answered."""
+            before = answers(sidecar, api)
+            for wire in (one, another):
+                tell_apart(user, question, alike(wire.ask(*question)), guarded.directly(user, question))
+            return answers(sidecar, api) - before
+
+        answered_here()
+        if (user, question) in SEEN:  # While its copy is in doubt the sidecar leaves also these to the broker.
+            sidecar.process.wait_until(lambda: answered_here() == 2, PATIENCE)
+        else:
+            assert [answered_here() for _ in range(3)] == [0, 0, 0]
+
+
+def test_the_same_user_by_another_mechanism_is_told_the_same(guarded: Guarded) -> None:
+    with ExitStack() as stack:
+        scram = connected(stack, guarded.broker.sasl_sidecar, "alice", "SCRAM-SHA-256")
+        before = answers(guarded.sidecar, "DescribeGroups")
+        for question in EVERYTHING * 2:
+            tell_apart("alice", question, alike(scram.ask(*question)), guarded.directly("alice", question))
+    assert answers(guarded.sidecar, "DescribeGroups") > before
+
+
+def test_nobody_is_answered_without_authentication(guarded: Guarded) -> None:
+    with ExitStack() as stack:
+        alice = connected(stack, guarded.broker.sasl_sidecar, "alice")
+        for _ in range(2):
+            alice.ask(DescribeGroupsRequest(groups=("a",)), 5)
+        stranger = stack.enter_context(Wire(guarded.broker.sasl_sidecar))
+        stranger.send_request(DescribeGroupsRequest(groups=("a",)), 5)
+        assert stranger.closed()
+        refused = stack.enter_context(Wire(guarded.broker.sasl_sidecar))
+        refused.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert refused.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2).error_code == 58
+        with pytest.raises(OSError):
+            refused.ask(DescribeGroupsRequest(groups=("a",)), 5)
+
+
+def test_on_a_listener_without_sasl_everybody_is_told_what_the_broker_tells_anonymous_users(guarded: Guarded) -> None:
+    sidecar = guarded.open
+    everything = questions(OPEN_GROUPS)
+    sidecar.process.wait_until(lambda: asked_alone(guarded, fetching(5, ("open-a",), ("t1",))), PATIENCE)
+    for _ in range(2):
+        with ExitStack() as stack:
+            wires = [connected(stack, guarded.broker.sidecar, ANONYMOUS) for _ in range(2)]
+            for question in everything:
+                for wire in wires:
+                    told = alike(wire.ask(*question))
+                    tell_apart(ANONYMOUS, question, told, guarded.directly(ANONYMOUS, question))
+    assert answers(sidecar, "OffsetFetch") > 0
+
+
+def asked_alone(guarded: Guarded, question: Question) -> bool:
+    """Asks on a connection of its own; gives whether the sidecar answered."""
+    before = answers(guarded.open, "OffsetFetch")
+    with Wire(guarded.broker.sidecar) as wire:
+        tell_apart(ANONYMOUS, question, alike(wire.ask(*question)), guarded.directly(ANONYMOUS, question))
+    return answers(guarded.open, "OffsetFetch") > before
+
+
+def test_a_right_that_is_taken_back_through_the_sidecar_is_gone_at_once(guarded: Guarded) -> None:
+    """Also where its user asks on and on, while the broker has not heard of the change yet."""
+    broker, question = guarded.broker, (DescribeGroupsRequest(groups=("frank",)), 5)
+    with ExitStack() as stack:
+        frank = connected(stack, broker.sasl_sidecar, "frank")
+        direct = connected(stack, broker.sasl_direct, "frank")
+        before = answers(guarded.sidecar, "DescribeGroups")
+        shown = [alike(frank.ask(*question)) for _ in range(2)]
+        assert shown == [alike(direct.ask(*question))] * 2
+        assert {group.error_code for group in shown[0].groups} == {0}
+        assert answers(guarded.sidecar, "DescribeGroups") > before
+        filters = ResourcePatternType.LITERAL, "User:frank", "*", AclOperation.ANY, AclPermissionType.ANY
+        through, around = administrator(broker.sasl_sidecar), administrator(broker.sasl_direct)
+        done(through.delete_acls([AclBindingFilter(GROUP, "frank", *filters)]))
+
+        def hidden() -> bool:
+            frank.ask(*question)
+            return bool(direct.ask(*question).groups[0].error_code)
+
+        try:
+            guarded.sidecar.process.wait_until(hidden, PATIENCE)
+            [group] = frank.ask(*question).groups
+            assert (group.error_code, group.members) == (30, ())
+            assert frank.ask(ListGroupsRequest(), 4).groups == ()
+        finally:
+            done(around.create_acls(rules()))
+
+            def answered_here() -> bool:
+                before = answers(guarded.sidecar, "DescribeGroups")
+                shown = {group.error_code for _ in range(2) for group in frank.ask(*question).groups}
+                return shown == {0} and answers(guarded.sidecar, "DescribeGroups") > before
+
+            guarded.sidecar.process.wait_until(answered_here, PATIENCE)

@@ -1,0 +1,331 @@
+"""Groups of the new protocols (KIP-848, 932, 1071), read from the offsets topic: told as their own broker tells them.
+
+The broker's order of members, topics, topic names and partitions is that of its hash tables, and of groups that of
+the partitions they are kept in; these are compared as sets.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from group_sidecar.codecs.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.metadata import MetadataRequest
+from group_sidecar.codecs.offsets_topic import KeyType, decode_key, group_of
+from group_sidecar.coordinator.answers_consumer import consumer_group_describe
+from group_sidecar.coordinator.consumer_groups import ConsumerGroupView, read
+from group_sidecar.coordinator.views import GroupKind, GroupState
+from tests.conformance.librdkafka import PATIENCE, consumer, create_topic, poll_until, settled
+from tests.conformance.new_protocol import NewMember, new_member, send, share_member, streams_heartbeat
+from tests.conformance.population import RawMember, population
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.wire import Wire, ask
+
+NEW: dict[str, Any] = {"group_protocol": "consumer"}
+PARTITIONS = 4
+VERSIONS = (0, 1)
+_BETWEEN_BEATS = 0.05
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def run(broker: KafkaBroker) -> Run:
+    """Names of this module's own, straight at the broker."""
+    broker.wait_for_coordinator()
+    run = Run(Route("direct", broker.direct, broker.sasl_direct), f"t{secrets.token_hex(5)}")
+    for topic in ("topic", "other"):
+        create_topic(run, topic, PARTITIONS)
+    return run
+
+
+def described(run: Run, group: str, version: int = 1) -> DescribedGroup:
+    """What the broker says of a group."""
+    request = ConsumerGroupDescribeRequest(group_ids=(run.name(group),), include_authorized_operations=False)
+    answer: ConsumerGroupDescribeResponse = ask(run.route.plain, request, version)
+    return answer.groups[0]
+
+
+def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) -> None:
+    """Lets members follow until a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"gave up waiting for {what}"
+        for member in members:
+            member.follow()
+        time.sleep(_BETWEEN_BEATS)
+
+
+def become(run: Run, group: str, state: GroupState, *members: NewMember) -> None:
+    """Lets members follow until the group is in a state."""
+    beat_until(lambda: described(run, group).group_state == state, f"{group} to be {state}", *members)
+
+
+# How a group comes into each state, and is held there.
+
+
+def _stable(run: Run, stack: ExitStack, group: str, **settings: Any) -> list[Consumer]:
+    members: list[Consumer] = []
+    for number in range(2):
+        own: dict[str, Any] = {name: f"{value}{number}" for name, value in settings.items()}
+        client_id = run.name(f"{group}-{number}")
+        members.append(stack.enter_context(consumer(run, group, ["topic"], client_id=client_id, **NEW, **own)))
+    poll_until(members, settled(members, PARTITIONS), f"{group} to settle")
+    return members
+
+
+def _static(run: Run, stack: ExitStack, group: str) -> None:
+    _stable(run, stack, group, group_instance_id="instance-", client_rack="rack-")
+
+
+def _static_away(run: Run, stack: ExitStack, group: str) -> None:
+    """A static member that leaves to come back stays a member, of epoch -2."""
+    one = stack.enter_context(new_member(run, group, instance_id="one"))
+    become(run, group, GroupState.STABLE, one)
+    one.beat(member_epoch=-2)
+
+
+def _pattern(run: Run, stack: ExitStack, group: str) -> None:
+    member = stack.enter_context(consumer(run, group, [f"^{run.prefix}-t.*"], **NEW))
+    poll_until([member], settled([member], PARTITIONS), f"{group} to settle")
+
+
+def _pattern_of_the_broker(run: Run, stack: ExitStack, group: str) -> None:
+    """The broker resolves a pattern in the background, and tells with a later beat."""
+    member = stack.enter_context(new_member(run, group, subscribed_topic_regex=f"{run.prefix}-.*"))
+    beat_until(lambda: len(member.shall_own) == 2, "the pattern's topics", member)
+    become(run, group, GroupState.STABLE, member)
+
+
+def _left(run: Run, stack: ExitStack, group: str) -> None:
+    members = _stable(run, stack, group)
+    members[0].close()
+    poll_until(members[1:], settled(members[1:], PARTITIONS), f"{group} to settle again")
+
+
+def _empty(run: Run, stack: ExitStack, group: str) -> None:
+    with consumer(run, group, ["topic"], **NEW) as member:
+        poll_until([member], settled([member], PARTITIONS), f"{group} to settle")
+        member.commit(offsets=[TopicPartition(run.name("topic"), 1, 2)], asynchronous=False)
+
+
+def _two(run: Run, stack: ExitStack, group: str) -> tuple[NewMember, NewMember]:
+    """One that owns everything, and one that is about to join."""
+    first = stack.enter_context(new_member(run, group))
+    become(run, group, GroupState.STABLE, first)
+    return first, stack.enter_context(new_member(run, group))
+
+
+def _assigning(run: Run, stack: ExitStack, group: str) -> None:
+    """The second joins; the next target assignment is not made before a later beat (KIP-1263)."""
+    _, second = _two(run, stack, group)
+    second.beat()
+
+
+def _unrevoked(run: Run, stack: ExitStack, group: str) -> None:
+    """The first is told to give up its half, and does not."""
+    first, second = _two(run, stack, group)
+    second.beat()
+    become(run, group, GroupState.RECONCILING, second)
+    whole = first.shall_own
+    first.beat(whole)
+    assert first.shall_own != whole, "it was not told to give up anything"
+
+
+def _unreleased(run: Run, stack: ExitStack, group: str) -> None:
+    """The second waits for what the first has not heard that it shall give up."""
+    _, second = _two(run, stack, group)
+    second.beat()
+    become(run, group, GroupState.RECONCILING, second)
+
+
+def _assignor(run: Run, stack: ExitStack, group: str) -> None:
+    member = stack.enter_context(new_member(run, group, server_assignor="range"))
+    become(run, group, GroupState.STABLE, member)
+
+
+def _upgraded(run: Run, stack: ExitStack, group: str) -> None:
+    """A member of the new protocol has joined a classic group, and made it one of its own kind."""
+    classic = stack.enter_context(RawMember(run, group, "topic"))
+    classic.join()
+    classic.sync()
+    member = stack.enter_context(new_member(run, group))
+    member.beat()
+
+
+STATES: dict[str, tuple[Callable[[Run, ExitStack, str], object], GroupState]] = {
+    "stable": (_stable, GroupState.STABLE),
+    "static": (_static, GroupState.STABLE),
+    "static-away": (_static_away, GroupState.RECONCILING),
+    "pattern": (_pattern, GroupState.STABLE),
+    "pattern-of-the-broker": (_pattern_of_the_broker, GroupState.STABLE),
+    "left": (_left, GroupState.STABLE),
+    "empty": (_empty, GroupState.EMPTY),
+    "assigning": (_assigning, GroupState.ASSIGNING),
+    "unrevoked": (_unrevoked, GroupState.RECONCILING),
+    "unreleased": (_unreleased, GroupState.RECONCILING),
+    "assignor": (_assignor, GroupState.STABLE),
+    "upgraded": (_upgraded, GroupState.RECONCILING),
+}
+"""Each kind of group, and the state that the broker says it is in."""
+
+
+# The log, and the comparison.
+
+
+def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
+    """The latest value of every key of the new protocols in the offsets topic, by group."""
+    reader = Consumer({"bootstrap.servers": run.bootstrap, "group.id": "unused", "enable.partition.eof": True})
+    try:
+        partitions = reader.list_topics("__consumer_offsets", timeout=PATIENCE).topics["__consumer_offsets"].partitions
+        reader.assign([TopicPartition("__consumer_offsets", number, 0) for number in partitions])
+        latest: dict[bytes, bytes | None] = {}
+        ended: set[int] = set()
+        deadline = time.monotonic() + PATIENCE
+        while len(ended) < len(partitions):
+            assert time.monotonic() < deadline, "the end of the offsets topic was not reached"
+            for message in reader.consume(1000, 0.1):
+                key, value, partition = message.key(), message.value(), message.partition()
+                if message.error() is not None and partition is not None:
+                    ended.add(partition)
+                elif key is not None:
+                    latest[key] = value
+    finally:
+        reader.close()
+    groups: dict[str, dict[bytes, bytes]] = {}
+    for key, value in latest.items():
+        if value is not None and decode_key(key)[0] > KeyType.GROUP_METADATA:
+            groups.setdefault(group_of(key), {})[key] = value
+    return groups
+
+
+def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, DescribedGroup], T]:
+    """What the broker says in each version, and what is seen meanwhile, of a group that has not moved."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        before = {version: described(run, group, version) for version in VERSIONS}
+        seen = look()
+        if before == {version: described(run, group, version) for version in VERSIONS}:
+            return before, seen
+        assert time.monotonic() < deadline, f"{group} never stood still"
+
+
+def unordered(group: DescribedGroup) -> DescribedGroup:
+    """A group with everything sorted that stands in no certain order."""
+
+    def sorted_assignment(assignment: Assignment) -> Assignment:
+        topics = sorted(assignment.topic_partitions, key=lambda topic: topic.topic_id)
+        return Assignment(topic_partitions=tuple(map(sorted_partitions, topics)))
+
+    def sorted_partitions(topic: TopicPartitions) -> TopicPartitions:
+        return replace(topic, partitions=tuple(sorted(topic.partitions)))
+
+    def sorted_member(member: Member) -> Member:
+        return replace(
+            member,
+            subscribed_topic_names=tuple(sorted(member.subscribed_topic_names)),
+            assignment=sorted_assignment(member.assignment),
+            target_assignment=sorted_assignment(member.target_assignment),
+        )
+
+    return replace(group, members=tuple(sorted(map(sorted_member, group.members), key=lambda one: one.member_id)))
+
+
+def topic_names(run: Run) -> dict[UUID, str]:
+    """The broker's topics by id."""
+    topics = ask(run.route.plain, MetadataRequest(topics=None), 12).topics
+    return {topic.topic_id: topic.name for topic in topics}
+
+
+def answered(
+    views: Mapping[str, ConsumerGroupView | None], version: int, names: Mapping[UUID, str]
+) -> tuple[DescribedGroup, ...]:
+    """What our answer says of groups."""
+    asked = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
+    reply = consumer_group_describe(asked, version, views, names, tells_revoking=True)
+    assert reply is not None, "not all that is needed was known"
+    return reply.groups
+
+
+@pytest.mark.parametrize("group", STATES)
+def test_a_group_is_told_as_the_broker_tells_it(run: Run, group: str) -> None:
+    make, state = STATES[group]
+    with ExitStack() as stack:
+        make(run, stack, group)
+        told, records = held_still(run, group, lambda: logged(run)[run.name(group)])
+        names = topic_names(run)
+    assert told[1].group_state == state
+    view = read(run.name(group), records)
+    assert view.kind is GroupKind.CONSUMER
+    for version in VERSIONS:
+        assert [unordered(ours) for ours in answered({run.name(group): view}, version, names)] == [
+            unordered(told[version])
+        ]
+
+
+def test_a_group_that_is_deleted_has_no_records(run: Run) -> None:
+    with new_member(run, "deleted") as member:
+        become(run, "deleted", GroupState.STABLE, member)
+    assert logged(run)[run.name("deleted")]
+    reply = ask(run.route.plain, DeleteGroupsRequest(groups_names=(run.name("deleted"),)), 2)
+    assert [result.error_code for result in reply.results] == [0]
+    assert run.name("deleted") not in logged(run)
+
+
+def test_groups_of_other_kinds_and_none(run: Run) -> None:
+    run = replace(run, prefix=f"{run.prefix}k")
+    with population(run, ("stable", "simple")), share_member(run, "share"):
+        beat_until(lambda: run.name("share") in logged(run), "the share group")
+        views: dict[str, ConsumerGroupView | None] = {
+            run.name("stable"): ConsumerGroupView(group_id=run.name("stable"), kind=GroupKind.CLASSIC),
+            run.name("simple"): ConsumerGroupView(group_id=run.name("simple"), kind=GroupKind.CLASSIC),
+            run.name("share"): read(run.name("share"), logged(run)[run.name("share")]),
+            run.name("nowhere"): None,
+            "": None,
+        }
+        request = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
+        for version in VERSIONS:
+            told = {group.group_id: group for group in ask(run.route.plain, request, version).groups}
+            assert {group.group_id: group for group in answered(views, version, {})} == told
+
+
+def listed(run: Run, group: str) -> tuple[str, str]:
+    """The kind and the state in which the broker lists a group."""
+    groups = ask(run.route.plain, ListGroupsRequest(states_filter=(), types_filter=()), 5).groups
+    return next((one.group_type, one.group_state) for one in groups if one.group_id == run.name(group))
+
+
+def test_share_groups(run: Run) -> None:
+    def told() -> tuple[str, str | None]:
+        view = read(run.name("shared"), logged(run)[run.name("shared")])
+        return view.kind.value, view.state
+
+    with share_member(run, "shared"):
+        beat_until(lambda: run.name("shared") in logged(run), "the share group")
+        assert told() == listed(run, "shared") == (GroupKind.SHARE, GroupState.STABLE)
+    assert told() == listed(run, "shared") == (GroupKind.SHARE, GroupState.EMPTY)
+
+
+def test_streams_groups(run: Run) -> None:
+    with Wire(run.route.plain) as wire:
+        send(wire, streams_heartbeat(run, "streams"))
+        beat_until(lambda: run.name("streams") in logged(run), "the streams group")
+        view = read(run.name("streams"), logged(run)[run.name("streams")])
+        assert view == ConsumerGroupView(group_id=run.name("streams"), kind=GroupKind.STREAMS)
+        assert listed(run, "streams")[0] == GroupKind.STREAMS

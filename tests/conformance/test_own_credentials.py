@@ -1,0 +1,186 @@
+"""The sidecar's own credentials before a real broker: TLS, PLAIN and SCRAM, and what a refusal is called."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trio
+import trustme
+from cryptography.hazmat.primitives import serialization as pem
+
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
+from group_sidecar.proxy.config import OwnConnection
+from group_sidecar.proxy.credentials import connect_as
+from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import SidecarProcess
+
+SESSION_MS = 2000
+"""How long a session lasts that was authenticated by PLAIN on the plain listener."""
+
+
+class Secured(NamedTuple):
+    """A broker and what it needs to be trusted.
+
+    CLIENT is TLS and wants a certificate, SASL_CLIENT is TLS with SASL, SASL_DIRECT is SASL alone.
+    """
+
+    broker: KafkaBroker
+    ca_file: Path
+    certificate_file: Path
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = trustme.CA()
+    ca_file, certificate_file, keystore = folder / "ca.pem", folder / "own.pem", folder / "broker.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    authority.issue_cert("sidecar.example").private_key_and_cert_chain_pem.write_to_path(str(certificate_file))
+    keystore.write_bytes(as_java_reads_it(authority.issue_cert("127.0.0.1")))
+    names = {"CLIENT": "SSL", "DIRECT": "PLAINTEXT", "SASL_CLIENT": "SASL_SSL", "SASL_DIRECT": "SASL_PLAINTEXT"}
+    protocols = ",".join(f"{name}:{how}" for name, how in {**names, "CONTROLLER": "PLAINTEXT"}.items())
+    properties = {
+        "listener.security.protocol.map": protocols,
+        "listener.name.client.ssl.client.auth": "required",
+        "listener.name.sasl_direct.plain.connections.max.reauth.ms": str(SESSION_MS),
+    }
+    for listener in ("client", "sasl_client"):
+        prefix = f"listener.name.{listener}.ssl"
+        properties |= {f"{prefix}.keystore.type": "PEM", f"{prefix}.keystore.location": str(keystore)}
+        properties |= {f"{prefix}.truststore.type": "PEM", f"{prefix}.truststore.location": str(ca_file)}
+    with KafkaBroker(folder / "broker", properties=properties, sasl=True) as broker:
+        broker.wait_for_coordinator()
+        yield Secured(broker, ca_file, certificate_file)
+
+
+def as_java_reads_it(certificate: trustme.LeafCert) -> bytes:
+    """Key and chain; Java wants PKCS #8."""
+    key = pem.load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    encoded = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
+    return encoded + b"".join(part.bytes() for part in certificate.cert_chain_pems)
+
+
+def sasl(mechanism: str, **instead: Any) -> dict[str, Any]:
+    return {"mechanism": mechanism, "username": SASL_USER, "password": SASL_PASSWORD, **instead}
+
+
+async def groups_asked(address: tuple[str, int], own: dict[str, Any]) -> int:
+    async with connect_as(Address(*address), OwnConnection.model_validate(own)) as client:
+        reply = await client.ask(ListGroupsRequest())
+        return int(reply.error_code)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+async def test_it_authenticates(secured: Secured, mechanism: str) -> None:
+    tls = {"ca_file": secured.ca_file}
+    assert await groups_asked(secured.broker.sasl_direct, {"sasl": sasl(mechanism)}) == 0
+    assert await groups_asked(secured.broker.sasl_client, {"sasl": sasl(mechanism), "tls": tls}) == 0
+
+
+async def test_it_shows_its_certificate(secured: Secured) -> None:
+    tls = {"ca_file": secured.ca_file, "certificate_file": secured.certificate_file}
+    assert await groups_asked(secured.broker.client, {"tls": tls}) == 0
+
+
+async def refusal(address: tuple[str, int], own: dict[str, Any], kind: type[BrokerError]) -> str:
+    with pytest.raises(kind) as raised:
+        await groups_asked(address, own)
+    return str(raised.value).removeprefix(f"{spelled(address)} ")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+async def test_a_wrong_password(secured: Secured, mechanism: str) -> None:
+    line = await refusal(secured.broker.sasl_direct, {"sasl": sasl(mechanism, password="wrong")}, AuthenticationFailed)
+    assert line.startswith(f"does not take {SASL_USER}'s password by {mechanism}: SASL_AUTHENTICATION_FAILED (58): ")
+
+
+async def test_a_mechanism_that_is_not_enabled(secured: Secured) -> None:
+    line = await refusal(secured.broker.sasl_direct, {"sasl": sasl("SCRAM-SHA-512")}, AuthenticationFailed)
+    offered = "it offers PLAIN, SCRAM-SHA-256"
+    assert line == f"does not take SCRAM-SHA-512: UNSUPPORTED_SASL_MECHANISM (33): {offered}"
+
+
+async def test_a_listener_without_sasl(secured: Secured) -> None:
+    line = await refusal(secured.broker.direct, {"sasl": sasl("PLAIN")}, AuthenticationFailed)
+    assert line == "does not want SASL, and own_connection.sasl is set"
+
+
+async def test_a_plain_listener_where_tls_is_set(secured: Secured) -> None:
+    line = await refusal(secured.broker.direct, {"tls": {"ca_file": secured.ca_file}}, TlsFailed)
+    hint = "the listener may be plain, and own_connection.tls is set"
+    assert line == f"cannot be asked by TLS: it closed the connection: {hint}"
+
+
+async def test_a_certificate_that_is_not_trusted(secured: Secured) -> None:
+    line = await refusal(secured.broker.sasl_client, {"tls": {}}, TlsFailed)
+    assert line.startswith("cannot be asked by TLS: its certificate is not trusted: ")
+
+
+async def test_a_listener_that_wants_a_certificate(secured: Secured) -> None:
+    line = await refusal(secured.broker.client, {"tls": {"ca_file": secured.ca_file}}, TlsFailed)
+    assert line.startswith("ended TLS at ApiVersions: ")
+
+
+@pytest.mark.parametrize("listener", ["client", "sasl_client"])
+async def test_tls_where_none_is_set(secured: Secured, listener: str) -> None:
+    with pytest.raises(Exception, match="TLS"):
+        await groups_asked(getattr(secured.broker, listener), {})
+
+
+async def test_a_session_outlives_its_authentication(secured: Secured) -> None:
+    """Otherwise the broker would close the connection at the first request behind the session's end."""
+    own = OwnConnection.model_validate({"sasl": sasl("PLAIN")})
+    async with connect_as(Address(*secured.broker.sasl_direct), own) as client:
+        await keep_asking(client, 2.5 * SESSION_MS / 1000)
+
+
+async def keep_asking(client: KafkaClient, seconds: float) -> None:
+    end = trio.current_time() + seconds
+    while trio.current_time() < end:
+        assert (await client.ask(ListGroupsRequest())).error_code == 0
+        await trio.sleep(0.05)
+
+
+async def test_a_password_that_changed_is_noticed_when_the_session_ends(secured: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(SASL_PASSWORD)
+    settings = sasl("PLAIN", password=None, password_file=file)
+    async with connect_as(
+        Address(*secured.broker.sasl_direct), OwnConnection.model_validate({"sasl": settings})
+    ) as client:
+        file.write_text("another")
+        with pytest.raises(AuthenticationFailed):
+            await keep_asking(client, 15 * SESSION_MS / 1000)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["upstream", "another listener"])
+def test_the_sidecar_asks_with_them(secured: Secured, tmp_path: Path, elsewhere: bool) -> None:
+    password_file = tmp_path / "password"
+    password_file.write_text(SASL_PASSWORD)
+    own: dict[str, Any] = {"sasl": sasl("SCRAM-SHA-256", password_file=str(password_file))}
+    del own["sasl"]["password"]
+    if elsewhere:
+        own |= {"address": spelled(secured.broker.sasl_client), "tls": {"ca_file": str(secured.ca_file)}}
+    with sidecar(secured, tmp_path, own) as running:
+        running.process.wait_until(lambda: "broker reachable" in running.process.tail(), 30)
+
+
+def test_a_refused_sidecar_is_ready_and_says_why(secured: Secured, tmp_path: Path) -> None:
+    with sidecar(secured, tmp_path, {"sasl": sasl("PLAIN", password="not-the-password")}) as running:
+        running.process.wait_until(lambda: "SASL_AUTHENTICATION_FAILED (58)" in running.process.tail(), 30)
+        assert "broker does not take the sidecar's credentials" in running.process.tail()
+        assert "not-the-password" not in running.process.tail()
+        assert running.get("/readyz")[0] == 200
+
+
+def sidecar(secured: Secured, folder: Path, own: dict[str, Any]) -> SidecarProcess:
+    return SidecarProcess(
+        folder,
+        listen=secured.broker.sasl_sidecar,
+        upstream=secured.broker.sasl_direct,
+        settings={"own_connection": own},
+    )

@@ -1,0 +1,191 @@
+"""A sidecar that comes late: what happened before it was there, or around it, it reads in the broker's log.
+
+No word of the operator's, and no client's traffic but the questions: what it answers itself, it has from the log.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonTopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tests.conformance.librdkafka import PATIENCE, consume, consumer, create_topic, produce
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import ask
+
+GROUPS = ("consumed", "simple", "python", "committed", "aborted")
+VERSION = 7
+ZSTD = {"offsets.topic.compression.codec": "4"}
+
+
+@dataclass(frozen=True)
+class Late:
+    """A broker with a past, and the sidecar that was started behind it."""
+
+    broker: KafkaBroker
+    sidecar: SidecarProcess
+    run: Run
+
+    def wait_until_read(self) -> None:
+        """Returns when the sidecar has read all partitions of the log that the broker leads."""
+        self.sidecar.process.wait_until(lambda: self.owned() == self.partitions(), 30)
+
+    def standing(self) -> dict[str, Any]:
+        """What the sidecar says of the log."""
+        _, body = self.sidecar.get("/readyz")
+        [standing] = json.loads(body)["offsets_log"].values()
+        assert isinstance(standing, dict)
+        return standing
+
+    def owned(self) -> int:
+        count: int = self.standing()["owned"]["count"]
+        return count
+
+    def partitions(self) -> int | None:
+        count: int | None = self.standing()["partitions"]
+        return count
+
+    def answers(self) -> float:
+        """How many questions about offsets the sidecar answered itself."""
+        return self.sidecar.metric("group_sidecar_mirror_answers_total", api="OffsetFetch")
+
+    def own(self, group: str) -> OffsetFetchResponse:
+        """The sidecar's own answer; asserts that it is the broker's."""
+        question = OffsetFetchRequest(group_id=self.run.name(group), topics=None)
+        direct = ask(self.broker.direct, question, VERSION)
+        before = self.answers()
+        own: OffsetFetchResponse = ask(self.sidecar.listen, question, VERSION)
+        assert self.answers() == before + 1, "the sidecar left the question to the broker"
+        assert in_order(own) == in_order(direct)
+        return own
+
+    def becomes_own(self, group: str, expected: dict[int, int]) -> None:
+        """The same, as soon as the sidecar answers so: what goes around it takes a moment, and so do markers."""
+        question = OffsetFetchRequest(group_id=self.run.name(group), topics=None)
+        for address in (self.broker.direct, self.sidecar.listen):
+            self.sidecar.process.wait_until(partial(self._says, address, question, expected), 10)
+        self.own(group)
+
+    def _says(self, address: Address, question: OffsetFetchRequest, expected: dict[int, int]) -> bool:
+        return offsets(ask(address, question, VERSION)) == expected
+
+
+def in_order(reply: OffsetFetchResponse) -> OffsetFetchResponse:
+    """The reply with its partitions in order: a broker promises none."""
+    topics = (
+        replace(topic, partitions=tuple(sorted(topic.partitions, key=lambda each: each.partition_index)))
+        for topic in reply.topics
+    )
+    return replace(reply, topics=tuple(sorted(topics, key=lambda topic: topic.name)))
+
+
+def offsets(reply: OffsetFetchResponse) -> dict[int, int]:
+    return {each.partition_index: each.committed_offset for topic in reply.topics for each in topic.partitions}
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Late]:
+    """Groups made by several clients, all of them before the sidecar was there."""
+    folder = tmp_path_factory.mktemp("late")
+    with KafkaBroker(folder / "broker", properties=ZSTD) as broker:
+        broker.wait_for_coordinator()
+        run = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
+        create_topic(run, "topic", 4)
+        produce(run, "topic", [str(number) for number in range(20)])
+        consume(run, "consumed", ["topic"], 20)
+        commit(run, "simple", {1: 5, 2: 6})
+        commit(run, "simple", {1: 7})
+        commit_by_kafka_python(run, "python", 0, 4)
+        commit_in_transaction(run, "committed", 8, commits=True)
+        commit(run, "aborted", {0: 2})
+        commit_in_transaction(run, "aborted", 9, commits=False)
+        with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client) as sidecar:
+            late = Late(broker, sidecar, run)
+            late.wait_until_read()
+            yield late
+
+
+def commit(run: Run, group: str, places: dict[int, int]) -> None:
+    """Commits without joining."""
+    with consumer(run, group, []) as client:
+        wanted = [TopicPartition(run.name("topic"), partition, offset) for partition, offset in places.items()]
+        client.commit(offsets=wanted, asynchronous=False)
+
+
+def commit_by_kafka_python(run: Run, group: str, partition: int, offset: int) -> None:
+    client = KafkaConsumer(bootstrap_servers=run.bootstrap, group_id=run.name(group), enable_auto_commit=False)
+    try:
+        place = PythonTopicPartition(run.name("topic"), partition)
+        client.assign([place])
+        client.commit({place: OffsetAndMetadata(offset, "a note", -1)})
+    finally:
+        client.close(autocommit=False)
+
+
+def commit_in_transaction(run: Run, group: str, offset: int, *, commits: bool) -> None:
+    """An offset of partition 0, within a transaction."""
+    producer = Producer({"bootstrap.servers": run.bootstrap, "transactional.id": run.name(f"{group}-{offset}")})
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    member = Consumer({"bootstrap.servers": run.bootstrap, "group.id": run.name(group)})
+    try:
+        place = TopicPartition(run.name("topic"), 0, offset)
+        producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), PATIENCE)
+    finally:
+        member.close()
+    if commits:
+        producer.commit_transaction(PATIENCE)
+    else:
+        producer.abort_transaction(PATIENCE)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_was_there_before_is_answered_from_the_log(late: Late, group: str) -> None:
+    assert offsets(late.own(group))
+
+
+def test_what_was_never_there_is_known_from_the_log(late: Late) -> None:
+    assert late.own("never").topics == ()
+
+
+def test_what_goes_around_the_sidecar_is_followed(late: Late) -> None:
+    for offset in range(10, 13):
+        commit(late.run, "around", {3: offset})
+        late.becomes_own("around", {3: offset})
+    commit_in_transaction(late.run, "around", 20, commits=True)
+    late.becomes_own("around", {0: 20, 3: 12})
+
+
+def test_a_broker_that_was_restarted_is_followed(late: Late) -> None:
+    loads = late.sidecar.metric("group_sidecar_offsets_log_load_duration_seconds_count")
+    before = {group: offsets(late.own(group)) for group in GROUPS}
+    late.broker.stop()
+    late.sidecar.process.wait_until(lambda: late.owned() == 0, 15)
+    assert late.sidecar.metric("group_sidecar_offsets_log_partitions", state="owned") == 0
+    late.broker.start()
+    late.broker.wait_for_coordinator()
+    late.wait_until_read()
+    assert late.sidecar.metric("group_sidecar_offsets_log_load_duration_seconds_count") > loads
+    for group in GROUPS:
+        late.becomes_own(group, before[group])
+    commit(late.run, "simple", {3: 9})
+    late.becomes_own("simple", {**before["simple"], 3: 9})
+
+
+def test_the_numbers_tell_of_it(late: Late) -> None:
+    partitions = late.partitions()
+    assert late.sidecar.metric("group_sidecar_offsets_log_partitions", state="owned") == partitions
+    assert late.sidecar.metric("group_sidecar_offsets_log_records_total") > len(GROUPS)
+    assert late.sidecar.metric("group_sidecar_offsets_log_lag") == 0
+    assert late.sidecar.metric("group_sidecar_offsets_log_records_skipped_total") == 0

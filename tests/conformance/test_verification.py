@@ -1,0 +1,100 @@
+"""Answers that are verified before a real broker: they agree; and where they cannot, that is found and mended."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.schema import Struct
+from tests.conformance.librdkafka import create_topic
+from tests.conformance.population import SETTLED, population
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import ask
+
+VERIFIED = "group_sidecar_mirror_verifications_total"
+ANSWERED = "group_sidecar_mirror_answers_total"
+DISTRUSTED = "group_sidecar_mirror_distrusted_groups"
+FORWARDED = "group_sidecar_mirror_fallbacks_total"
+
+
+@contextmanager
+def verifying(folder: Path, **settings: Any) -> Iterator[tuple[KafkaBroker, SidecarProcess, Run]]:
+    """A broker, and a sidecar before it that verifies every answer."""
+    answers = {"answers": {"exclusive": True, "verify": 1.0}}
+    with (
+        KafkaBroker(folder / "broker") as broker,
+        SidecarProcess(
+            folder, listen=broker.sidecar, upstream=broker.client, settings={**answers, **settings}
+        ) as sidecar,
+    ):
+        broker.wait_for_coordinator()
+        yield broker, sidecar, Run(Route("sidecar", broker.sidecar, broker.sidecar), f"t{secrets.token_hex(5)}")
+
+
+def test_answers_agree_with_the_brokers(tmp_path: Path) -> None:
+    with verifying(tmp_path) as (_, sidecar, run), population(run, (*SETTLED, "new")):
+        classic, new = tuple(run.name(group) for group in SETTLED), run.name("new")
+        questions: list[tuple[Struct, int]] = [(ListGroupsRequest(), version) for version in range(6)]
+        questions += [(DescribeGroupsRequest(groups=(*classic, new)), version) for version in range(7)]
+        asked = ConsumerGroupDescribeRequest(group_ids=(new,), include_authorized_operations=False)
+        questions += [(asked, version) for version in (0, 1)]
+        for group in (*classic, new):
+            questions += [(OffsetFetchRequest(group_id=group, topics=None), version) for version in range(2, 8)]
+            several = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=None),))
+            questions += [(several, version) for version in (8, 9)]
+        for request, version in questions:
+            sidecar.process.wait_until(partial(answers, sidecar, request, version), 30)
+        # Clients of the population ask too.
+        sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED), 30)
+        assert sidecar.metric(VERIFIED, result="agreed") >= len(questions), sidecar.process.tail()
+        assert sidecar.metric(VERIFIED, result="different") == sidecar.metric(DISTRUSTED) == 0
+
+
+def answers(sidecar: SidecarProcess, request: Struct, version: int) -> bool:
+    """Asks, and says whether the sidecar answered itself."""
+    before = sidecar.metric(ANSWERED)
+    ask(sidecar.listen, request, version)
+    return sidecar.metric(ANSWERED) > before
+
+
+def commit(address: Address, group: str, topic: str, offset: int) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topics = (OffsetCommitRequestTopic(name=topic, partitions=(partition,)),)
+    reply = ask(address, OffsetCommitRequest(group_id=group, topics=topics), 8)
+    assert reply.topics[0].partitions[0].error_code == 0
+
+
+def test_a_word_that_was_broken_is_found(tmp_path: Path) -> None:
+    """The operator's word is that no client comes another way. Without the log the sidecar has nothing but that."""
+    with verifying(tmp_path, offsets_log={"read": False}) as (broker, sidecar, run):
+        group, topic = run.name("group"), create_topic(run, "topic")
+        question = OffsetFetchRequest(group_id=group, topics=None)
+
+        def told() -> int:
+            return int(ask(sidecar.listen, question, 7).topics[0].partitions[0].committed_offset)
+
+        commit(sidecar.listen, group, topic, 5)
+        commit(broker.direct, group, topic, 6)
+        assert told() == 5, "the sidecar cannot know yet"
+        sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 1, 30)
+        assert sidecar.metric(VERIFIED, api="OffsetFetch", result="different") == 1
+        assert f"topics[{topic}].partitions[0].committed_offset" in sidecar.process.tail()
+        assert told() == 6, "the broker is asked"
+        assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1
+        sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0, 60)
+        assert told() == 6
+        assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1

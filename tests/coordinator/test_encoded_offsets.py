@@ -1,0 +1,193 @@
+"""Parts that are kept make the reply that would be made anew."""
+
+import struct
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    encode_partition,
+)
+from group_sidecar.codecs.offsets_topic import suffix
+from group_sidecar.codecs.schema import encode
+from group_sidecar.coordinator import answers, encoded_offsets
+from group_sidecar.coordinator.committed import CommittedOffsets
+from group_sidecar.coordinator.encoded_offsets import MANY, EncodedFetch, worth_keeping
+from group_sidecar.coordinator.views import CommittedOffset, GroupView, TopicPartition
+
+NAMES = {UUID(int=number): f"t{number}" for number in range(1, 4)}
+IDS = {name: topic_id for topic_id, name in NAMES.items()}
+UNNAMED = UUID(int=99)
+PARTITIONS = [(name, index) for name in ("t1", "t2", "t3") for index in (0, 1, 7)]
+GROUPS = ("g", "h")
+VERSIONS = range(1, 11)
+
+
+def raw(offset: int, epoch: int, metadata: str) -> bytes:
+    """An OffsetCommitValue v3."""
+    text = metadata.encode()
+    return struct.pack(">hqih", 3, offset, epoch, len(text)) + text + struct.pack(">q", 1_700_000_000_000)
+
+
+class World:
+    """Groups with offsets that change, and questions that keep their parts."""
+
+    def __init__(self, *, logged: bool) -> None:
+        self.offsets = {group: CommittedOffsets() for group in GROUPS}
+        self.names = dict(NAMES)
+        self.kept: dict[tuple[OffsetFetchRequest, int], EncodedFetch] = {}
+        if logged:
+            for offsets in self.offsets.values():
+                offsets.logged = {}
+
+    def views(self) -> dict[str, GroupView]:
+        return {group: GroupView(group_id=group, offsets=offsets) for group, offsets in self.offsets.items()}
+
+    def check(self, request: OffsetFetchRequest, version: int) -> None:
+        """Compares what is kept, brought up to date, with what is made anew."""
+        kept = self.kept.setdefault((request, version), EncodedFetch(request, version))
+        body = kept.encode(self.views(), self.names)
+        reply = answers.offset_fetch(request, version, self.views(), self.names)
+        assert body == (None if reply is None else encode(reply, version))
+
+
+def asking(group: str, topics: tuple[OffsetFetchRequestTopic, ...] | None, version: int) -> OffsetFetchRequest:
+    if version < 8:
+        return OffsetFetchRequest(group_id=group, topics=() if topics is None and version < 2 else topics)
+    groups = (
+        OffsetFetchRequestGroup(group_id=group, topics=topics),
+        OffsetFetchRequestGroup(group_id="h", topics=None),
+    )
+    return OffsetFetchRequest(groups=groups)
+
+
+TOPICS = st.lists(
+    st.builds(
+        lambda topic_id, indexes: OffsetFetchRequestTopic(
+            name=NAMES.get(topic_id, "nowhere"), topic_id=topic_id, partition_indexes=indexes
+        ),
+        st.sampled_from([*NAMES, UNNAMED]),
+        st.lists(st.sampled_from([0, 1, 7, 9]), max_size=4).map(tuple),
+    ),
+    max_size=3,
+).map(tuple)
+OFFSETS = st.builds(
+    CommittedOffset,
+    st.integers(0, 3),
+    st.integers(-1, 3),
+    st.sampled_from(["", "note", "ü" * 70, None]),
+    epoch_known=st.booleans() | st.just(True),
+)
+VALUES = st.builds(raw, st.integers(0, 3), st.integers(-1, 3), st.sampled_from(["", "note"]))
+STEPS = st.lists(
+    st.tuples(st.just("commit"), st.sampled_from(GROUPS), st.sampled_from(PARTITIONS), OFFSETS)
+    | st.tuples(st.just("log"), st.sampled_from(GROUPS), st.sampled_from(PARTITIONS), VALUES | st.none())
+    | st.tuples(st.just("delete"), st.sampled_from(GROUPS), st.sampled_from(PARTITIONS), st.none())
+    | st.tuples(st.just("catch up"), st.sampled_from(GROUPS), st.none(), st.none())
+    | st.tuples(st.just("name"), st.none(), st.none(), st.none())
+    | st.tuples(st.just("ask"), st.sampled_from(GROUPS), st.none() | TOPICS, st.sampled_from(VERSIONS)),
+    max_size=25,
+)
+
+
+@settings(deadline=None)
+@given(st.booleans(), STEPS)
+def test_they_make_what_would_be_made_anew(logged: bool, steps: list[tuple[str, str, object, object]]) -> None:
+    world = World(logged=logged)
+    for what, group, one, other in [*steps, *(("ask", "g", None, version) for version in (2, 8, 10))]:
+        if what == "ask":
+            assert isinstance(other, int)
+            world.check(asking(group, one, other), other)  # type: ignore[arg-type]
+        elif what == "name":
+            world.names[UNNAMED] = "nowhere"
+        else:
+            _change(world.offsets[group], what, one, other)  # type: ignore[arg-type]
+
+
+def _change(offsets: CommittedOffsets, what: str, partition: TopicPartition, value: object) -> None:
+    if what == "commit":
+        assert isinstance(value, CommittedOffset)
+        offsets.seen[partition] = value
+    elif what == "delete":
+        offsets.remove(partition, 0.0)
+    elif what == "catch up" and offsets.logged is not None:
+        offsets.catch_up(1.0)
+    elif what == "log" and offsets.logged is not None:
+        if isinstance(value, bytes):
+            offsets.logged[suffix(*partition)] = value
+        else:
+            offsets.logged.pop(suffix(*partition), None)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("topics", [None, (OffsetFetchRequestTopic(name="t1", partition_indexes=tuple(range(100))),)])
+def test_only_what_changed_is_encoded(
+    logged: bool, topics: tuple[OffsetFetchRequestTopic, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, indexes = World(logged=logged), list[int]()
+    offsets, original = world.offsets["g"], encode_partition
+
+    def noted(version: int, index: int, offset: int, epoch: int, metadata: str | None) -> bytes:
+        indexes.append(index)
+        return original(version, index, offset, epoch, metadata)
+
+    monkeypatch.setattr(encoded_offsets, "encode_partition", noted)
+    for index in range(100):
+        _change(offsets, "log" if logged else "commit", ("t1", index), raw(1, 0, "") if logged else CommittedOffset(1))
+    request = OffsetFetchRequest(group_id="g", topics=topics)
+    world.check(request, 7)
+    assert sorted(indexes) == list(range(100))
+    indexes.clear()
+    offsets.seen["t1", 42] = CommittedOffset(2, at=5.0)
+    world.check(request, 7)
+    assert indexes == [42]
+    world.check(request, 7)
+    assert indexes == [42]
+
+
+def test_once_its_leader_epoch_is_known_an_offset_is_told() -> None:
+    world = World(logged=False)
+    request = OffsetFetchRequest(group_id="g", topics=None)
+    for known in (False, True, False):
+        world.offsets["g"].seen["t1", 0] = CommittedOffset(1, epoch_known=known)
+        world.check(request, 7)
+        assert (world.kept[request, 7].encode(world.views(), world.names) is not None) == known
+
+
+def test_a_value_that_cannot_be_read_fails_each_time() -> None:
+    world = World(logged=True)
+    _change(world.offsets["g"], "log", ("t1", 0), b"\0\x63")
+    _change(world.offsets["g"], "log", ("t1", 1), raw(1, 0, ""))
+    kept = EncodedFetch(OffsetFetchRequest(group_id="g", topics=None), 7)
+    for _ in range(2):
+        with pytest.raises(DecodeError):
+            kept.encode(world.views(), world.names)
+    _change(world.offsets["g"], "log", ("t1", 0), raw(5, 0, ""))
+    reply = answers.offset_fetch(OffsetFetchRequest(group_id="g", topics=None), 7, world.views(), world.names)
+    assert reply is not None
+    assert kept.encode(world.views(), world.names) == encode(reply, 7)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_questions_about_few_are_not_worth_it(logged: bool) -> None:
+    world = World(logged=logged)
+    few = OffsetFetchRequestTopic(name="t1", partition_indexes=tuple(range(MANY - 1)))
+    assert not worth_keeping(OffsetFetchRequest(group_id="g", topics=(few,)), 7, world.views())
+    more = OffsetFetchRequestTopic(name="t2", partition_indexes=(0,))
+    assert worth_keeping(OffsetFetchRequest(group_id="g", topics=(few, more)), 7, world.views())
+    everything = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+    assert not worth_keeping(everything, 8, world.views())
+    for index in range(MANY):
+        _change(
+            world.offsets["g"],
+            "log" if logged else "commit",
+            ("t", index),
+            raw(1, 0, "") if logged else CommittedOffset(1),
+        )
+    assert worth_keeping(everything, 8, world.views())

@@ -1,0 +1,420 @@
+"""What the log says of offsets and groups, and how it goes with what the wire says."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.group_records import GroupMetadataValue, OffsetCommitValue
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.coordinator.answerable import lacking
+from group_sidecar.coordinator.events import ConsumerMemberSeen, CoordinatorMoved, OffsetsPending, OffsetsStored
+from group_sidecar.coordinator.facts import OffsetsExpired
+from group_sidecar.coordinator.log import PartitionLog
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.partitions import FRESH_SECONDS, PartitionState, StaleEpoch
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking
+from tests.coordinator.model_log import Entry, batch
+from tests.coordinator.test_consumer_group_records import Log as Records
+
+T0, T1 = ("t", 0), ("t", 1)
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+PRODUCER = 7
+
+
+def offset(partition: int, value: int | None, group: str = "g", *, expires: bool = False) -> Entry:
+    key = encode_key(KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group, topic="t", partition=partition))
+    if value is None:
+        return key, None
+    committed = OffsetCommitValue(offset=value, leader_epoch=1, metadata="m", commit_timestamp=5000)
+    return key, encode_value(committed, 1 if expires else 3)
+
+
+def generation(number: int, group: str = "g", kind: str = "consumer") -> Entry:
+    value = GroupMetadataValue(protocol_type=kind, generation=number, protocol=None, leader=None, members=())
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id=group)), encode_value(value, 3)
+
+
+def gone(group: str = "g") -> Entry:
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id=group)), None
+
+
+class Reader:
+    """A copy of a coordinator, and one partition of its log."""
+
+    def __init__(self, *, exclusive: bool = False, load: Iterable[Entry] = ()) -> None:
+        self.manager = GroupMetadataManager(exclusive=exclusive)
+        self.manager.inherit(())
+        self.follower = self.manager.log
+        self.follower.count_partitions(1, 0)
+        self.log = self.follower.begin_load(0, 3, 0, 0)
+        self.append(*load)
+        self.catch_up(0, 0)
+
+    def append(self, *entries: Entry, producer: int = -1) -> None:
+        """The next batch of the log."""
+        if not entries:
+            return
+        data = batch(self.log.next_offset, list(entries), producer_id=producer, transactional=producer >= 0)
+        list(self.log.replay(data))
+
+    def end(self, marker: bytes, producer: int = PRODUCER) -> None:
+        """A transaction ends."""
+        data = batch(self.log.next_offset, [(marker, b"")], producer_id=producer, transactional=True, control=True)
+        list(self.log.replay(data))
+
+    def catch_up(self, asked_at: float, now: float) -> OffsetsExpired | None:
+        """The end of the log was reached by what was asked for then."""
+        list(self.follower.follow(0, asked_at, now))
+        return self.follower.caught_up(0, asked_at, now)
+
+    def read(self, *entries: Entry, at: float) -> OffsetsExpired | None:
+        """These are new in the log."""
+        self.append(*entries)
+        return self.catch_up(at, at)
+
+    def offsets(self, at: float, group: str = "g") -> dict[tuple[str, int], int] | Lacking:
+        """What would be answered, or why nothing would."""
+        view = self.manager.view(group, at)
+        return view.offsets_lacking or {partition: each.offset for partition, each in view.offsets.items()}
+
+    def stored(self, sent_at: float, now: float, **offsets: int) -> None:
+        """A commit passed by."""
+        told = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
+        self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=told)], now)
+
+
+# Loading and tailing.
+
+
+def test_nothing_is_answered_before_the_end_of_the_log() -> None:
+    reader = Reader()
+    reader.log = reader.follower.begin_load(0, 3, 0, 1)
+    reader.append(offset(0, 5))
+    assert reader.follower.partitions.states == {0: PartitionState.LOADING}
+    assert reader.offsets(1) is Lacking.COLD
+    list(reader.follower.follow(0, 1, 1))
+    assert reader.offsets(1) is Lacking.COLD
+    reader.follower.caught_up(0, 1, 1)
+    assert reader.follower.partitions.states == {0: PartitionState.OWNED}
+    assert reader.offsets(1) == {T0: 5}
+    assert reader.offsets(1, "nope") == {}
+
+
+def test_a_log_that_is_not_fresh_does_not_count() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    assert reader.offsets(FRESH_SECONDS) == {T0: 5}
+    assert reader.offsets(FRESH_SECONDS + 1) is Lacking.STALE
+    reader.catch_up(FRESH_SECONDS + 1, FRESH_SECONDS + 1)
+    assert reader.offsets(FRESH_SECONDS + 1) == {T0: 5}
+
+
+def test_a_tombstone_takes_an_offset_away_and_a_later_record_counts() -> None:
+    reader = Reader(load=[offset(0, 5), offset(1, 6), offset(0, None), offset(1, 7)])
+    assert reader.offsets(1) == {T1: 7}
+    reader.read(offset(0, 8), at=1)
+    assert reader.offsets(1) == {T0: 8, T1: 7}
+
+
+def test_what_the_log_says_is_decoded() -> None:
+    reader = Reader(load=[offset(0, 5), offset(1, 6, expires=True)])
+    view = reader.manager.view("g", 1)
+    assert view.offsets[T0] == CommittedOffset(5, 1, "m", 5.0)
+    assert view.offsets[T1] == CommittedOffset(6, -1, "m", 5.0)
+    assert (len(view.offsets), set(view.offsets), view.state) == (2, {T0, T1}, GroupState.EMPTY)
+    with pytest.raises(KeyError):
+        view.offsets["t", 2]
+
+
+def test_a_batch_that_begins_before_what_was_asked_for_is_read_once() -> None:
+    log = PartitionLog(0)
+    both = batch(0, [offset(0, 5)]) + batch(1, [offset(0, 6)])
+    list(log.replay(both))
+    list(log.replay(both + batch(2, [offset(1, 7)])))
+    assert (log.next_offset, log.records, len(log.groups[b"g"].offsets)) == (3, 3, 2)
+
+
+def test_keys_that_are_not_known_are_counted() -> None:
+    reader = Reader(load=[(b"\0\x63\0\1g", b"\0\0"), (b"\0", b""), (b"\0\1\0\1\xff\0\1t\0\0\0\0", b""), offset(0, 5)])
+    assert dict(reader.log.skipped) == {99: 1, -1: 2}
+    assert reader.offsets(1) == {T0: 5}
+
+
+def test_damage_ends_a_reply_and_what_came_before_counts() -> None:
+    log = PartitionLog(0)
+    damaged = bytearray(batch(0, [offset(0, 5)]) + batch(1, [offset(1, 6)]))
+    damaged[-3] ^= 1
+    with pytest.raises(DecodeError):
+        list(log.replay(bytes(damaged)))
+    assert (log.next_offset, len(log.groups[b"g"].offsets)) == (1, 1)
+
+
+def test_a_damaged_value_makes_its_group_undecodable_and_no_other() -> None:
+    key, _ = generation(1)
+    reader = Reader(exclusive=True, load=[(key, b"\0\3\xff"), offset(0, 5, "h")])
+    assert reader.manager.view("g", 1).lacking is Lacking.UNDECODABLE
+    assert reader.offsets(1, "h") == {T0: 5}
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize(("marker", "left"), [(COMMIT, {T0: 6, T1: 7}), (ABORT, {T0: 5})])
+def test_offsets_of_a_transaction_count_when_it_commits(marker: bytes, left: dict[tuple[str, int], int]) -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.append(offset(0, 6), offset(1, 7), producer=PRODUCER)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) is Lacking.UNSTABLE
+    reader.end(marker)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) == left
+
+
+def test_a_later_commit_outlives_an_earlier_transaction() -> None:
+    reader = Reader()
+    reader.append(offset(0, 6), offset(1, 7), producer=PRODUCER)
+    reader.append(offset(0, 8))
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) is Lacking.UNSTABLE, "it is open all the same"
+    reader.end(COMMIT)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) == {T0: 8, T1: 7}
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_of_two_transactions_the_later_record_counts(first: int) -> None:
+    reader = Reader()
+    reader.append(offset(0, 6), producer=1)
+    reader.append(offset(0, 7), producer=2)
+    reader.end(COMMIT, first)
+    reader.end(COMMIT, 3 - first)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) == {T0: 7}
+
+
+def test_a_transaction_that_passed_by_is_pending_until_the_log_says_so() -> None:
+    reader = Reader()
+    pending = {T0: CommittedOffset(6, 1, "m", 2)}
+    reader.manager.apply([OffsetsPending(group_id="g", sent_at=1, producer_id=PRODUCER, offsets=pending)], 2)
+    assert reader.offsets(2) is Lacking.UNSTABLE
+    reader.append(offset(0, 6), producer=PRODUCER)
+    reader.catch_up(3, 3)
+    assert reader.offsets(3) is Lacking.UNSTABLE
+    reader.end(COMMIT)
+    reader.catch_up(4, 4)
+    assert reader.offsets(4) == {T0: 6}
+
+
+# The wire on top.
+
+
+def test_a_commit_that_passed_by_counts_at_once_and_an_older_record_does_not_undo_it() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.stored(1, 2, p0=7)
+    assert reader.offsets(2) == {T0: 7}
+    reader.append(offset(0, 6))
+    reader.catch_up(1.5, 2.5)
+    assert reader.offsets(2.5) == {T0: 7}, "it was asked for before the commit was acknowledged"
+    reader.append(offset(0, 7), offset(0, 8))
+    reader.catch_up(2.6, 2.7)
+    assert reader.offsets(2.7) == {T0: 8}, "by now the log says all of it, in the right order"
+
+
+def test_commits_that_crossed_are_put_in_order_by_the_log() -> None:
+    reader = Reader()
+    one, two = (CommittedOffset(value, 1, "m", 2, writer=str(value)) for value in (6, 7))
+    reader.manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={T0: one})], 2)
+    reader.manager.apply([OffsetsStored(group_id="g", sent_at=1.5, offsets={T0: two})], 2)
+    assert reader.offsets(2) is Lacking.IN_DOUBT
+    reader.append(offset(0, 7), offset(0, 6))
+    reader.catch_up(2.5, 3)
+    assert reader.offsets(3) == {T0: 6}
+
+
+def test_what_passed_by_unread_is_read_in_the_log() -> None:
+    reader = Reader(load=[offset(0, 5), offset(0, 1, "h")])
+    reader.manager.obscure("g")
+    reader.catch_up(2, 2)
+    assert reader.offsets(2) is Lacking.UNDECODABLE
+    assert reader.offsets(2, "h") == {T0: 1}
+    reader.manager.obscure("g", 3)
+    reader.read(offset(0, 6), at=4)
+    assert reader.offsets(4) == {T0: 6}
+    reader.manager.obscure(None, 5)
+    assert (reader.offsets(4), reader.offsets(4, "nope")) == (Lacking.UNDECODABLE, Lacking.UNDECODABLE)
+    reader.catch_up(6, 6)
+    assert (reader.offsets(6), reader.offsets(6, "nope")) == ({T0: 6}, {})
+
+
+def test_a_group_that_is_another_brokers_is_nobodys_here() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+    reader.follower.resign(0, 4, 1)
+    assert reader.offsets(1) is Lacking.COLD
+    assert not reader.manager.group_metadata_cache
+
+
+# Groups.
+
+
+def test_groups_are_there_with_their_generation() -> None:
+    reader = Reader(load=[generation(4), offset(0, 5, "simple")])
+    view = reader.manager.view("g", 1)
+    assert (view.state, view.generation, view.protocol_type) == (GroupState.EMPTY, 4, "consumer")
+    assert view.lacking is Lacking.COLD, "others may be joining where nobody sees them"
+    assert reader.manager.view("simple", 1).state is GroupState.EMPTY
+
+
+def test_an_exclusive_copy_has_the_broker_asked_about_what_it_loaded() -> None:
+    reader = Reader(exclusive=True, load=[generation(4), offset(0, 5)])
+    assert (reader.manager.view("g", 1).lacking, list(reader.manager.unsettled())) == (Lacking.IN_DOUBT, ["g"])
+    reader.read(generation(1, "new"), at=2)
+    assert list(reader.manager.unsettled()) == ["g"]
+
+
+def test_a_group_ends_with_its_tombstone() -> None:
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    reader.read(offset(0, None), gone(), at=2)
+    assert not reader.manager.group_metadata_cache
+    assert reader.offsets(2) == {}
+    assert not reader.log.groups
+
+
+def test_what_the_broker_cleans_up_is_counted_and_what_clients_delete_is_not() -> None:
+    reader = Reader(load=[offset(number, 5) for number in range(4)])
+    expired = reader.read(offset(0, None), offset(1, None), at=2)
+    assert expired is not None
+    assert (expired.count, reader.follower.expired) == (2, 2)
+    assert reader.read(offset(2, 6), at=3) is None
+
+
+# Leadership.
+
+
+def test_a_stale_leader_epoch_is_ignored() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    with pytest.raises(StaleEpoch):
+        reader.follower.begin_load(0, 2, 0, 1)
+    with pytest.raises(StaleEpoch):
+        reader.follower.resign(0, 2, 1)
+    assert reader.offsets(1) == {T0: 5}
+
+
+def test_a_partition_that_comes_back_is_read_anew() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.follower.resign(0, 4, 1)
+    reader.log = reader.follower.begin_load(0, 5, 0, 2)
+    reader.read(offset(1, 6), at=3)
+    assert reader.offsets(3) == {T1: 6}
+
+
+def test_after_a_lost_connection_nothing_is_fresh_until_the_end_is_reached_again() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    list(reader.follower.lose(1))
+    assert reader.offsets(1) is Lacking.COLD
+    reader.read(offset(0, 6), at=2)
+    assert reader.offsets(2) == {T0: 6}
+
+
+def test_a_partition_that_cannot_be_read_is_left_to_the_broker() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.follower.fail(0, "damaged", 1)
+    assert reader.follower.partitions.states == {0: PartitionState.FAILED}
+    assert (reader.offsets(1), reader.follower.partitions.led[0].reason) == (Lacking.COLD, "damaged")
+
+
+def test_another_number_of_partitions_forgets_them_all() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.follower.count_partitions(2, 1)
+    assert (reader.follower.partitions.states, reader.manager.group_metadata_cache) == ({}, {})
+    assert reader.offsets(1) is Lacking.COLD
+
+
+def test_more_offsets_than_the_bound_are_not_kept() -> None:
+    reader = Reader()
+    reader.manager = GroupMetadataManager(exclusive=False, most_offsets=2)
+    reader.follower = reader.manager.log
+    reader.follower.count_partitions(1, 0)
+    reader.log = reader.follower.begin_load(0, 0, 0, 0)
+    reader.read(*(offset(number, 5) for number in range(3)), at=1)
+    assert reader.follower.partitions.states == {0: PartitionState.FAILED}
+    assert (reader.manager.overflowed, reader.offsets(1)) == (1, Lacking.COLD)
+
+
+# Groups of the new protocols.
+
+
+def new_group(*, member: bool = True) -> list[Entry]:
+    log = Records().group(7, 7)
+    return list((log.member("a").current("a", 7).target("a") if member else log).records.items())
+
+
+def heartbeat(*, changes: bool, at: float) -> ConsumerMemberSeen:
+    return ConsumerMemberSeen(
+        group_id="g",
+        sent_at=at,
+        member_id="a",
+        instance_id=None,
+        epoch=7,
+        client_id="c",
+        client_host="/h",
+        changes=changes,
+    )
+
+
+def test_all_that_is_told_of_a_group_of_the_new_protocol_is_in_the_log() -> None:
+    reader = Reader(load=[*new_group(), offset(0, 5)])
+    view = reader.manager.view("g", 1)
+    assert (view.kind, view.state, view.lacking) == (GroupKind.CONSUMER, GroupState.STABLE, None)
+    assert [member.member_id for member in view.members] == ["a"]
+    assert (reader.manager.consumer_lacking("g", 1), reader.offsets(1)) == (None, {T0: 5})
+    assert reader.manager.consumer_lacking("nope", 1) is Lacking.COLD, "a classic one may be joining for the first time"
+
+
+def test_a_heartbeat_that_changes_something_is_waited_for() -> None:
+    reader = Reader(load=new_group())
+    reader.manager.apply([heartbeat(changes=False, at=1)], 1)
+    assert reader.manager.consumer_lacking("g", 1) is None
+    reader.manager.apply([heartbeat(changes=True, at=2)], 2)
+    assert reader.manager.consumer_lacking("g", 2) is Lacking.IN_DOUBT
+    reader.catch_up(1.5, 2.5)
+    assert reader.manager.consumer_lacking("g", 2.5) is Lacking.IN_DOUBT, "it was asked for before"
+    reader.read(*new_group(member=False), (Records().member("a").records.popitem()[0], None), at=3)
+    assert reader.manager.consumer_lacking("g", 3) is None
+    assert reader.manager.view("g", 3).state is GroupState.EMPTY
+
+
+def test_a_classic_group_becomes_one_of_the_new_protocol_and_back() -> None:
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    assert reader.manager.view("g", 1).kind is GroupKind.CLASSIC
+    reader.read(gone(), *new_group(), at=1)
+    assert reader.manager.view("g", 1).kind is GroupKind.CONSUMER
+    reader.read(*((key, None) for key, _ in new_group()), generation(8), at=2)
+    view = reader.manager.view("g", 2)
+    assert (view.kind, view.generation, view.consumer) == (GroupKind.CLASSIC, 8, None)
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "fits"),
+    [(None, -1, True), ("a", 7, True), ("a", 6, False), ("b", 7, False), (None, 7, False)],
+)
+def test_who_fetches_offsets_as_a_member_must_be_one(member_id: str | None, epoch: int, fits: bool) -> None:
+    reader = Reader(load=[*new_group(), offset(0, 5), offset(0, 6, "classic")])
+    for group, answered in (("g", fits), ("classic", True)):
+        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)
+        found = lacking(OffsetFetchRequest(groups=(asked,)), 9, reader.manager, 1)
+        assert found is (None if answered else Lacking.VERSION)
+
+
+# In place of a broker that cannot answer.
+
+
+def test_a_coordinator_says_why_it_does_not_answer() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    assert reader.manager.view("g", 1).error_code == ErrorCode.NONE
+    assert reader.manager.view("g", 1 + FRESH_SECONDS).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    reader.follower.begin_load(0, 3, 0, 2)
+    assert reader.manager.view("g", 2).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    reader.follower.resign(0, 4, 3)
+    assert reader.manager.view("g", 3).error_code == ErrorCode.NOT_COORDINATOR

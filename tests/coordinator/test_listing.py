@@ -1,0 +1,280 @@
+"""The list that is kept is the list that would be made anew."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.schema import decode
+from group_sidecar.coordinator.events import FOREVER
+from group_sidecar.coordinator.listing import AT_ONCE, Listed, Listing
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
+from tests.coordinator.plain_list import entry, list_groups
+
+IDS = ("a", "b", "c")
+VERSIONS = ListGroupsResponse.VERSIONS
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A group that is in doubt from some time on."""
+
+    state: GroupState = GroupState.EMPTY
+    kind: GroupKind = GroupKind.CLASSIC
+    protocol_type: str = ""
+    doubtful_from: float = FOREVER
+
+    def view(self, group_id: str) -> GroupView:
+        return GroupView(group_id=group_id, state=self.state, kind=self.kind, protocol_type=self.protocol_type)
+
+    def lacking(self, now: float) -> Lacking | None:
+        return Lacking.IN_DOUBT if now >= self.doubtful_from else None
+
+
+class World:
+    """Groups, and the listing that is told when one changes."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Plain] = {}
+        self.looks = 0
+        self.changed: set[str] = set()
+        self.listing = Listing(self.look, self.changed)
+
+    def look(self, group_id: str, now: float) -> Listed:
+        self.looks += 1
+        group = self.groups.get(group_id)
+        if group is None:
+            return Listed(None)
+        lacking = group.lacking(now)
+        return Listed(entry(group.view(group_id)), lacking, FOREVER if lacking else group.doubtful_from)
+
+    def put(self, group_id: str, group: Plain | None) -> None:
+        if group is None:
+            self.groups.pop(group_id, None)
+        else:
+            self.groups[group_id] = group
+        self.changed.add(group_id)
+
+    def told(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
+        reply = decode(ListGroupsResponse, version, self.listing.reply(request, version))
+        assert reply.error_code == reply.throttle_time_ms == 0
+        assert len(reply.groups) == len(set(reply.groups))
+        return set(reply.groups)
+
+    def anew(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
+        """Of all groups at once."""
+        views = (group.view(name) for name, group in self.groups.items())
+        groups = list_groups(request, views)
+        return {
+            replace(each, group_state=each.group_state * (version >= 4), group_type=each.group_type * (version >= 5))
+            for each in groups
+        }
+
+
+PLAIN = st.builds(
+    Plain,
+    state=st.sampled_from(GroupState),
+    kind=st.sampled_from(GroupKind),
+    protocol_type=st.sampled_from(["", "consumer", "connect"]),
+    doubtful_from=st.integers(0, 12).map(float) | st.just(FOREVER),
+)
+REQUESTS = st.builds(
+    ListGroupsRequest,
+    states_filter=st.lists(st.sampled_from(["Stable", " empty", "DEAD", "none such"]), max_size=2).map(tuple),
+    types_filter=st.lists(st.sampled_from(["classic", "Consumer", "none such"]), max_size=2).map(tuple),
+)
+STEPS = st.lists(
+    st.tuples(st.just("put"), st.sampled_from(IDS), st.none() | PLAIN)
+    | st.tuples(st.just("hear"), st.sampled_from(IDS), st.integers(0, 12).map(float))
+    | st.tuples(st.just("pass"), st.integers(1, 4), st.none())
+    | st.tuples(st.just("ask"), st.sampled_from(VERSIONS), REQUESTS),
+    max_size=20,
+)
+
+
+@given(STEPS)
+def test_it_is_what_would_be_made_anew(steps: list[tuple[str, object, object]]) -> None:
+    world, now = World(), 0.0
+    for what, one, other in steps:
+        if what == "put":
+            assert isinstance(one, str)
+            assert other is None or isinstance(other, Plain)
+            world.put(one, other)
+        elif what == "hear":
+            assert isinstance(one, str)
+            assert isinstance(other, float)
+            if (group := world.groups.get(one)) is not None:  # A sign of life only ever postpones the doubt.
+                world.groups[one] = replace(group, doubtful_from=max(group.doubtful_from, other))
+        elif what == "pass":
+            assert isinstance(one, int)
+            now += one
+        else:
+            assert isinstance(one, int)
+            assert isinstance(other, ListGroupsRequest)
+            world.listing.refresh(now)
+            doubtful = {group.lacking(now) for group in world.groups.values()} - {None}
+            assert world.listing.lacking(now) == (Lacking.IN_DOUBT if doubtful else None)
+            assert world.told(other, one) == world.anew(other, one)
+
+
+def test_only_what_changed_is_looked_at() -> None:
+    world = World()
+    for name in IDS:
+        world.put(name, Plain(doubtful_from=10.0))
+    world.listing.refresh(1.0)
+    assert world.looks == 3
+    world.listing.refresh(9.0)
+    assert world.looks == 3
+    world.put("a", Plain(doubtful_from=20.0))
+    world.listing.refresh(9.5)
+    assert world.looks == 4
+    world.listing.refresh(10.0)
+    assert world.looks == 7  # The time of a as it was has come too: it is looked at once too often, and left.
+
+
+def test_it_is_tended_some_groups_at_a_time() -> None:
+    world = World()
+    for number in range(AT_ONCE + 50):
+        world.put(f"g{number}", Plain(doubtful_from=5.0))
+    for _ in world.listing.tend(1.0):
+        assert world.looks == AT_ONCE
+    assert world.looks == AT_ONCE + 50
+    world.listing.refresh(1.0)
+    assert world.looks == AT_ONCE + 50
+    assert [None for _ in world.listing.tend(6.0)] == [None]
+    assert world.listing.lacking(6.0) is Lacking.IN_DOUBT
+    world.groups = dict.fromkeys(world.groups, Plain())
+    looks = world.looks
+    assert [None for _ in world.listing.tend(7.0)] == [None]
+    assert world.looks == looks + AT_ONCE + 50
+    assert world.listing.lacking(7.0) is None
+    assert world.looks == looks + AT_ONCE + 50
+
+
+def test_a_doubt_that_comes_sooner_than_was_thought_is_noticed() -> None:
+    world = World()
+    world.put("a", Plain(doubtful_from=10.0))
+    world.listing.refresh(1.0)
+    world.put("a", Plain(doubtful_from=5.0))
+    world.listing.refresh(2.0)
+    assert world.listing.lacking(2.0) is None
+    world.listing.refresh(6.0)
+    assert world.listing.lacking(6.0) is Lacking.IN_DOUBT
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_group_that_changed_is_encoded_again(version: int) -> None:
+    world, request = World(), ListGroupsRequest()
+    for protocol_type in ("", "consumer", "connect"):
+        world.put("a", Plain(protocol_type=protocol_type))
+        world.listing.refresh(0.0)
+        assert world.told(request, version) == world.anew(request, version)
+
+
+def test_of_what_is_in_doubt_one_is_looked_at_again() -> None:
+    world = World()
+    for name in IDS:
+        world.put(name, Plain(doubtful_from=1.0))
+    world.listing.refresh(2.0)
+    assert world.listing.lacking(2.0) is Lacking.IN_DOUBT
+    assert world.looks == 4
+    world.groups = dict.fromkeys(IDS, Plain())
+    assert world.listing.lacking(3.0) is None
+    assert world.looks == 7
+    assert world.listing.lacking(3.0) is None
+    assert world.looks == 7
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_its_revision_tells_whether_it_is_another(version: int) -> None:
+    world = World()
+    world.put("a", Plain())
+    world.listing.refresh(0.0)
+    before, reply = world.listing.revision, world.listing.reply(ListGroupsRequest(), version)
+    world.put("a", Plain())
+    world.listing.refresh(0.0)
+    assert world.listing.revision == before
+    assert world.listing.reply(ListGroupsRequest(), version) == reply
+    world.put("a", Plain(protocol_type="consumer"))
+    world.listing.refresh(0.0)
+    assert world.listing.revision > before
+    before = world.listing.revision
+    world.put("a", None)
+    world.listing.refresh(0.0)
+    assert world.listing.revision > before
+
+
+# What is listed.
+
+
+def view(group_id: str, state: GroupState = GroupState.STABLE, **more: Any) -> GroupView:
+    return GroupView(group_id=group_id, state=state, **({"protocol_type": "consumer"} | more))
+
+
+LISTED = (
+    view("stable"),
+    view("empty", GroupState.EMPTY, protocol_type=""),
+    view("new", GroupState.STABLE, kind=GroupKind.CONSUMER),
+    view("busy", GroupState.PREPARING_REBALANCE),
+)
+
+
+def listed(views: Iterable[GroupView], request: ListGroupsRequest, version: int) -> ListGroupsResponse:
+    """What a client gets that asks for these groups."""
+    entries = {each.group_id: entry(each) for each in views}
+    listing = Listing(lambda group_id, now: Listed(entries[group_id]), set(entries))
+    listing.refresh(0.0)
+    return decode(ListGroupsResponse, version, listing.reply(request, version))
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "found"),
+    [
+        ((), (), ["stable", "empty", "new", "busy"]),
+        (("Stable",), (), ["stable", "new"]),
+        (("sTaBLe", "EMPTY"), (), ["stable", "empty", "new"]),
+        ((" Empty ",), (), ["empty"]),
+        (("preparingrebalance",), (), ["busy"]),
+        (("bogus",), (), []),
+        (("",), (), []),
+        (("bogus", "Empty"), (), ["empty"]),
+        ((), ("classic",), ["stable", "empty", "busy"]),
+        ((), ("CONSUMER",), ["new"]),
+        ((), (" classic ",), []),
+        ((), ("",), []),
+        ((), ("bogus",), []),
+        (("stable",), ("classic",), ["stable"]),
+        (("empty",), ("consumer",), []),
+    ],
+)
+def test_groups_are_listed(states: tuple[str, ...], types: tuple[str, ...], found: list[str]) -> None:
+    reply = listed(LISTED, ListGroupsRequest(states_filter=states, types_filter=types), 5)
+    assert sorted(each.group_id for each in reply.groups) == sorted(found)
+    assert reply.error_code == 0
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_what_is_listed(version: int) -> None:
+    reply = listed(LISTED[1:3], ListGroupsRequest(), version)
+    states, types = version >= 4, version >= 5
+    assert replace(reply, groups=tuple(sorted(reply.groups, key=lambda each: each.group_id))) == ListGroupsResponse(
+        error_code=0,
+        groups=(
+            ListedGroup(
+                group_id="empty",
+                protocol_type="",
+                group_state="Empty" if states else "",
+                group_type="classic" if types else "",
+            ),
+            ListedGroup(
+                group_id="new",
+                protocol_type="consumer",
+                group_state="Stable" if states else "",
+                group_type="consumer" if types else "",
+            ),
+        ),
+    )

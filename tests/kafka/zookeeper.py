@@ -1,0 +1,70 @@
+"""ZooKeeper, for the brokers that keep their metadata there: one server from the same jars, as a plain process.
+
+Owns: its configuration, its start and its end. Must not know: what a broker stores in it.
+"""
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.kafka.processes import Address, ChildProcess
+
+_START_SECONDS = 60
+_CONFIGURATION = """\
+tickTime=1000
+dataDir={data}
+clientPortAddress={host}
+clientPort={port}
+maxClientCnxns=0
+admin.enableServer=false
+forceSync=no
+"""
+
+
+class ZooKeeper:
+    """One server on one address.
+
+    Args:
+        folder: an empty folder for its data, its configuration and its log.
+        java: the command up to the main class: the JVM, its flags and the jars.
+    """
+
+    def __init__(self, folder: Path, java: Sequence[str], address: Address) -> None:
+        self.folder = folder
+        self.address = address
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self._process = ChildProcess([*java, "-Xmx128m", main, str(folder / "zoo.cfg")], folder / "zookeeper.log")
+        self._running = False
+
+    def start(self) -> None:
+        """Starts it where it is not running; returns when it takes connections.
+
+        Raises:
+            ProcessFailed: it did not come up; with the end of its log.
+        """
+        if self._running:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        host, port = self.address
+        text = _CONFIGURATION.format(data=self.folder / "data", host=host, port=port)
+        (self.folder / "zoo.cfg").write_text(text)
+        self._process.start()
+        self._running = True
+        try:
+            self._process.wait_until(self._accepts, _START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends it where it is running; it can be started again with its data."""
+        if self._running:
+            self._process.stop()
+            self._running = False
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(self.address, timeout=2).close()
+        except OSError:
+            return False
+        return True
