@@ -49,6 +49,7 @@ class KafkaBroker:
         version: one of `RELEASES`.
         properties: broker properties over the defaults.
         sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Not before Kafka 3.5.
+        joins: the node whose cluster it joins, as its second one; not before Kafka 3.5.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class KafkaBroker:
         version: str = NEWEST,
         properties: Mapping[str, str] | None = None,
         sasl: bool = False,
+        joins: "KafkaBroker | None" = None,
     ) -> None:
         self.folder = folder
+        self._joins = joins
         self.release = RELEASES[version]
         self.sasl = sasl
         self.client, self.sidecar, self.direct, self.controller = free_addresses(4)
@@ -138,9 +141,12 @@ class KafkaBroker:
         if self.release.zookeeper:
             properties = {"zookeeper.connect": spelled(self.controller)}
         else:
-            properties = {"controller.quorum.voters": f"1@{spelled(self.controller)}"}
+            properties = {"controller.quorum.voters": f"1@{spelled((self._joins or self).controller)}"}
             bound["CONTROLLER"] = self.controller
         security = dict.fromkeys(bound, "PLAINTEXT")
+        if self._joins:
+            properties |= {"node.id": "2", "process.roles": "broker"}
+            del bound["CONTROLLER"]
         if self.sasl:
             pair = {"SASL_CLIENT": self.sasl_client, "SASL_DIRECT": self.sasl_direct}
             bound |= pair
