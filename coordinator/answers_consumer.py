@@ -19,7 +19,7 @@ from group_sidecar.codecs.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-from group_sidecar.coordinator.consumer_groups import ConsumerGroupView, ConsumerMemberView, Partitions
+from group_sidecar.coordinator.views import ConsumerGroupView, ConsumerMemberView, Partitions
 
 DEFAULT_ASSIGNOR = "uniform"
 """The first of the broker's ``group.consumer.assignors`` where nobody has set them."""

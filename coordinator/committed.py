@@ -6,11 +6,14 @@ sure any of it is, transactions, who the group's members are.
 
 from collections.abc import ItemsView, Iterator, Mapping
 from itertools import islice
+from uuid import UUID
 
 from group_sidecar.codecs.offsets_topic import read_offset, read_suffix, suffix
 from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
 
-NO_OFFSET = CommittedOffset(-1)
+_TAGGED = b"\0\4"
+_ONE_TAG = b"\1\0\x10"
+"""Behind an OffsetCommitValue v4: one tagged field, number 0, of 16 bytes."""
 
 
 class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
@@ -62,6 +65,15 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         while some := set(map(read_suffix, islice(keys, 1000))):
             yield some
         yield {partition for partition, offset in list(self.seen.items()) if offset.offset >= 0}
+
+    def topics(self) -> set[tuple[str, UUID]]:
+        """The names and ids of topics whose offsets are in the log with an id, as brokers write it since 4.1."""
+        tagged = {
+            (key[2:-4], raw[-16:])
+            for key, raw in (self.logged or {}).items()
+            if raw[:2] == _TAGGED and raw[-19:-16] == _ONE_TAG
+        }
+        return {(name.decode(), UUID(bytes=topic_id)) for name, topic_id in tagged}
 
     def get_seen(self, partition: TopicPartition) -> CommittedOffset | None:
         """What the wire last said of a partition, where the log has not said it since."""

@@ -9,10 +9,7 @@ kind and whether it has members; of a streams group its kind alone.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TypeVar
-from uuid import UUID
 
 from group_sidecar.codecs.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -26,83 +23,19 @@ from group_sidecar.codecs.group_records import (
 )
 from group_sidecar.codecs.offsets_topic import Key, KeyType, MemberKey, decode_as, decode_key
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView
+from group_sidecar.coordinator.views import (
+    ConsumerGroupView,
+    ConsumerMemberView,
+    GroupKind,
+    GroupState,
+    GroupView,
+    Partitions,
+)
 
 T = TypeVar("T", bound=Struct)
 
-Partitions = Mapping[UUID, tuple[int, ...]]
-"""Partitions by topic id, sorted."""
-
-NOTHING: Partitions = MappingProxyType({})
-
 _STABLE = 0
 """Of Kafka's enum ``MemberState``: a member that owns what it shall own at its epoch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMemberView:
-    """A member of a consumer group.
-
-    Attributes:
-        epoch: how far it has followed the group; 0 before its first assignment.
-        client_host: as Java's InetAddress prints it, with its leading slash.
-        assignment: what it owns and may keep.
-        revoking: what it owns and has been told to give up.
-        target_assignment: what it shall own.
-        classic: whether it speaks the classic protocol, in a group that is being upgraded.
-        reconciled: whether it owns what it shall own at its epoch.
-    """
-
-    member_id: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    epoch: int = 0
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: tuple[str, ...] = ()
-    subscribed_topic_regex: str | None = None
-    server_assignor: str | None = None
-    assignment: Partitions = field(default_factory=lambda: NOTHING)
-    revoking: Partitions = field(default_factory=lambda: NOTHING)
-    target_assignment: Partitions = field(default_factory=lambda: NOTHING)
-    classic: bool = False
-    reconciled: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupView:
-    """A group of one of the new protocols at one moment.
-
-    Attributes:
-        state: None where the records alone do not tell it, which is so for streams groups.
-        epoch: the group's, which grows with each change of its members or topics.
-        assignment_epoch: the group epoch that the target assignment was made for.
-        assignors: the server-side assignors that most members prefer, sorted: none where nobody names one, several
-            where they are even, and then which one the broker takes depends on the order of its hash table.
-        members: by member id, sorted; of consumer groups only.
-    """
-
-    group_id: str
-    kind: GroupKind
-    state: GroupState | None = None
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assignors: tuple[str, ...] = ()
-    members: tuple[ConsumerMemberView, ...] = ()
-
-    @property
-    def told(self) -> bool:
-        """Whether ConsumerGroupDescribe tells of it."""
-        return self.kind is GroupKind.CONSUMER and self.state is not None
-
-    @property
-    def topic_ids(self) -> set[UUID]:
-        """The topics of which any member owns partitions, or shall."""
-        return {
-            topic_id
-            for member in self.members
-            for topic_id in (*member.assignment, *member.revoking, *member.target_assignment)
-        }
 
 
 def consumer_group_of(view: GroupView) -> ConsumerGroupView | None:

@@ -14,7 +14,6 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from group_sidecar.coordinator.consumer_groups import ConsumerGroupView
 from group_sidecar.coordinator.events import (
     FOREVER,
     NEVER,
@@ -27,6 +26,7 @@ from group_sidecar.coordinator.facts import RebalanceReason
 from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, USUAL_TIMEOUT_MS, Member
 from group_sidecar.coordinator.views import (
     CommittedOffset,
+    ConsumerGroupView,
     GroupKind,
     GroupState,
     GroupView,

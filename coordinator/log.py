@@ -97,17 +97,19 @@ class PartitionLog:
                 self._end(batch)
             elif batch.transactional:
                 self._hold(batch.producer_id, batch.records())
+            elif batch.count <= SLICE:
+                self._store(batch.records())
             else:
                 records = batch.records()
                 while chunk := list(islice(records, SLICE)):
                     self._store(chunk)
-                    done += len(chunk)
-                    if done >= SLICE:
-                        done = 0
-                        yield
+                    yield
             self.records += batch.count
             self.next_offset = batch.next_offset
-            done += 1
+            done += batch.count + 1
+            if done >= SLICE:
+                done = 0
+                yield
 
     def _store(self, records: Iterable[Record]) -> None:
         """The loop that a load spends its time in."""

@@ -7,13 +7,12 @@ has become Empty; a static member that comes back under another id is logged in 
 
 from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.offsets_topic import decode_as
-from group_sidecar.coordinator.consumer_groups import ConsumerGroupView
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.members import Member
 from group_sidecar.coordinator.telling import completed
-from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+from group_sidecar.coordinator.views import ConsumerGroupView, GroupKind, GroupState, Lacking
 
 
 def generation_logged(group: Group, raw: bytes, now: float) -> list[Fact]:

@@ -7,12 +7,10 @@ then: its `offsets` are a window onto the copy, not a copy of the copy.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from uuid import UUID
 
 from group_sidecar.codecs.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from group_sidecar.coordinator.consumer_groups import ConsumerGroupView
 
 
 class GroupState(StrEnum):
@@ -90,6 +88,78 @@ class MemberView:
     assignment: bytes = b""
 
 
+Partitions = Mapping[UUID, tuple[int, ...]]
+"""Partitions by topic id, sorted."""
+
+NOTHING: Partitions = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberView:
+    """A member of a consumer group.
+
+    Attributes:
+        epoch: how far it has followed the group; 0 before its first assignment.
+        client_host: as Java's InetAddress prints it, with its leading slash.
+        assignment: what it owns and may keep.
+        revoking: what it owns and has been told to give up.
+        target_assignment: what it shall own.
+        classic: whether it speaks the classic protocol, in a group that is being upgraded.
+        reconciled: whether it owns what it shall own at its epoch.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    epoch: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    assignment: Partitions = field(default_factory=lambda: NOTHING)
+    revoking: Partitions = field(default_factory=lambda: NOTHING)
+    target_assignment: Partitions = field(default_factory=lambda: NOTHING)
+    classic: bool = False
+    reconciled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupView:
+    """A group of one of the new protocols at one moment.
+
+    Attributes:
+        state: None where the records alone do not tell it, which is so for streams groups.
+        epoch: the group's, which grows with each change of its members or topics.
+        assignment_epoch: the group epoch that the target assignment was made for.
+        assignors: the server-side assignors that most members prefer, sorted: none where nobody names one, several
+            where they are even, and then which one the broker takes depends on the order of its hash table.
+        members: by member id, sorted; of consumer groups only.
+    """
+
+    group_id: str
+    kind: GroupKind
+    state: GroupState | None = None
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignors: tuple[str, ...] = ()
+    members: tuple[ConsumerMemberView, ...] = ()
+
+    @property
+    def told(self) -> bool:
+        """Whether ConsumerGroupDescribe tells of it."""
+        return self.kind is GroupKind.CONSUMER and self.state is not None
+
+    @property
+    def topic_ids(self) -> set[UUID]:
+        """The topics of which any member owns partitions, or shall."""
+        return {
+            topic_id
+            for member in self.members
+            for topic_id in (*member.assignment, *member.revoking, *member.target_assignment)
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """A group at one moment.
@@ -119,7 +189,7 @@ class GroupView:
     error_code: int = ErrorCode.NONE
     last_rebalance_at: float | None = None
     """Seconds since the epoch; None before the first rebalance seen."""
-    consumer: "ConsumerGroupView | None" = None
+    consumer: ConsumerGroupView | None = None
     """What the log says of it, if it speaks another protocol than the classic one."""
 
 

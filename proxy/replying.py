@@ -5,7 +5,7 @@ the question may be answered (`answering`), what stands in a reply (`coordinator
 (`remembered`).
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from group_sidecar.codecs.headers import encode_reply_rest, reply_rest
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -16,8 +16,10 @@ from group_sidecar.codecs.registry import Api
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.answers_consumer import consumer_group_describe
+from group_sidecar.coordinator.committed import CommittedOffsets
 from group_sidecar.coordinator.consumer_groups import consumer_group_of
 from group_sidecar.coordinator.encoded_offsets import EncodedFetch, worth_keeping
+from group_sidecar.coordinator.views import GroupView
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.remembered import Question, Remembered
 
@@ -88,9 +90,23 @@ class Replying:
         )
         return None if reply is None else encode_reply_rest(reply, version)
 
+    def _named(self, request: OffsetFetchRequest, views: Iterable[GroupView]) -> bool:
+        """Whether each topic asked for has a known name, and those of the offsets are still called the same.
+
+        Of a topic that was made anew under its old name the broker decides what counts.
+        """
+        names = self._copy.names
+        asked = {topic.topic_id for group in request.groups for topic in group.topics or ()}
+        offsets = [view.offsets for view in views]
+        stored = set().union(*(each.topics() for each in offsets if isinstance(each, CommittedOffsets)))
+        self._copy.want_names((*asked, *(topic_id for _, topic_id in stored)))
+        return asked <= names.keys() and all(names.get(topic_id) == name for name, topic_id in stored)
+
     def _fetch(self, question: Question, request: OffsetFetchRequest, at: float) -> bytes | None:
         version, manager, names = question.version, self._copy.manager, self._copy.names
         views = {group: manager.view(group, at) for group in answers.groups_asked(request, version)}
+        if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values()):
+            return None
         if question.parts is None and worth_keeping(request, version, views):
             question.parts = EncodedFetch(request, version)
         if question.parts is not None and not any(view.error_code for view in views.values()):

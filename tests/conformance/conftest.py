@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests.conformance.differential.states import State
 from tests.conformance.differential.table import table_of
 from tests.conformance.routes import Route, Routes
 from tests.kafka.broker import KafkaBroker
@@ -19,6 +21,21 @@ settings.register_profile("conformance", deadline=None, print_blob=True, max_exa
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--table``; it is there where this folder is named on the command line."""
     parser.addoption("--table", type=Path, help="the file to write the conformance table to")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the states of groups that a version of Kafka does not have; the table says why."""
+    absent = [item for item in items if _is_absent(item)]
+    if absent:
+        items[:] = [item for item in items if item not in set(absent)]
+        config.hook.pytest_deselected(items=absent)
+
+
+def _is_absent(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return False
+    params: dict[str, Any] = item.callspec.params
+    return isinstance(state := params.get("state"), State) and not state.exists(params["stage"])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

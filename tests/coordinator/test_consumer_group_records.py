@@ -36,8 +36,8 @@ from group_sidecar.codecs.offsets_topic import (
 )
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers_consumer import consumer_group_describe
-from group_sidecar.coordinator.consumer_groups import ConsumerGroupView, ConsumerMemberView, read
-from group_sidecar.coordinator.views import GroupKind, GroupState
+from group_sidecar.coordinator.consumer_groups import read
+from group_sidecar.coordinator.views import ConsumerGroupView, ConsumerMemberView, GroupKind, GroupState
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
 NAMES = {TOPIC: "topic", OTHER: "other"}

@@ -1,6 +1,7 @@
 """What the log says of offsets and groups, and how it goes with what the wire says."""
 
 from collections.abc import Iterable
+from uuid import UUID
 
 import pytest
 
@@ -9,6 +10,7 @@ from group_sidecar.codecs.group_records import GroupMetadataValue, OffsetCommitV
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
 from group_sidecar.coordinator.answerable import lacking
+from group_sidecar.coordinator.committed import CommittedOffsets
 from group_sidecar.coordinator.events import ConsumerMemberSeen, CoordinatorMoved, OffsetsPending, OffsetsStored
 from group_sidecar.coordinator.facts import OffsetsExpired
 from group_sidecar.coordinator.log import PartitionLog
@@ -155,6 +157,15 @@ def test_a_damaged_value_makes_its_group_undecodable_and_no_other() -> None:
     reader = Reader(exclusive=True, load=[(key, b"\0\3\xff"), offset(0, 5, "h")])
     assert reader.manager.view("g", 1).lacking is Lacking.UNDECODABLE
     assert reader.offsets(1, "h") == {T0: 5}
+
+
+def test_the_log_says_of_which_topic_an_offset_is() -> None:
+    key, _ = offset(0, 5)
+    value = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=1, topic_id=UUID(int=9))
+    reader = Reader(load=[(key, encode_value(value, 4)), offset(1, 6)])
+    offsets = reader.manager.view("g", 1).offsets
+    assert isinstance(offsets, CommittedOffsets)
+    assert (offsets.topics(), offsets[T0].offset) == ({("t", UUID(int=9))}, 5)
 
 
 # Transactions.
