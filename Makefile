@@ -4,9 +4,9 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
-KAFKA_VERSIONS := 4.3.1
+KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1
 
-.PHONY: test lint demo lock clean system java python
+.PHONY: test lint conformance demo lock clean system java python
 .DEFAULT_GOAL := test
 
 test: system lint # everything: linters, then all tests; pytest has the last word
@@ -18,6 +18,11 @@ lint: .venv/.dev # ruff, mypy and the import contracts
 	@$(BIN)/ruff format --check .
 	@scripts/typecheck
 	@$(BIN)/lint-imports --no-logo --cache-dir build/imports
+
+conformance: system .venv/.dev # the broker's answers and the sidecar's, compared at length; writes docs/conformance.md
+	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md \
+		tests/conformance/test_differential.py tests/conformance/test_random_history.py $(ARGS)
 
 demo: java .venv/.demo # the whole product in the terminal; ARGS=--stay keeps it up
 	@$(BIN)/python -m group_sidecar.demo $(ARGS)

@@ -1,0 +1,144 @@
+"""Groups by the thousand, for benchmarks to ask about.
+
+Owns: how they are made, through a sidecar, by clients of bare frames. Must not know: what is measured.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from group_sidecar.codecs.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from group_sidecar.codecs.schema import encode
+from tests.kafka.processes import Address, spelled
+from tests.kafka.wire import Wire
+
+PARTITIONS = 100
+"""Partitions of each topic."""
+TOPICS = tuple(f"orders-{number:03}" for number in range(100))
+TOPICS_AT_ONCE = 50
+"""A controller refuses to make more than 10,000 records of one request."""
+AT_ONCE = 200
+"""Requests in flight on the one connection that commits."""
+MEMBERS = 100
+_MINUTES = 30 * 60_000
+_JOIN, _SYNC, _COMMIT = 3, 3, 8
+
+
+def create_topics(address: Address) -> None:
+    """Creates TOPICS, of PARTITIONS each."""
+    admin = AdminClient({"bootstrap.servers": spelled(address)})
+    for first in range(0, len(TOPICS), TOPICS_AT_ONCE):
+        topics = [NewTopic(name, PARTITIONS, 1) for name in TOPICS[first : first + TOPICS_AT_ONCE]]
+        for created in admin.create_topics(topics, request_timeout=120).values():
+            created.result()
+    while not _led(admin):
+        time.sleep(1)
+
+
+def _led(admin: AdminClient) -> bool:
+    """Whether the broker knows all partitions and who leads them; before that it stores no offsets of them."""
+    known = admin.list_topics(timeout=60).topics
+    partitions = [each for name in TOPICS if name in known for each in known[name].partitions.values()]
+    return len(partitions) == len(TOPICS) * PARTITIONS and all(each.leader >= 0 for each in partitions)
+
+
+def commit_of(group: str, partitions: int, offset: int = 1_000_000) -> OffsetCommitRequest:
+    """A commit, by nobody's membership, of so many partitions: of TOPICS, one topic after the other."""
+    topics = tuple(
+        OffsetCommitRequestTopic(
+            name=TOPICS[first // PARTITIONS],
+            partitions=tuple(
+                OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset + index, committed_metadata=""
+                )
+                for index in range(min(PARTITIONS, partitions - first))
+            ),
+        )
+        for first in range(0, partitions, PARTITIONS)
+    )
+    return OffsetCommitRequest(group_id=group, topics=topics)
+
+
+def commit_all(address: Address, commits: Iterable[OffsetCommitRequest]) -> None:
+    """Sends commits, many in flight, and waits until all are stored."""
+    with Wire(address, client_id="committer") as wire:
+        sent: list[tuple[OffsetCommitRequest, int]] = []
+
+        def settle() -> None:
+            request, correlation = sent.pop(0)
+            reply = wire.receive_reply(request, _COMMIT, correlation)
+            errors = {each.error_code for topic in reply.topics for each in topic.partitions}
+            assert errors == {0}, errors
+
+        for request in commits:
+            sent.append((request, wire.send_request(request, _COMMIT)))
+            if len(sent) == AT_ONCE:
+                settle()
+        while sent:
+            settle()
+
+
+@contextmanager
+def consumers(address: Address, group: str) -> Iterator[None]:
+    """A stable group of MEMBERS, each with a hundredth of all partitions, for the length of a with statement.
+
+    Their sessions last for half an hour. The broker must wait long enough for all of them to join at once.
+    """
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(address, client_id=f"consumer-{number}")) for number in range(MEMBERS)]
+        request = _join(group)
+        sent = [wire.send_request(request, _JOIN) for wire in wires]
+        joined = [wire.receive_reply(request, _JOIN, number) for wire, number in zip(wires, sent, strict=True)]
+        assert {reply.generation_id for reply in joined} == {joined[0].generation_id}, "they did not join together"
+        _sync(group, wires, joined)
+        yield
+
+
+def _join(group: str) -> JoinGroupRequest:
+    subscription = ConsumerProtocolSubscription(topics=TOPICS[:10])
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=_MINUTES,
+        rebalance_timeout_ms=_MINUTES,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol(name="range", metadata=b"\0\1" + encode(subscription, 1)),),
+    )
+
+
+def _sync(group: str, wires: Sequence[Wire], joined: Sequence[JoinGroupResponse]) -> None:
+    assignments = tuple(
+        SyncGroupRequestAssignment(member_id=reply.member_id, assignment=_assignment(number))
+        for number, reply in enumerate(joined)
+    )
+    sent = []
+    for wire, reply in zip(wires, joined, strict=True):
+        leads = reply.member_id == reply.leader
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=reply.generation_id,
+            member_id=reply.member_id,
+            assignments=assignments if leads else (),
+        )
+        sent.append((wire, request, wire.send_request(request, _SYNC)))
+    for wire, request, correlation in sent:
+        reply = wire.receive_reply(request, _SYNC, correlation)
+        assert reply.error_code == 0, reply
+
+
+def _assignment(number: int) -> bytes:
+    parts = tuple(TopicPartition(topic=topic, partitions=(number,)) for topic in TOPICS[:10])
+    return b"\0\1" + encode(ConsumerProtocolAssignment(assigned_partitions=parts), 1)

@@ -1,0 +1,171 @@
+"""What loading `__consumer_offsets` costs, from batches in memory.
+
+    python -m benchmarks.loading
+
+Prints how many offset commit records a second one core takes in, the memory of a million live offsets and what it
+grows with, and for how long a load holds up another task. Batches are of format 2 and not compressed, with as many
+records as one commit has partitions. Memory is measured in a process of its own, as what the kernel says it holds.
+"""
+
+import argparse
+import gc
+import resource
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import trio
+from google_crc32c import value as crc32c
+
+from group_sidecar.coordinator.log import PartitionLog
+
+PARTITIONS = 100
+"""Partitions of each topic of a group."""
+FETCHED = 1 << 20
+"""Bytes of one Fetch reply, about."""
+NOW = 1_750_000_000_000
+_VALUE = struct.Struct(">hqihq")
+"""OffsetCommitValue v3 with metadata of no bytes: version, offset, leader epoch, length, commit timestamp."""
+_HEAD = struct.Struct(">hiqqqhii")
+"""Of a batch, from its attributes on: behind them stand the records."""
+
+
+def key(group: int, index: int) -> bytes:
+    """The key of a group's offset (OffsetCommitKey v1)."""
+    name, topic = b"group-%06d" % group, b"orders-%03d" % (index // PARTITIONS)
+    return b"".join((b"\0\1", len(name).to_bytes(2, "big"), name, len(topic).to_bytes(2, "big"), topic)) + (
+        index % PARTITIONS
+    ).to_bytes(4, "big")
+
+
+def batch(base: int, keys: list[bytes]) -> bytes:
+    """A batch of commits of these keys; `base`: its first offset, which is also what is committed."""
+    value = _VALUE.pack(3, base, 0, 0, NOW)
+    records = bytearray()
+    for delta, each in enumerate(keys):
+        body = b"".join((b"\0\0", varint(delta), varint(len(each)), each, varint(len(value)), value, b"\0"))
+        records += varint(len(body)) + body
+    last = len(keys) - 1
+    rest = _HEAD.pack(0, last, NOW, NOW, -1, -1, -1, len(keys)) + records
+    return struct.pack(">qiibI", base, len(rest) + 9, 0, 2, crc32c(rest)) + rest
+
+
+def varint(value: int) -> bytes:
+    """A number that is not negative, as a zigzag varint."""
+    value <<= 1
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+def log(records: int, groups: int, offsets: int, size: int) -> Iterator[bytes]:
+    """Replies with so many records, in batches of `size`: commits of `groups` by turns, each of `offsets` keys."""
+    keys = [[key(group, index) for index in range(offsets)] for group in range(groups)]
+    data, base, turn = bytearray(), 0, 0
+    while base < records:
+        group, first = keys[turn % groups], turn // groups * size % offsets
+        data += batch(base, group[first : first + size])
+        base, turn = base + size, turn + 1
+        if len(data) >= FETCHED or base >= records:
+            yield bytes(data)
+            data = bytearray()
+
+
+def load(data: bytes, into: PartitionLog) -> None:
+    """Takes in one reply."""
+    for _ in into.replay(data):
+        pass
+
+
+def rate(size: int) -> float:
+    """Records a second, the best of three runs: a million records of 100 groups, in batches of `size`."""
+    replies = list(log(1_000_000, 100, 100, size))
+    best = 0.0
+    for _ in range(3):
+        into, began = PartitionLog(0), time.process_time()
+        for data in replies:
+            load(data, into)
+        best = max(best, into.records / (time.process_time() - began))
+    return best
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def memory(groups: int, offsets: int, times: int) -> None:
+    """Loads every offset of the groups so many times, and prints how many bytes of memory that took, on its own."""
+    into = PartitionLog(0)
+    before = resident()
+    for data in log(groups * offsets * times, groups, offsets, min(offsets, 100)):
+        load(data, into)
+    assert sum(len(group.offsets) for group in into.groups.values()) == groups * offsets
+    print(resident() - before)
+
+
+def memory_apart(groups: int, offsets: int, times: int) -> float:
+    """MB of memory that `memory` takes, in a process of its own; without that of the records still to be loaded."""
+    command = [sys.executable, "-m", "benchmarks.loading", "--memory", f"{groups},{offsets},{times}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout) / 1e6
+
+
+async def longest_stall(size: int) -> float:
+    """For how many milliseconds another task had to wait at the most, while a million records were loaded.
+
+    In time of this process: for how long the system gave the core to others is not counted. Breath is taken as the log
+    reader does.
+    """
+    replies = list(log(1_000_000, 1_000, 1_000, size))
+    longest = 0.0
+    done = trio.Event()
+
+    async def watch() -> None:
+        nonlocal longest
+        while not done.is_set():
+            began = time.process_time()
+            await trio.lowlevel.checkpoint()
+            longest = max(longest, time.process_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        into = PartitionLog(0)
+        for data in replies:
+            for _ in into.replay(data):
+                gc.freeze()
+                await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+        done.set()
+    gc.unfreeze()
+    return longest * 1e3
+
+
+def run() -> None:
+    """Measures, and prints the figures."""
+    for size in (1, 10, 100):
+        print(f"{rate(size):12,.0f} records a second, {size} in a batch")
+    for groups, offsets in ((1_000, 1_000), (20_000, 50), (100_000, 10)):
+        print(f"{memory_apart(groups, offsets, 1):8,.0f} MB for 1,000,000 live offsets, {offsets:,} in a group")
+    print(f"{memory_apart(1_000, 100, 1):8,.0f} MB for 100,000 live offsets, each committed once")
+    print(f"{memory_apart(1_000, 100, 20):8,.0f} MB for the same, each committed 20 times")
+    for size in (1, 100):
+        stalls = sorted(trio.run(longest_stall, size) for _ in range(5))
+        told = ", ".join(f"{stall:.1f}" for stall in stalls)
+        print(f"{told} ms at the longest until another task had its turn, in five loads, {size} in a batch")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory:
+        memory(*map(int, arguments.memory.split(",")))
+    else:
+        run()

@@ -1,0 +1,143 @@
+"""One question put to both, and how it was answered.
+
+Owns: `Asker`, `Outcome`, and what of an answer has no promised order. Must not know: states, nor the table.
+"""
+
+import http.client
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import groupby, repeat
+from types import TracebackType
+from typing import Any, Self
+
+from group_sidecar.codecs.schema import Struct
+from tests.conformance.differential.questions import Question
+from tests.kafka.processes import Address
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
+
+LOCAL = "local"
+DIFFERENT = "DIFFERENT"
+_UNCLEAR = " or "
+_COUNTERS = re.compile(
+    r'^group_sidecar_mirror_(?:answers_total\{api="\w+"|fallbacks_total\{api="\w+",reason="(\w+)")\} (\S+)$',
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one question was answered.
+
+    Args:
+        how: ``local``, ``forwarded (reason)`` or ``forwarded``.
+    """
+
+    question: Question
+    how: str
+    direct: Any
+    through: Any
+
+    @property
+    def agrees(self) -> bool:
+        return bool(self.direct == self.through)
+
+    @property
+    def told(self) -> str:
+        """What the table says."""
+        return self.how if self.agrees else DIFFERENT
+
+    def __str__(self) -> str:
+        lines = [f"{self.question}: {self.how}", *differences(self.direct, self.through)]
+        return "\n  ".join(lines if self.agrees else [*lines, f"asked {self.question.request}"])
+
+
+class Asker:
+    """Puts questions to the broker and to a sidecar, over one connection to each, for the length of a with statement.
+
+    Nobody else may ask this sidecar meanwhile: who answered is read from its counters.
+    """
+
+    def __init__(self, direct: Address, sidecar: SidecarProcess) -> None:
+        self._direct, self._through = Wire(direct, client_id="asker"), Wire(sidecar.listen, client_id="asker")
+        self._admin = http.client.HTTPConnection(*sidecar.admin, timeout=10)
+        self._counted = self._count()
+
+    def ask(self, question: Question) -> Outcome:
+        """Puts one question to both."""
+        return self._put([question])[0]
+
+    def ask_all(self, questions: Iterable[Question]) -> list[Outcome]:
+        """Puts them all, those of the same API and way at once: the counters are read less often than there are any."""
+        runs = groupby(questions, key=lambda question: (question.api, question.way))
+        return [outcome for _, run in runs for outcome in self._ask_run(list(run))]
+
+    def _ask_run(self, questions: Sequence[Question]) -> list[Outcome]:
+        """Puts them all; where they did not go one way, each half again. A difference stays among the outcomes."""
+        outcomes = self._put(questions)
+        if _UNCLEAR not in outcomes[0].how:
+            return outcomes
+        differences = [outcome for outcome in outcomes if not outcome.agrees]
+        half = len(questions) // 2
+        return [*differences, *self._ask_run(questions[:half]), *self._ask_run(questions[half:])]
+
+    def _put(self, questions: Sequence[Question]) -> list[Outcome]:
+        direct = [in_order(self._direct.ask(question.request, question.version)) for question in questions]
+        through = [in_order(self._through.ask(question.request, question.version)) for question in questions]
+        before, self._counted = self._counted, self._count()
+        grown = {what: count for what, count in self._counted.items() if count > before.get(what, 0)}
+        how = (_UNCLEAR if len(questions) > 1 else ", ").join(sorted(grown)) or "forwarded"
+        if len(grown) == 1 < len(questions) and self._counted[how] - before.get(how, 0) != len(questions):
+            how = f"{how}{_UNCLEAR}forwarded"
+        return [Outcome(*each) for each in zip(questions, repeat(how), direct, through, strict=False)]
+
+    def _count(self) -> dict[str, float]:
+        """Local answers, and what was forwarded by reason, whatever the API."""
+        self._admin.request("GET", "/metrics")
+        counted: dict[str, float] = {}
+        for reason, count in _COUNTERS.findall(self._admin.getresponse().read().decode()):
+            how = f"forwarded ({reason})" if reason else LOCAL
+            counted[how] = counted.get(how, 0) + float(count)
+        return counted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.close()
+        for wire in (self._direct, self._through):
+            wire.__exit__(kind, error, trace)
+
+
+def in_order(value: Any) -> Any:
+    """The answer with groups, members, topics and partitions in order: a broker promises none.
+
+    What is a list of plain values keeps its order.
+    """
+    if isinstance(value, tuple):
+        items = tuple(map(in_order, value))
+        return tuple(sorted(items, key=repr)) if any(isinstance(item, Struct) for item in items) else items
+    if isinstance(value, Struct):
+        return replace(value, **dict(_fields_in_order(value)))
+    return value
+
+
+def _fields_in_order(value: Any) -> Iterator[tuple[str, Any]]:
+    assert is_dataclass(value)
+    for each in fields(value):
+        yield each.name, in_order(getattr(value, each.name))
+
+
+def differences(direct: Any, through: Any, place: str = "answer") -> Iterator[str]:
+    """Where two answers differ, with both sides."""
+    if type(direct) is type(through) and isinstance(direct, Struct):
+        for each in fields(direct):
+            yield from differences(getattr(direct, each.name), getattr(through, each.name), f"{place}.{each.name}")
+    elif isinstance(direct, tuple) and isinstance(through, tuple) and len(direct) == len(through):
+        for number, pair in enumerate(zip(direct, through, strict=True)):
+            yield from differences(*pair, f"{place}[{number}]")
+    elif direct != through:
+        yield f"{place}: broker {direct}, sidecar {through}"

@@ -1,0 +1,73 @@
+"""A broker that takes seconds to load its groups, so that it can be asked meanwhile.
+
+Owns: how its offsets topic gets so long. Must not know: what is asked.
+
+A load reads every record. So one batch of many commits for one partition of a topic is produced, and then, while the
+broker is down, repeated in its log: a batch's checksum does not cover its base offset.
+"""
+
+import struct
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import spelled
+
+ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
+_TOPIC = "__consumer_offsets"
+_RECORDS = 10_000
+_COPIES = 400
+_HEAD = struct.Struct(">qi")
+"""Base offset and length of a batch."""
+_LAST_OFFSET_DELTA = 23
+"""Where that stands in a batch of magic 2."""
+
+
+def lengthen(broker: KafkaBroker, topic: str) -> None:
+    """Makes the log of the one partition of the offsets topic long. The broker is stopped and not started again."""
+    _produce(broker, topic)
+    broker.stop()
+    [segment] = (broker.folder / "data" / f"{_TOPIC}-0").glob("*.log")
+    _repeat_last_batch(segment)
+    for index in segment.parent.glob("*index"):
+        index.unlink()  # Made anew from the log.
+
+
+def _produce(broker: KafkaBroker, topic: str) -> None:
+    """One batch of commits; a broker takes records for its offsets topic from this client id alone."""
+    settings = {
+        "bootstrap.servers": spelled(broker.direct),
+        "client.id": "__admin_client",
+        "compression.type": "gzip",
+        "batch.num.messages": _RECORDS,
+        "batch.size": 16_000_000,
+        "linger.ms": 2_000,
+    }
+    producer = Producer(settings)
+    failures: list[object] = []
+    key = struct.pack(">h", 1) + _text("bulk") + _text(topic) + struct.pack(">i", 0)
+    for number in range(_RECORDS):
+        value = struct.pack(">hq", 1, number) + _text("") + struct.pack(">qq", 1, -1)
+        producer.produce(_TOPIC, value, key, 0, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert not failures, failures[0]
+
+
+def _text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def _repeat_last_batch(segment: Path) -> None:
+    data = segment.read_bytes()
+    place = end = 0
+    while end < len(data):
+        place = end
+        base, length = _HEAD.unpack_from(data, place)
+        end = place + _HEAD.size + length
+    batch = bytearray(data[place:])
+    (last,) = struct.unpack_from(">i", batch, _LAST_OFFSET_DELTA)
+    with segment.open("ab") as log:
+        for copy in range(1, _COPIES + 1):
+            struct.pack_into(">q", batch, 0, base + copy * (last + 1))
+            log.write(batch)

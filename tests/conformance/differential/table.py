@@ -1,0 +1,177 @@
+"""The table of how every question was answered.
+
+Owns: `Cell`, `Table`, the page's text. Must not know: how an answer is got, nor where the page is kept.
+
+The page says nothing that changes from run to run: no times, no names of groups.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conformance.differential.comparison import DIFFERENT, LOCAL, Outcome
+from tests.conformance.differential.questions import APIS_ASKED, Question
+from tests.conformance.differential.states import STATES
+from tests.kafka.releases import RELEASES
+
+SEEN = "Groups that the sidecar saw coming about"
+FOUND = "Groups that were there when the sidecar started"
+AXES = {
+    SEEN: "Every exchange went through the sidecar, one group at a time.",
+    FOUND: "All groups at once; then a sidecar was started that had seen nothing of it.",
+}
+ALL_TOGETHER = "all together"
+LOADING = "loading"
+
+_INTRODUCTION = """\
+# How questions about groups are answered
+
+<!-- Generated: `make conformance` writes this page. -->
+
+Each state of a group, each broker, each API that reads groups, in each version that the broker speaks and each way to
+ask in it: put to the broker and to the sidecar before it, and the decoded answers compared field by field. All clients
+came through the sidecar, and it had been told so (`answers.exclusive`).
+
+- **local**: the sidecar answered from its own copy, and the answer was the broker's.
+- **forwarded**: it left the question to the broker, for the reason in brackets.
+- **DIFFERENT**: it answered otherwise than the broker. `make conformance` fails with both answers.
+
+Where a cell says more than one thing, the first holds for all questions but those named behind it: by version, and by
+how they are asked (`tests/conformance/differential/questions.py`). `tests/conformance/differential/states.py` says how
+each state comes about.
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One question's place in the table, and what it says there."""
+
+    broker: str
+    axis: str
+    state: str
+    api: str
+    way: str
+    version: int
+    told: str
+
+
+@dataclass
+class Table:
+    """All cells of a run."""
+
+    _told: dict[tuple[str, str, str, Question], str] = field(default_factory=dict)
+
+    def record(self, broker: str, axis: str, state: str, outcomes: Iterable[Outcome]) -> None:
+        """Takes the outcomes of one state's questions. The last word counts, but one difference stays."""
+        for outcome in outcomes:
+            place = (broker, axis, state, outcome.question)
+            if self._told.get(place) != DIFFERENT:
+                self._told[place] = outcome.told
+
+    @property
+    def cells(self) -> list[Cell]:
+        """What is known so far."""
+        return [
+            Cell(broker, axis, state, asked.api, asked.way, asked.version, told)
+            for (broker, axis, state, asked), told in self._told.items()
+        ]
+
+    def page(self) -> str:
+        """The whole page."""
+        cells = self.cells
+        lines = [_INTRODUCTION, *_summary(cells)]
+        for broker in RELEASES:
+            its = [cell for cell in cells if cell.broker == broker]
+            for axis, words in AXES.items():
+                rows = list(_rows([cell for cell in its if cell.axis == axis]))
+                if rows:
+                    lines += ["", f"## Kafka {broker}: {axis[0].lower()}{axis[1:]}", "", words, "", *rows]
+            if its:
+                lines += _absent(broker)
+        return "\n".join(lines) + "\n"
+
+
+def _summary(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "| Kafka | questions | local | forwarded | different |"
+    yield "|---|--:|--:|--:|--:|"
+    for broker in RELEASES:
+        told = Counter(cell.told for cell in cells if cell.broker == broker)
+        if told:
+            forwarded = told.total() - told[LOCAL] - told[DIFFERENT]
+            yield f"| {broker} | {told.total()} | {told[LOCAL]} | {forwarded} | {told[DIFFERENT]} |"
+
+
+def _rows(cells: Sequence[Cell]) -> Iterator[str]:
+    apis = [api for api in APIS_ASKED if any(cell.api == api for cell in cells)]
+    if not apis:
+        return
+    yield "| state | " + " | ".join(apis) + " |"
+    yield "|---" * (len(apis) + 1) + "|"
+    for state in (*(state.name for state in STATES), ALL_TOGETHER, LOADING):
+        row = [cell for cell in cells if cell.state == state]
+        if row:
+            yield (
+                f"| {state} | "
+                + " | ".join(summed_up([cell for cell in row if cell.api == api]) for api in apis)
+                + " |"
+            )
+
+
+def summed_up(cells: Sequence[Cell]) -> str:
+    """What one API's questions came to: what holds for most, then the exceptions."""
+    told = Counter(cell.told for cell in cells)
+    if not told:
+        return ""
+    [(rule, _), *_] = sorted(told.items(), key=lambda item: (-item[1], item[0] != LOCAL, item[0]))
+    exceptions = (f"{_which(cells, other)} {other}" for other in sorted(told) if other != rule)
+    return "; ".join([rule, *exceptions])
+
+
+def _which(cells: Sequence[Cell], told: str) -> str:
+    """Which questions were answered so: versions alone where that says it, else each way with its versions."""
+    own = [cell for cell in cells if cell.told == told]
+    by_ways = defaultdict(set)
+    for version in sorted({cell.version for cell in own}):
+        ways = sorted(cell.way for cell in own if cell.version == version)
+        others = sorted(cell.way for cell in cells if cell.version == version and cell.told != told)
+        by_ways[_ways(ways, others)].add(version)
+    return ", ".join(f"{spans(versions)}{ways}" for ways, versions in by_ways.items())
+
+
+def _ways(ways: Sequence[str], others: Sequence[str]) -> str:
+    """Of all ways to ask in one version, these and not the others; nothing where it is all."""
+    if not others:
+        return ""
+    named, words = (others, " all but") if len(others) < len(ways) else (ways, "")
+    return f"{words} {'/'.join(way or 'plain' for way in named)}"
+
+
+def spans(versions: Iterable[int]) -> str:
+    """Versions as ranges: ``v0-3, v5``."""
+    ranges: list[list[int]] = []
+    for version in sorted(versions):
+        if ranges and version == ranges[-1][1] + 1:
+            ranges[-1][1] = version
+        else:
+            ranges.append([version, version])
+    return ", ".join(f"v{first}" if first == last else f"v{first}-{last}" for first, last in ranges)
+
+
+def _absent(broker: str) -> Iterator[str]:
+    reasons = defaultdict(list)
+    for state in STATES:
+        if state.since and not state.exists(broker):
+            reasons[state.since.because].append(state.name)
+    if reasons:
+        yield ""
+        yield "Not here: " + "; ".join(f"{', '.join(states)} ({because})" for because, states in reasons.items()) + "."
+
+
+_TABLE = pytest.StashKey[Table]()
+
+
+def table_of(config: pytest.Config) -> Table:
+    """The run's table."""
+    return config.stash.setdefault(_TABLE, Table())

@@ -1,0 +1,228 @@
+"""The sidecar's answers are the broker's: for each broker, state of a group, API, version and way to ask.
+
+A question that the sidecar leaves to the broker is no failure; which must not be left stands in `MUST_BE_LOCAL`.
+``make conformance`` writes how each was answered to ``docs/conformance.md``.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+from uuid import UUID
+
+import pytest
+
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.metadata import MetadataRequest
+from tests.conformance.differential import loading
+from tests.conformance.differential.comparison import LOCAL, Asker, Outcome
+from tests.conformance.differential.questions import Question, Subject, questions
+from tests.conformance.differential.scene import Scene
+from tests.conformance.differential.states import STATES, State
+from tests.conformance.differential.table import ALL_TOGETHER, FOUND, LOADING, SEEN, Table, table_of
+from tests.conformance.librdkafka import create_topic
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import Client, Dialect
+from tests.kafka.processes import Address, free_addresses
+from tests.kafka.releases import RELEASES
+from tests.kafka.sidecar import SidecarProcess
+
+pytestmark = pytest.mark.timeout(300)
+
+MUST_BE_LOCAL: tuple[tuple[str, str, str, str, str], ...] = ()
+"""Broker, axis, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
+
+EXCLUSIVE = {"answers": {"exclusive": True}}
+PROPERTIES = {
+    "offsets.retention.check.interval.ms": "300",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "300000",
+    "group.consumer.max.session.timeout.ms": "300000",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.max.assignment.interval.ms": "600000",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
+_LOADS = 5
+"""So often a broker may load until all has been asked meanwhile; once does, unless the machine is very busy."""
+_PLAIN = ("", "all")
+"""Ways to ask that stand for the others."""
+_WILL_NOT_SETTLE = (LOCAL, "forwarded", "forwarded (version)")
+"""What time does not change."""
+_SETTLING_SECONDS = 0.5
+_ROUND_SECONDS = 0.05
+_BY_ITSELF_SECONDS = 2.0
+"""What the broker does without an exchange reaches the sidecar by the log: so long it may take."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One broker with topics of 4 and 1 partitions, and the sidecar that all of its clients come through."""
+
+    version: str
+    broker: KafkaBroker
+    sidecar: SidecarProcess
+    direct: Client
+    client: Client
+    topics: tuple[str, str]
+    topic_ids: dict[str, UUID]
+    table: Table
+
+    @contextmanager
+    def scene(self, state: State) -> Iterator[Scene]:
+        """A group in this state, held there; deleted afterwards."""
+        group = f"{state.name} {secrets.token_hex(4)}"
+        with ExitStack() as stack:
+            scene = Scene(self.client, self.direct, group, *self.topics, stack)
+            state.make(scene)
+            yield scene
+        self.client.ask(DeleteGroupsRequest(groups_names=(group,)))
+
+    def subject(self, scene: Scene) -> Subject:
+        return Subject(scene.group, *self.topics, self.topic_ids, scene.member)
+
+
+@contextmanager
+def staged(
+    version: str, folder: Path, table: Table, properties: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Stage]:
+    """A stage of its own."""
+    with (
+        KafkaBroker(folder / "broker", version=version, properties={**PROPERTIES, **properties}) as broker,
+        SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=EXCLUSIVE) as sidecar,
+    ):
+        broker.wait_for_coordinator()
+        dialect = Dialect.of(broker.direct)
+        direct, client = Client(broker.direct, dialect), Client(broker.sidecar, dialect, "client of the sidecar")
+        run = Run(Route("direct", broker.direct, broker.direct), "t")
+        topics = create_topic(run, "topic", 4), create_topic(run, "other")
+        yield Stage(version, broker, sidecar, direct, client, topics, topic_ids(direct), table)
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """For one version of Kafka."""
+    with staged(request.param, tmp_path_factory.mktemp("differential"), table_of(request.config)) as stage:
+        yield stage
+
+
+def topic_ids(client: Client) -> dict[str, UUID]:
+    """By name; the same for all topics where the broker gives them none."""
+    reply = client.ask(MetadataRequest(topics=None))
+    return {topic.name: topic.topic_id for topic in reply.topics}
+
+
+@pytest.mark.parametrize("state", STATES, ids=attrgetter("name"))
+@pytest.mark.parametrize("stage", RELEASES, indirect=True, scope="module")
+def test_a_group_that_it_saw_coming_about(stage: Stage, state: State) -> None:
+    with stage.scene(state) as scene, Asker(stage.broker.direct, stage.sidecar) as asker:
+        asked = list(questions(stage.subject(scene), stage.direct.dialect))
+        outcomes = examine(asker, asked, _BY_ITSELF_SECONDS if state.by_itself else 0)
+    with Asker(stage.broker.direct, stage.sidecar) as asker:
+        afterwards = settle(asker, [question for question in asked if question.api == "ListGroups"])
+    judge(stage, SEEN, {state.name: [*outcomes, *afterwards]})
+
+
+@pytest.mark.parametrize("stage", RELEASES, indirect=True, scope="module")
+def test_groups_that_were_there_when_it_started(stage: Stage, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        scenes = {state: stack.enter_context(stage.scene(state)) for state in STATES if state.exists(stage.version)}
+        late = stack.enter_context(started_late(stage.broker.client, tmp_path))
+        asker = stack.enter_context(Asker(stage.broker.direct, late))
+        asked = {
+            state.name: list(questions(stage.subject(scene), stage.direct.dialect)) for state, scene in scenes.items()
+        }
+        lists = [question for question in asked[STATES[0].name] if question.api == "ListGroups"]
+        reads = {state: [each for each in its if each.api != "ListGroups"] for state, its in asked.items()}
+        early = settle(asker, [each for its in reads.values() for each in its if each.way in _PLAIN])
+        outcomes = {state: asker.ask_all(its) for state, its in reads.items()}
+        outcomes[ALL_TOGETHER] = [*early, *examine(asker, lists)]
+    judge(stage, FOUND, outcomes)
+
+
+@contextmanager
+def started_late(upstream: Address, folder: Path) -> Iterator[SidecarProcess]:
+    """A second sidecar before the same broker, as the first would be after a restart."""
+    [listen] = free_addresses(1)
+    with SidecarProcess(folder, listen=listen, upstream=upstream, settings=EXCLUSIVE) as sidecar:
+        yield sidecar
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_while_the_broker_loads(version: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    state = State(LOADING, lambda scene: scene.commit({0: 3}))
+    with (
+        staged(version, tmp_path, table_of(request.config), loading.ONE_PARTITION) as stage,
+        stage.scene(state) as scene,
+    ):
+        loading.lengthen(stage.broker, scene.topic)
+        outcomes = asked_meanwhile(stage, scene)
+    judge(stage, SEEN, {LOADING: outcomes})
+
+
+def asked_meanwhile(stage: Stage, scene: Scene) -> list[Outcome]:
+    """The outcomes of all questions, each asked while the broker would not answer for the group.
+
+    Where one load does not last for all of them, the broker is started anew.
+    """
+    outcomes: list[Outcome] = []
+    left = sorted(questions(stage.subject(scene), stage.direct.dialect), key=lambda question: -question.version)
+    for _ in range(_LOADS):
+        stage.broker.start()
+        with Asker(stage.broker.direct, stage.sidecar) as asker:
+            while left and (refusal := scene.refusal()):
+                outcome = asker.ask(left[0])
+                if scene.refusal() == refusal:
+                    outcomes.append(outcome)
+                    left.pop(0)
+        if not left:
+            break
+        stage.broker.stop()
+    assert not left, f"{len(left)} questions were not asked while the broker was loading"
+    return outcomes
+
+
+def examine(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0) -> list[Outcome]:
+    """Asks everything, once the sidecar has settled; differences before that are among the outcomes."""
+    return [*settle(asker, asked, seconds_to_agree), *asker.ask_all(asked)]
+
+
+def settle(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0) -> list[Outcome]:
+    """Asks until the sidecar answers all by itself, or for a moment; so the table does not depend on the clock.
+
+    Returns the differences; where seconds to agree are given, those that are left then.
+    """
+    left = list({(each.api, each.way, each.group): each for each in asked}.values())
+    started = time.monotonic()
+    while True:
+        passed = time.monotonic() - started
+        outcomes = asker.ask_all(left)
+        wrong = [outcome for outcome in outcomes if not outcome.agrees]
+        if wrong and passed >= seconds_to_agree:
+            return wrong
+        left = [outcome.question for outcome in outcomes if outcome.told not in _WILL_NOT_SETTLE]
+        if not wrong and (not left or passed > _SETTLING_SECONDS):
+            return []
+        time.sleep(_ROUND_SECONDS)
+
+
+def judge(stage: Stage, axis: str, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+    """Notes the outcomes by state; asserts that all agree, and that what must be local is."""
+    wrong = []
+    for state, its in outcomes.items():
+        stage.table.record(stage.version, axis, state, its)
+        wrong += [f"{state}: {outcome}" for outcome in its if not outcome.agrees]
+        left = (outcome for outcome in its if outcome.how != LOCAL)
+        wrong += [f"{state}: {outcome}" for outcome in left if must_be_local(stage.version, axis, state, outcome)]
+    assert not wrong, "\n".join(wrong)
+
+
+def must_be_local(version: str, axis: str, state: str, outcome: Outcome) -> bool:
+    """Whether `MUST_BE_LOCAL` says so."""
+    place = (version, axis, state, outcome.question.api, outcome.question.way)
+    return any(all(map(fnmatchcase, place, patterns)) for patterns in MUST_BE_LOCAL)
