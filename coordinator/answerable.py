@@ -13,8 +13,13 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, Offse
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers import groups_asked
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupKind, GroupView, Lacking
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
 from group_sidecar.coordinator.wire_offsets import KAFKA_SINCE, MANY_GROUPS_SINCE
+
+IGNORES_CASE_SINCE = 5
+"""The ListGroups version whose brokers all ignore the case of states; 2.8 does not, 3.8 does."""
+_STATES = frozenset(map(str, GroupState))
+_STATES_LOW = frozenset(state.lower() for state in _STATES)
 
 
 def groups_of(request: Struct, version: int) -> tuple[str, ...]:
@@ -29,10 +34,12 @@ def groups_of(request: Struct, version: int) -> tuple[str, ...]:
 def lacking(request: Struct, version: int, manager: GroupMetadataManager, at: float) -> Lacking | None:
     """Why a question may not be answered; None where it may."""
     if isinstance(request, ListGroupsRequest):
-        return manager.listing_lacking(at)
+        return manager.listing_lacking(at) if _filters_alike(request, version) else Lacking.VERSION
     groups = groups_of(request, version)
+    if len(set(groups)) < len(groups):
+        return Lacking.VERSION  # Brokers before 2 answer once for a group that is named twice.
     if isinstance(request, OffsetFetchRequest):
-        return _of_offsets(request, version, [manager.view(group, at) for group in groups])
+        return _of_offsets(request, version, manager, [manager.view(group, at) for group in groups])
     if isinstance(request, ConsumerGroupDescribeRequest):
         reasons: Iterable[Lacking | None] = (manager.consumer_lacking(group, at) for group in groups)
     else:
@@ -42,9 +49,19 @@ def lacking(request: Struct, version: int, manager: GroupMetadataManager, at: fl
     return Lacking.VERSION if getattr(request, "include_authorized_operations", False) else first
 
 
-def _of_offsets(request: OffsetFetchRequest, version: int, views: list[GroupView]) -> Lacking | None:
+def _filters_alike(request: ListGroupsRequest, version: int) -> bool:
+    """Whether every broker that has the version takes the filters alike: before v5 the case of states may count."""
+    odd = (state for state in request.states_filter if state not in _STATES and state.strip().lower() in _STATES_LOW)
+    return version >= IGNORES_CASE_SINCE or not any(odd)
+
+
+def _of_offsets(
+    request: OffsetFetchRequest, version: int, manager: GroupMetadataManager, views: list[GroupView]
+) -> Lacking | None:
     if version < KAFKA_SINCE:
         return Lacking.VERSION  # v0 asks ZooKeeper.
+    if request.require_stable and not manager.log.partitions.matter:
+        return Lacking.UNSTABLE  # A transaction may have begun before the wire was looked at.
     first = next((view.offsets_lacking for view in views if view.offsets_lacking), None)
     if first is None and version >= MANY_GROUPS_SINCE:
         asked = zip(request.groups, views, strict=True)

@@ -95,6 +95,18 @@ def groups_asked(request: OffsetFetchRequest, version: int) -> tuple[str, ...]:
     return tuple(g.group_id for g in request.groups) if version >= MANY_GROUPS_SINCE else (request.group_id,)
 
 
+def is_plain(request: OffsetFetchRequest, version: int) -> bool:
+    """Whether every broker answers it alike: before 4.0 they leave out topics without partitions, and merge twins."""
+    many = [group.topics for group in request.groups] if version >= MANY_GROUPS_SINCE else [request.topics]
+    for topics in many:
+        asked = [(topic.name, topic.topic_id) for topic in topics or ()]
+        twins = len(set(asked)) < len(asked)
+        partitions = (topic.partition_indexes for topic in topics or ())
+        if twins or any(not each or len(set(each)) < len(each) for each in partitions):
+            return False
+    return True
+
+
 def offset_fetch(
     request: OffsetFetchRequest, version: int, groups: Mapping[str, GroupView], names: Mapping[UUID, str]
 ) -> OffsetFetchResponse | None:

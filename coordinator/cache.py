@@ -181,10 +181,6 @@ class GroupCache:
         return {partition: offset for partition, offset in new.items() if partition in kept}
 
     def fades(self, group: Group) -> bool:
-        """Whether the broker may clear it away within minutes, as it does Empty groups without offsets, and not say so.
-
-        In the log it says so, but for groups that never had a generation, and those only since Kafka 4.
-        """
+        """Whether the broker may clear it away within minutes, as it does Empty groups without offsets."""
         offsets = self.offsets.get(group.group_id)
-        told = group.logged is not None and group.generation > 0
-        return group.state is GroupState.EMPTY and not (offsets and offsets.some) and not told
+        return group.state is GroupState.EMPTY and not (offsets and offsets.some)

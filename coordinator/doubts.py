@@ -39,7 +39,7 @@ class Doubts:
             return group.lacking(now) or behind
         if not cache.exclusive:
             return Lacking.COLD
-        if behind is not None and cache.partitions.count is not None:
+        if behind is not None and cache.partitions.matter:
             return behind
         if group is None:
             return None if cache.known_from_birth(group_id) else Lacking.COLD
@@ -52,7 +52,7 @@ class Doubts:
         cache = self._cache
         if group_id in cache.distrusted:
             return Lacking.IN_DOUBT
-        if cache.partitions.count is not None:
+        if cache.partitions.matter:
             return self._behind(group_id, now) or self._of_logged_offsets(group_id, offsets, now)
         if not cache.exclusive:
             return Lacking.COLD
@@ -103,7 +103,7 @@ class Doubts:
         cache = self._cache
         if not (cache.exclusive and cache.pasts.within(cache.groups.keys())):
             return Lacking.COLD
-        if cache.partitions.count is not None and not cache.partitions.follows_all(now):
+        if cache.partitions.matter and not cache.partitions.follows_all(now):
             return Lacking.COLD
         return None if cache.distrusted <= cache.groups.keys() else Lacking.IN_DOUBT
 

@@ -57,15 +57,19 @@ class LogFollower:
             self._forget_groups(number, now)
         self.partitions.recount(None, ())
 
-    def begin_load(self, number: int, leader_epoch: int, start_offset: int, now: float) -> PartitionLog:
+    def begin_load(
+        self, number: int, leader_epoch: int, start_offset: int, now: float, *, serves: bool = True
+    ) -> PartitionLog:
         """The broker leads a partition: it is read from its start.
 
         If it was read before, what was known of its groups is forgotten: the broker's coordinator has done the same.
-        Raises StaleEpoch.
+        It may still be loading when the log has been read; where that can be asked, `serves` is False, and the groups
+        are not answered for before it is known to serve. Raises StaleEpoch.
         """
         if self.partitions.advance(number, leader_epoch):
             self._forget_groups(number, now)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
+        partition.serves = serves
         for group_id in self.partitions.groups_of(number):
             if group_id in self._cache.offsets:
                 self._cache.follow_offsets(partition, group_id, None)
@@ -85,9 +89,20 @@ class LogFollower:
             partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, reason, NEVER
             partition.log = PartitionLog(partition.log.next_offset)
 
-    def lose(self, now: float) -> Iterator[None]:
-        """The connection is gone: nothing is fresh, and the broker may have been away. To be followed to its end."""
+    def serves(self, number: int) -> None:
+        """The broker's own coordinator has loaded the partition."""
+        partition = self.partitions.led[number]
+        partition.serves = True
+        if partition.state is PartitionState.LOADING and partition.fresh_at != NEVER:
+            partition.state = PartitionState.OWNED
+
+    def lose(self, now: float, *, serves: bool = True) -> Iterator[None]:
+        """The connection is gone: nothing is fresh, and the broker may have been away. To be followed to its end.
+
+        `serves`: as of `begin_load`.
+        """
         for _, partition in self.partitions:
+            partition.serves = serves
             if partition.state is PartitionState.OWNED:
                 partition.state = PartitionState.LOADING
             partition.fresh_at = NEVER
@@ -131,7 +146,8 @@ class LogFollower:
             self._cache.overflowed += 1
             self.fail(number, "more offsets than limits.offsets", now)
             return None
-        partition.state, partition.reason, partition.fresh_at = PartitionState.OWNED, "", asked_at
+        partition.state = PartitionState.OWNED if partition.serves else PartitionState.LOADING
+        partition.reason, partition.fresh_at = "", asked_at
         partition.deleted = {group: at for group, at in partition.deleted.items() if at > asked_at}
         held_back, partition.log.changed = partition.log.changed, {}
         for name in held_back:
@@ -221,8 +237,9 @@ class LogFollower:
         group = self._cache.groups.get(group_id)
         if group is None:
             return
-        told_since = self._told_since(group, partition.fresh_at)
-        if not told_since and (tombstone or not self._cache.exclusive):
+        # Of groups of the new protocols all is in the log: one that the wire tells of next will be, too.
+        told_since = group.kind is GroupKind.CLASSIC and self._told_since(group, partition.fresh_at)
+        if not told_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
             self._cache.remove(group_id, now)
             self._cache.pasts.end(group_id)
             return

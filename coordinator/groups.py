@@ -190,6 +190,7 @@ class Group:
         """Something was, or until then will be, done to the group whose outcome is not known."""
         self.unsure = self.unsure or Lacking.IN_DOUBT
         self.settled_at = max(self.settled_at, until)
+        self._changed.add(self.group_id)
 
     def be_sure(self) -> None:
         """All members are known."""

@@ -39,7 +39,8 @@ def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     group.state = GroupState.STABLE if value.members else GroupState.EMPTY
     members = (_member(before.get(told.member_id), told, group.protocol) for told in value.members)
     group.members = {member.member_id: member for member in members}
-    group.departed, group.contested, group.assigned, group.past = set(), set(), True, False
+    group.departed.intersection_update(sent.joining.member_id for sent in group.joins.values())
+    group.assigned, group.past = True, False
     group.unsure = None if group.unsure is Lacking.COLD else group.unsure
     group.touch(now)
     return []
@@ -58,8 +59,9 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     elif told.keys() != here.keys():
         group.doubt(now)
     for member_id, member in here.items():
-        if member_id in told and not group.assigned:
-            member.assignment = told[member_id].assignment
+        if member_id in told:
+            _know(member, told[member_id])
+            member.assignment = member.assignment if group.assigned else told[member_id].assignment
     group.assigned = True
     group.touch(now)
     if group.state is not GroupState.COMPLETING_REBALANCE:
@@ -78,13 +80,18 @@ def _member(member: Member | None, told: MemberMetadata, protocol: str) -> Membe
             client_host=told.client_host,
             sync_by=FOREVER,
         )
-    member.identify(told.client_id, told.client_host)
-    member.certain = True
+    _know(member, told)
     member.session_timeout_ms = told.session_timeout
     member.rebalance_timeout_ms = told.rebalance_timeout if told.rebalance_timeout >= 0 else told.session_timeout
     member.assignment = told.assignment
     member.protocols.setdefault(protocol, told.subscription)
     return member
+
+
+def _know(member: Member, told: MemberMetadata) -> None:
+    """The broker's word of who a member is; the wire knows its true host, where it is sure of it."""
+    if not (member.certain and member.client_host):
+        member.client_id, member.client_host, member.certain = told.client_id, told.client_host, True
 
 
 def metadata_gone(group: Group, now: float) -> None:

@@ -154,8 +154,10 @@ def _rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact
 
 def _member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]:
     here = group.members.get(event.member_id)
-    if group.drop(event.member_id) is None:
+    if (dropped := group.drop(event.member_id)) is None:
         return []
+    if dropped.instance_id:
+        group.contest(dropped.instance_id)  # Another may have taken over who it is.
     how = Departure.DROPPED if event.refused else Departure.EXPIRED
     facts = gone(group, [here] if here else [], how, now)
     facts += _after_departure(group, RebalanceReason.EXPIRED, now)

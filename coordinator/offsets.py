@@ -57,9 +57,11 @@ class GroupOffsets:
     @property
     def some(self) -> bool:
         """Whether the broker has any for sure."""
-        if self.committed.logged:
-            return True
-        if self.unsure not in (None, Lacking.COLD) or self.unfollowed is Lacking.STALE:
+        if self.unsure not in (None, Lacking.COLD):
+            return False
+        if self.followed:
+            return any(partition not in self.doubtful for partition in self.committed)
+        if self.unfollowed is Lacking.STALE:
             return False
         return len(self.committed.seen) > len(self.doubtful)
 

@@ -38,6 +38,7 @@ class Partition:
         log: what it says, as far as it was read.
         fresh_at: everything that the broker had then is in the log read; in seconds since the epoch.
         reason: why it failed.
+        serves: whether the broker's own coordinator has loaded it, as far as is known.
         ahead: the groups of which the wire has told more than the log, or may have.
         deleted: groups that were deleted on the wire, and when, until the log says so too.
     """
@@ -47,6 +48,7 @@ class Partition:
     state: PartitionState = PartitionState.LOADING
     fresh_at: float = NEVER
     reason: str = ""
+    serves: bool = True
     ahead: set[str] = field(default_factory=set)
     deleted: dict[str, float] = field(default_factory=dict)
 
@@ -56,11 +58,13 @@ class PartitionTable:
 
     Attributes:
         count: of all partitions; None while it is not known, or the log cannot be read.
+        expected: whether the log will be read as soon as it can be. Then the wire alone is not enough to answer.
         led: those that this broker leads.
     """
 
     def __init__(self) -> None:
         self.count: int | None = None
+        self.expected = False
         self.led: dict[int, Partition] = {}
         self._epochs: dict[int, int] = {}
         self._groups: dict[int, set[str]] = {}
@@ -109,7 +113,17 @@ class PartitionTable:
     def follows_all(self, now: float) -> bool:
         """The same of all groups that this broker coordinates."""
         owned = (p.state is PartitionState.OWNED and now - p.fresh_at <= FRESH_SECONDS for p in self.led.values())
-        return self.count is not None and all(owned)
+        return bool(self.led) and all(owned)
+
+    @property
+    def matter(self) -> bool:
+        """Whether the log is read, or will be."""
+        return self.expected or self.count is not None
+
+    @property
+    def unserved(self) -> list[int]:
+        """The partitions that have been read to their end, and that the broker's own coordinator may be loading yet."""
+        return [number for number, each in self.led.items() if each.fresh_at != NEVER and not each.serves]
 
     # Leadership.
 

@@ -28,7 +28,7 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
 from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
 from group_sidecar.codecs.primitives import STRING
-from group_sidecar.codecs.registry import APIS
+from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire_groups, wire_offsets
 from group_sidecar.coordinator.events import AnyEvent, JoinSent
@@ -94,6 +94,8 @@ WRITES = READ - {
     ListOffsetsRequest.KEY,
 }
 """Those that may change a group."""
+NAMED_ONLY = frozenset({int(ApiKey.SHARE_GROUP_HEARTBEAT), int(ApiKey.STREAMS_GROUP_HEARTBEAT)})
+"""Writes of which only the group is read, their first field in every version; all of these are flexible."""
 _GROUP_SECOND = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
 
 
@@ -101,7 +103,7 @@ def group_named(api_key: int, frame: bytes) -> str | None:
     """The group that an undecodable request is about, as far as its first field tells; None where it does not."""
     if api_key in _GROUP_SECOND:
         return None
-    flexible = APIS[api_key].flexible(int.from_bytes(frame[2:4], "big"))
+    flexible = api_key in NAMED_ONLY or APIS[api_key].flexible(int.from_bytes(frame[2:4], "big"))
     try:
         _, body = decode_request_header(frame, flexible)
         group: str = STRING.make(flexible, False).parse(body)

@@ -48,6 +48,7 @@ class Gateway:
             "policies": {"group_max_size": {"limit": limit}},
             # All clients come through here, and the embedded cluster can be asked neither for groups nor for ACLs.
             "answers": {"exclusive": True, "authorizer": "none"},
+            "offsets_log": {"read": False},  # The embedded cluster keeps its offsets elsewhere.
             "journal": {"folder": str(self.journal), "interval_seconds": 1, "segment_seconds": 2},
             "metrics": {"detail": "partition"},
             "log": {"format": "json"},

@@ -83,7 +83,7 @@ class BrokerDesk:
         self._longest = copy.config.limits.inspected_frame
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
         self._decoded = frozenset({*wire.READ, *LOCAL_APIS, *self._reply_only})
-        self._glanced = self._decoded | RULE_CHANGES | SASL | {ApiKey.DELETE_TOPICS}
+        self._glanced = self._decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS}
 
     # Requests.
 
@@ -95,6 +95,8 @@ class BrokerDesk:
             return ReplyOnly(api_key, api_version)
         if api_key == ApiKey.DELETE_TOPICS:
             return Unfollowed(api_key)
+        if api_key in wire.NAMED_ONLY and size > self._longest:
+            return Unfollowed(api_key)
         if api_key in RULE_CHANGES:
             self._copy.rights.rules_change()
             return RuleChange(api_key)
@@ -103,12 +105,20 @@ class BrokerDesk:
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """See Desk."""
         key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
+        if key in wire.NAMED_ONLY:
+            return self._unfollowed(key, frame)
         try:
             return self._request(APIS[key], version, frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self._warn("request", key, error)
         note = self._undecoded(key, version, frame)
         return Pass() if note is None else Forward(note)
+
+    def _unfollowed(self, api_key: int, frame: bytes) -> Forward:
+        """A write that is not described: what it does to its group, the log will tell."""
+        note = Unfollowed(api_key, wire.group_named(api_key, frame))
+        self._copy.manager.obscure(note.group)
+        return Forward(note)
 
     def _request(self, api: Api, version: int, frame: bytes, origin: Origin, now: float) -> Disposal:
         header, body = decode_request_header(frame, api.flexible(version))

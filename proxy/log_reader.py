@@ -23,13 +23,15 @@ from group_sidecar.metrics.log_reading import LogReading
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerRefused, KafkaClient, error_name
 from group_sidecar.proxy.logs import log
-from group_sidecar.proxy.tail_questions import Wanted, fetch, leader_epochs, log_starts
+from group_sidecar.proxy.tail_questions import Wanted, fetch, leader_epochs, loading_partitions, log_starts
 
 OFFSETS_TOPIC = "__consumer_offsets"
 DISCOVER_SECONDS = 2.0
 """Seconds between looks at who leads what, and whether the topic is there yet."""
 LOOK_AGAIN_SECONDS = 0.2
 """The same when a partition was found to have moved."""
+ASK_SECONDS = 0.1
+"""Seconds until the broker is asked again whether its own coordinator has loaded a partition."""
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 300.0
 """Seconds until a partition that could not be read is read again from its start: doubled each time."""
 LARGEST_BATCH = 128 * 1024 * 1024
@@ -99,6 +101,7 @@ class LogReader:
         self._readings: dict[int, Reading] = {}
         self._failures: dict[int, _Failure] = {}
         self._rounds = 0
+        self._ask_at: dict[int, float] = {}
         self._resigned: list[int] = []
         self._bell = trio.Event()
 
@@ -127,7 +130,7 @@ class LogReader:
         self._readings = kept
         self.numbers.lags.clear()
         with trio.CancelScope(shield=True):  # Half of it would leave groups that pass for certain.
-            for _ in self._follower.lose(self._now()):
+            for _ in self._follower.lose(self._now(), serves=False):
                 await trio.lowlevel.checkpoint()
 
     def give_up(self) -> None:
@@ -169,7 +172,7 @@ class LogReader:
             if code in _LED_ELSEWHERE:
                 self._resign(number, leader_epoch)
             elif not code:
-                partition_log = self._follower.begin_load(number, leader_epoch, start, self._now())
+                partition_log = self._follower.begin_load(number, leader_epoch, start, self._now(), serves=False)
                 self._readings[number] = Reading(number, leader_epoch, partition_log, trio.current_time())
                 self._ring()
         except StaleEpoch as stale:  # The broker heard of the new leader, and tells the topic's old state.
@@ -201,7 +204,21 @@ class LogReader:
             if reading is not None and self._is_current(reading):
                 await self._take(reading, data, asked_at, bare)
         self._tell_resigned()
+        await self._ask_who_serves(client)
         return bool(found)
+
+    async def _ask_who_serves(self, client: KafkaClient) -> None:
+        """Whether the broker's coordinator has loaded what was read here: until then it answers that it is loading."""
+        table, now = self._follower.partitions, trio.current_time()
+        due = {number: at for number, at in self._ask_at.items() if number in table.unserved}
+        unserved = {number: table.led[number] for number in table.unserved if due.get(number, now) <= now}
+        self._ask_at = due | dict.fromkeys(unserved, now + ASK_SECONDS)
+        if not unserved:
+            return
+        loading = await loading_partitions(client, unserved, table.count or 0)
+        for number, partition in unserved.items():
+            if number not in loading and table.led.get(number) is partition:
+                self._follower.serves(number)
 
     async def _take(self, reading: Reading, data: PartitionData, asked_at: float, bare: bool) -> None:
         self._check_right(data.error_code)

@@ -104,6 +104,8 @@ class Replying:
 
     def _fetch(self, question: Question, request: OffsetFetchRequest, at: float) -> bytes | None:
         version, manager, names = question.version, self._copy.manager, self._copy.names
+        if not answers.is_plain(request, version):
+            return None
         views = {group: manager.view(group, at) for group in answers.groups_asked(request, version)}
         if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values()):
             return None

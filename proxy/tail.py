@@ -47,6 +47,7 @@ class OffsetsTail:
         self._table = copy.manager.log.partitions
         self._attempts = Attempts()
         self._trouble = "not read yet"
+        self._table.expected = True
 
     @property
     def numbers(self) -> LogReading:
@@ -120,6 +121,7 @@ class OffsetsTail:
                 )
 
     def _succeeded(self) -> None:
+        self._table.expected = True
         self._attempts.failures = 0
         self._trouble = ""
         if self._attempts.enters("read"):
@@ -131,6 +133,7 @@ class OffsetsTail:
         self._trouble = str(error) or type(error).__name__
         expected, denied = isinstance(error, BrokerError | DecodeError), _denied(error)
         if denied:
+            self._table.expected = False
             self._reader.give_up()
         else:
             await self._reader.lose(epochs_count=expected)

@@ -9,10 +9,13 @@ its own node id, which it may tell under the sidecar's address, need not be know
 Every function raises what `KafkaClient.ask` raises.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from group_sidecar.codecs.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,7 +23,8 @@ from group_sidecar.codecs.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from group_sidecar.proxy.client import BrokerRefused, KafkaClient
+from group_sidecar.coordinator.partitions import partition_for
+from group_sidecar.proxy.client import CLIENT_ID, BrokerRefused, KafkaClient
 from group_sidecar.proxy.questions import metadata
 
 START_OF_LOG = -2
@@ -29,6 +33,11 @@ START_OF_LOG = -2
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): later ones may be answered by followers.
 _WHOLE_SINCE = 3  # Fetch (KIP-74): a first batch comes whole, whatever the limits, and there is one for the reply.
 _SMALLEST_SHARE = 4096
+_NOT_SERVED = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +117,25 @@ async def fetch(
     if reply.error_code:
         raise BrokerRefused(f"{client.address} answers Fetch", reply.error_code)
     return tuple(partition for found in reply.responses if found.topic == topic for partition in found.partitions)
+
+
+async def loading_partitions(client: KafkaClient, partitions: Iterable[int], count: int) -> set[int]:
+    """Of these partitions of the offsets topic, which has `count`, those that the broker's coordinator does not serve.
+
+    It is asked about groups that nobody has. Where it cannot be asked, or does not say, it is taken to serve them.
+    """
+    if not client.speaks(DescribeGroupsRequest):
+        return set()
+    names = {name_in(partition, count): partition for partition in partitions}
+    request = DescribeGroupsRequest(groups=tuple(names))
+    reply: DescribeGroupsResponse = await client.ask(request)
+    return {
+        names[group.group_id] for group in reply.groups if group.error_code in _NOT_SERVED and group.group_id in names
+    }
+
+
+@lru_cache(maxsize=1024)
+def name_in(partition: int, count: int) -> str:
+    """A group that falls on a partition of the offsets topic."""
+    names = (f"{CLIENT_ID}-{number}" for number in itertools.count())
+    return next(name for name in names if partition_for(name, count) == partition)

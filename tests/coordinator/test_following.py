@@ -11,7 +11,13 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, Offse
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
 from group_sidecar.coordinator.answerable import lacking
 from group_sidecar.coordinator.committed import CommittedOffsets
-from group_sidecar.coordinator.events import ConsumerMemberSeen, CoordinatorMoved, OffsetsPending, OffsetsStored
+from group_sidecar.coordinator.events import (
+    ConsumerMemberSeen,
+    CoordinatorMoved,
+    GroupDeleted,
+    OffsetsPending,
+    OffsetsStored,
+)
 from group_sidecar.coordinator.facts import OffsetsExpired
 from group_sidecar.coordinator.log import PartitionLog
 from group_sidecar.coordinator.manager import GroupMetadataManager
@@ -404,6 +410,17 @@ def test_a_classic_group_becomes_one_of_the_new_protocol_and_back() -> None:
     reader.read(*((key, None) for key, _ in new_group()), generation(8), at=2)
     view = reader.manager.view("g", 2)
     assert (view.kind, view.generation, view.consumer) == (GroupKind.CLASSIC, 8, None)
+
+
+def test_a_group_of_the_new_protocol_that_is_deleted_is_gone_before_the_reply_comes() -> None:
+    reader = Reader(exclusive=True, load=[*new_group(), offset(0, 5)])
+    reader.manager.apply([heartbeat(changes=True, at=1)], 1)
+    reader.append(*((key, None) for key, _ in new_group()), offset(0, None))
+    reader.catch_up(0.9, 1.2)
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.1)], 1.3)
+    for at in (1.5, 2):
+        reader.catch_up(at, at)
+        assert (reader.manager.view("g", at).state, reader.offsets(at)) == (GroupState.DEAD, {})
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_bytes_behind_what_is_described_pass_too(key: int, version: int) -> None
     assert copy.traffic.decode_failures == {}
 
 
-@pytest.mark.parametrize("key", sorted(set(range(-2, 110)) - {*TAKEN, *SASL}))
+@pytest.mark.parametrize("key", sorted(set(range(-2, 110)) - {*TAKEN, *SASL, *wire.NAMED_ONLY}))
 def test_other_requests_are_not_held(key: int) -> None:
     line = Line(broker_copy())
     version = 7 if key == ApiKey.PRODUCE else 1
@@ -387,3 +387,19 @@ def test_a_deleted_group_is_gone() -> None:
     deleted = DeleteGroupsResponse(throttle_time_ms=0, results=(DeletableGroupResult(group_id="g", error_code=0),))
     line.exchange(DeleteGroupsRequest(groups_names=("g",)), deleted, 2)
     assert list(copy.manager.views(EPOCH + 100)) == []
+
+
+@pytest.mark.parametrize("api_key", sorted(wire.NAMED_ONLY))
+def test_of_a_write_that_is_not_described_the_group_is_doubted_until_the_log_has_told(api_key: int) -> None:
+    copy = broker_copy(answers={"authorizer": "none"})
+    line = Line(copy)
+    follower, at = copy.manager.log, EPOCH + line.now
+    follower.count_partitions(1, at)
+    follower.begin_load(0, 0, 0, at)
+    follower.caught_up(0, at, at)
+    frame = b"\0\0\0\x16" + api_key.to_bytes(2) + b"\0\1\0\0\0\7\0\1c\0" + b"\x06group" + b"rest of"[:3]
+    frame = (len(frame) - 4).to_bytes(4) + frame[4:]
+    assert line.client(frame) == [ToUpstream(frame)]
+    assert copy.manager.view("group", at).offsets_lacking is not None
+    assert copy.manager.view("another", at).offsets_lacking is None
+    assert copy.traffic.decode_failures == {}
