@@ -75,6 +75,11 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         }
         return {(name.decode(), UUID(bytes=topic_id)) for name, topic_id in tagged}
 
+    def differing(self) -> list[TopicPartition]:
+        """The partitions of which the log says something else than the wire."""
+        logged = self.logged or {}
+        return [partition for partition, seen in self.seen.items() if _differs(logged.get(suffix(*partition)), seen)]
+
     def get_seen(self, partition: TopicPartition) -> CommittedOffset | None:
         """What the wire last said of a partition, where the log has not said it since."""
         found = self.seen.get(partition)
@@ -94,6 +99,13 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         late = [partition for partition, offset in self.seen.items() if offset.at <= asked_at]
         for partition in late:
             del self.seen[partition]
+
+
+def _differs(raw: bytes | None, seen: CommittedOffset) -> bool:
+    if raw is None or seen.offset < 0:
+        return not (raw is None and seen.offset < 0)
+    logged = _decoded(raw)
+    return (logged.offset, logged.leader_epoch, logged.metadata) != (seen.offset, seen.leader_epoch, seen.metadata)
 
 
 def _decoded(raw: bytes) -> CommittedOffset:

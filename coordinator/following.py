@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.consumer_groups import read
-from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.events import NEVER, Event
 from group_sidecar.coordinator.facts import Fact, OffsetsExpired
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
@@ -147,7 +147,7 @@ class LogFollower:
             self.fail(number, "more offsets than limits.offsets", now)
             return None
         partition.state = PartitionState.OWNED if partition.serves else PartitionState.LOADING
-        partition.reason, partition.fresh_at = "", asked_at
+        partition.reason, partition.fresh_at, partition.read_at = "", asked_at, now
         partition.deleted = {group: at for group, at in partition.deleted.items() if at > asked_at}
         held_back, partition.log.changed = partition.log.changed, {}
         for name in held_back:
@@ -207,7 +207,9 @@ class LogFollower:
                 return []
             group.settled_at = cache.pasts.settled_at(group_id)
         if logged.offsets or logged.pending or group_id in cache.offsets:
-            cache.follow_offsets(partition, group_id, logged)
+            offsets = cache.follow_offsets(partition, group_id, logged)
+            if not cache.exclusive:
+                offsets.compare(now)
         return self._follow_metadata(group, logged, now)
 
     def _follow_metadata(self, group: Group, logged: LoggedGroup, now: float) -> list[Fact]:
@@ -244,7 +246,9 @@ class LogFollower:
             self._cache.pasts.end(group_id)
             return
         if group_id in self._cache.offsets:
-            self._cache.follow_offsets(partition, group_id, None)
+            offsets = self._cache.follow_offsets(partition, group_id, None)
+            if not self._cache.exclusive:
+                offsets.compare(now)
         group.logged = None
         group.doubt(now)
         group.touch(now)
@@ -274,6 +278,11 @@ class LogFollower:
         """A client had a group deleted: the log will say so."""
         if (partition := self.partitions.holding(group_id)) is not None:
             partition.deleted[group_id] = now
+
+    def overtook(self, event: Event) -> bool:
+        """Whether the log may have said already what an event tells, and what others, unseen, have done since."""
+        partition = None if self._cache.exclusive else self.partitions.holding(event.group_id)
+        return partition is not None and partition.read_at > event.sent_at
 
     def told_of(self, group: Group, now: float) -> None:
         """The wire told something of a group; of one of the new protocols the log will tell it too."""

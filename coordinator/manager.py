@@ -235,6 +235,8 @@ class GroupMetadataManager:
         if accepted and (offsets := self._offsets_of(event, now)) is not None:
             kept = self._cache.within_bound(offsets, event.offsets)
             offsets.store(kept, event.sent_at)
+            if self.log.overtook(event):
+                offsets.compare(now)
             if event.unnamed:
                 offsets.unsure = offsets.unsure or Lacking.COLD
                 offsets.settled_at = max(offsets.settled_at, now)

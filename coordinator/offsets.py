@@ -85,6 +85,11 @@ class GroupOffsets:
             self.doubtful.clear()
         return not (self.committed.seen or self.unsure or self.unfollowed or self.doubtful)
 
+    def compare(self, now: float) -> None:
+        """Where the log says something else than the wire, either may be the later one; until the log has caught up."""
+        if differing := self.committed.differing():
+            self.doubt(differing, now)
+
     # The wire.
 
     def store(self, offsets: Offsets, sent_at: float) -> None:

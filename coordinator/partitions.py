@@ -37,6 +37,7 @@ class Partition:
     Attributes:
         log: what it says, as far as it was read.
         fresh_at: everything that the broker had then is in the log read; in seconds since the epoch.
+        read_at: when that was read.
         reason: why it failed.
         serves: whether the broker's own coordinator has loaded it, as far as is known.
         ahead: the groups of which the wire has told more than the log, or may have.
@@ -47,6 +48,7 @@ class Partition:
     log: PartitionLog
     state: PartitionState = PartitionState.LOADING
     fresh_at: float = NEVER
+    read_at: float = NEVER
     reason: str = ""
     serves: bool = True
     ahead: set[str] = field(default_factory=set)

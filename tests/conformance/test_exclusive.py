@@ -188,7 +188,6 @@ def fetch(run: Run, group: str, version: int, everything: bool) -> OffsetFetchRe
         else (
             OffsetFetchRequestTopic(name=run.name("topic"), partition_indexes=(1, 0, 3, 99)),
             OffsetFetchRequestTopic(name=run.name("nowhere"), partition_indexes=(0,)),
-            OffsetFetchRequestTopic(name=run.name("other"), partition_indexes=()),
         )
     )
     if version < 8:

@@ -227,7 +227,7 @@ def test_a_transaction_that_passed_by_is_pending_until_the_log_says_so() -> None
 
 
 def test_a_commit_that_passed_by_counts_at_once_and_an_older_record_does_not_undo_it() -> None:
-    reader = Reader(load=[offset(0, 5)])
+    reader = Reader(exclusive=True, load=[offset(0, 5)])
     reader.stored(1, 2, p0=7)
     assert reader.offsets(2) == {T0: 7}
     reader.append(offset(0, 6))
@@ -238,8 +238,22 @@ def test_a_commit_that_passed_by_counts_at_once_and_an_older_record_does_not_und
     assert reader.offsets(2.7) == {T0: 8}, "by now the log says all of it, in the right order"
 
 
+def test_where_others_commit_unseen_the_log_and_the_wire_must_agree_or_one_waits() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    reader.stored(1, 2, p0=7)
+    assert reader.offsets(2) == {T0: 7}
+    reader.append(offset(0, 7))
+    reader.catch_up(1.5, 2.5)
+    assert reader.offsets(2.5) == {T0: 7}
+    reader.append(offset(0, 8))
+    reader.catch_up(1.8, 2.6)
+    assert reader.offsets(2.6) is Lacking.IN_DOUBT
+    reader.catch_up(2.7, 2.8)
+    assert reader.offsets(2.8) == {T0: 8}
+
+
 def test_commits_that_crossed_are_put_in_order_by_the_log() -> None:
-    reader = Reader()
+    reader = Reader(exclusive=True)
     one, two = (CommittedOffset(value, 1, "m", 2, writer=str(value)) for value in (6, 7))
     reader.manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={T0: one})], 2)
     reader.manager.apply([OffsetsStored(group_id="g", sent_at=1.5, offsets={T0: two})], 2)
