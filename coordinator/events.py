@@ -259,10 +259,12 @@ class ConsumerGroupDescribed(Event):
     """The broker answered ConsumerGroupDescribe to a client. `as_of`: as of a `GroupDescribed`.
 
     `assignor`: empty where there is no such group; then `explained` tells whether the broker said so in words.
+    `members`: ids, in the order told.
     """
 
     assignor: str
     explained: bool
+    members: tuple[str, ...]
     as_of: int
 
 

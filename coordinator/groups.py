@@ -12,7 +12,7 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from group_sidecar.coordinator.events import (
     FOREVER,
@@ -218,6 +218,12 @@ class Group:
             until = min((member.sound_until for member in self.members.values()), default=FOREVER)
             self._sound = self.changes, until
         return self._sound[1]
+
+    def order(self, members: tuple[str, ...]) -> None:
+        """In this order the broker tells the members of a group of a newer protocol: that of its hash table."""
+        if self.consumer is not None and set(members) == {member.member_id for member in self.consumer.members}:
+            by_id = {member.member_id: member for member in self.consumer.members}
+            self.consumer = replace(self.consumer, members=tuple(by_id[each] for each in members), ordered=True)
 
     @property
     def unsettled(self) -> bool:

@@ -104,9 +104,10 @@ def metadata_gone(group: Group, now: float) -> None:
 
 def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float) -> None:
     """What the log says of a group of a newer protocol."""
-    before = group.members
+    before, order = group.members, group.consumer.members if group.consumer and group.consumer.ordered else ()
     group.kind, group.consumer, group.protocol_type = view.kind, view, str(view.kind)
     group.generation = view.epoch
+    group.order(tuple(member.member_id for member in order))
     group.members = {
         told.member_id: before.get(told.member_id)
         or Member(

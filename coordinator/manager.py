@@ -207,8 +207,10 @@ class GroupMetadataManager:
         unchanged = event.as_of == self.changes_of(event.group_id)[0]
         if not event.assignor:
             self.explains = event.explained
-        elif unchanged and group is not None and group.consumer is not None and not group.consumer.assignors:
-            self.default_assignor = event.assignor
+        elif unchanged and group is not None and group.consumer is not None:
+            group.order(event.members)
+            if not group.consumer.assignors:
+                self.default_assignor = event.assignor
         return []
 
     def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:

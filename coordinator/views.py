@@ -134,7 +134,8 @@ class ConsumerGroupView:
         assignment_epoch: the group epoch that the target assignment was made for.
         assignors: the server-side assignors that most members prefer, sorted: none where nobody names one, several
             where they are even, and then which one the broker takes depends on the order of its hash table.
-        members: by member id, sorted; of consumer groups only.
+        members: by member id, sorted, or as the broker told them last; of consumer groups only.
+        ordered: whether the broker told them in this order.
     """
 
     group_id: str
@@ -144,6 +145,7 @@ class ConsumerGroupView:
     assignment_epoch: int = 0
     assignors: tuple[str, ...] = ()
     members: tuple[ConsumerMemberView, ...] = ()
+    ordered: bool = False
 
     @property
     def told(self) -> bool:

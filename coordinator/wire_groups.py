@@ -211,6 +211,7 @@ def describe_consumer_groups(
                 sent_at=x.sent_at,
                 assignor=group.assignor_name,
                 explained=group.error_message is not None,
+                members=tuple(member.member_id for member in group.members),
                 as_of=x.as_of.get(group.group_id, (0, 0))[0],
             )
         yield from moved(x, group.group_id, group.error_code)

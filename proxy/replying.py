@@ -85,6 +85,8 @@ class Replying:
             self._copy.want_names(view.topic_ids if view else ())
         if manager.explains is None and any(view is None or not view.told for view in views.values()):
             return None
+        if any(view and len(view.members) > 1 and not view.ordered for view in views.values()):
+            return None  # The tools print members as they come: the broker says once in what order.
         reply = consumer_group_describe(
             request, version, views, names, manager.default_assignor, explains=bool(manager.explains)
         )

@@ -12,6 +12,7 @@ from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKe
 from group_sidecar.coordinator.answerable import lacking
 from group_sidecar.coordinator.committed import CommittedOffsets
 from group_sidecar.coordinator.events import (
+    ConsumerGroupDescribed,
     ConsumerMemberSeen,
     CoordinatorMoved,
     GroupDeleted,
@@ -460,3 +461,31 @@ def test_a_coordinator_says_why_it_does_not_answer() -> None:
     assert reader.manager.view("g", 2).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     reader.follower.resign(0, 4, 3)
     assert reader.manager.view("g", 3).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_members_are_told_in_the_order_in_which_the_broker_last_told_them() -> None:
+    def records(epoch: int) -> list[Entry]:
+        return list(Records().group(epoch, epoch).member("a").current("a", epoch).member("b").records.items())
+
+    def told(*members: str) -> ConsumerGroupDescribed:
+        as_of = reader.manager.changes_of("g")[0]
+        return ConsumerGroupDescribed(
+            group_id="g", sent_at=1, assignor="uniform", explained=False, members=members, as_of=as_of
+        )
+
+    def order() -> list[str] | None:
+        view = reader.manager.view("g", 2).consumer
+        assert view is not None
+        return [member.member_id for member in view.members] if view.ordered else None
+
+    reader = Reader(load=records(7))
+    assert order() is None
+    reader.manager.apply([told("b", "a", "c")], 1)
+    assert order() is None, "it is not of these members"
+    reader.manager.apply([told("b", "a")], 1)
+    assert (order(), reader.manager.default_assignor) == (["b", "a"], "uniform")
+    reader.read(*records(8), at=2)
+    assert order() == ["b", "a"]
+    key, _ = next(iter(Records().member("b").records.items()))
+    reader.read((key, None), *Records().member("c").records.items(), at=2)
+    assert order() is None
