@@ -35,7 +35,10 @@ from tests.kafka.sidecar import SidecarProcess
 
 pytestmark = pytest.mark.timeout(300)
 
-MUST_BE_LOCAL: tuple[tuple[str, str, str, str, str], ...] = ()
+MUST_BE_LOCAL: tuple[tuple[str, str, str, str, str], ...] = (
+    ("*", SEEN, "stable", "DescribeGroups", ""),
+    ("*", "*", "simple", "DescribeGroups", ""),
+)
 """Broker, axis, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
 
 EXCLUSIVE = {"answers": {"exclusive": True}}
