@@ -7,14 +7,11 @@ The bytes begin with their own version, which no broker negotiates. As Kafka's c
 version above the last known one is read as that one, and what follows the known fields is left unread.
 """
 
-from io import BytesIO
 from typing import ClassVar, TypeVar
 
-from construct import ConstructError
-
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.primitives import BYTES, INT32, STRING, read_exact
-from group_sidecar.codecs.schema import Array, Struct, f, layout, struct
+from group_sidecar.codecs.primitives import BYTES, INT32, STRING
+from group_sidecar.codecs.schema import Array, Struct, decode_start, f, struct
 
 CONSUMER = "consumer"
 """The protocol type of groups whose members speak this."""
@@ -64,14 +61,13 @@ def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def _decode(cls: type[M], data: bytes) -> M:
-    stream = BytesIO(data)
     what = cls.NAME
+    if len(data) < 2:
+        raise DecodeError(what, "", f"2 bytes announced, {len(data)} left")
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if version < 0:
+        raise DecodeError(what, "version", f"{version} is negative")
     try:
-        version = int.from_bytes(read_exact(stream, 2), "big", signed=True)
-        if version < 0:
-            raise DecodeError(what, "version", f"{version} is negative")
-        what = f"{what} v{version}"
-        message: M = layout(cls, min(version, cls.VERSIONS[-1]), flexible=False).parse_stream(stream)
-    except ConstructError as error:
-        raise DecodeError(what, getattr(error, "where", ""), getattr(error, "reason", str(error))) from error
-    return message
+        return decode_start(cls, min(version, cls.VERSIONS[-1]), data[2:])[0]
+    except DecodeError as error:
+        raise DecodeError(f"{what} v{version}", error.path, error.reason) from error

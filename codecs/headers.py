@@ -8,21 +8,22 @@ fields) where the API's version is flexible, but always v0 for ApiVersions.
 """
 
 import struct
-from dataclasses import dataclass
 from io import BytesIO
+from typing import NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.primitives import WireError, read_exact, read_uvarint, write_uvarint
+from group_sidecar.codecs.primitives import WireError, decoded, read_exact, read_uvarint, write_uvarint
 from group_sidecar.codecs.schema import Struct, Tag, encode
 
 REQUEST_HEAD = struct.Struct(">ihhi")
 """Frame length, API key, API version, correlation id."""
+_REQUEST_START = struct.Struct(">hhih")
+"""API key, API version, correlation id, and the length of the client id."""
 REPLY_HEAD = struct.Struct(">ii")
 """Frame length, correlation id."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """A request's header. `client_id` is None where the client sent null."""
 
     api_key: int
@@ -40,43 +41,45 @@ def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, 
         flexible: whether this API and version has header v2. The client id keeps its int16 length even there.
 
     Raises:
-        DecodeError: the header is cut off or its client id is not UTF-8.
+        DecodeError: the header is cut off.
     """
-    stream = BytesIO(frame)
     try:
-        key, version, correlation = struct.unpack(">hhi", read_exact(stream, 8))
-        length = int.from_bytes(read_exact(stream, 2), "big", signed=True)
-        client_id = read_exact(stream, length).decode() if length >= 0 else None
-        tags = _read_tags(stream) if flexible else ()
-    except (WireError, UnicodeDecodeError) as error:
+        key, version, correlation, length = _REQUEST_START.unpack_from(frame)
+        end = _REQUEST_START.size + max(length, 0)
+        if end > len(frame):
+            raise WireError(f"client id of {length} bytes, {len(frame) - _REQUEST_START.size} left")
+        client_id = None if length < 0 else decoded(frame[_REQUEST_START.size : end])
+        tags: tuple[Tag, ...] = ()
+        if flexible:
+            tags, end = _read_tags(frame, end)
+    except (struct.error, WireError) as error:
         raise DecodeError("RequestHeader", "", str(error)) from error
-    return RequestHeader(key, version, correlation, client_id, tags), frame[stream.tell() :]
+    return RequestHeader(key, version, correlation, client_id, tags), frame[end:]
 
 
 def body_start(head: bytes, flexible: bool) -> int | None:
     """Where the body begins, from a request frame's first bytes; None where they do not reach so far."""
-    stream = BytesIO(head)
     try:
-        read_exact(stream, 8)
-        length = int.from_bytes(read_exact(stream, 2), "big", signed=True)
-        read_exact(stream, max(0, length))
+        length = _REQUEST_START.unpack_from(head)[3]
+        end = _REQUEST_START.size + max(length, 0)
         if flexible:
-            _read_tags(stream)
-    except WireError:
+            _, end = _read_tags(head, end)
+    except (struct.error, WireError):
         return None
-    return stream.tell()
+    return end if end <= len(head) else None
 
 
 def split_reply(frame: bytes, flexible: bool) -> bytes:
     """The body of a reply frame (without its length). Raises DecodeError where the header is cut off."""
-    stream = BytesIO(frame)
+    end = 4
     try:
-        read_exact(stream, 4)
         if flexible:
-            _read_tags(stream)
+            _, end = _read_tags(frame, end)
+        elif len(frame) < end:
+            raise WireError(f"{end} bytes announced, {len(frame)} left")
     except WireError as error:
         raise DecodeError("ResponseHeader", "", str(error)) from error
-    return frame[stream.tell() :]
+    return frame[end:]
 
 
 def encode_request(message: Struct, header: RequestHeader) -> bytes:
@@ -116,8 +119,14 @@ def _framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def _read_tags(stream: BytesIO) -> tuple[Tag, ...]:
-    return tuple((read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(read_uvarint(stream)))
+def _read_tags(data: bytes, at: int) -> tuple[tuple[Tag, ...], int]:
+    """The tagged fields that stand at a position, and where they end. Raises WireError where they are cut off."""
+    if data[at : at + 1] == b"\0":
+        return (), at + 1
+    stream = BytesIO(data)
+    stream.seek(at)
+    tags = [(read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(read_uvarint(stream))]
+    return tuple(tags), stream.tell()
 
 
 def _write_tags(stream: BytesIO, tags: tuple[Tag, ...]) -> None:

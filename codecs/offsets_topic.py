@@ -25,7 +25,15 @@ from group_sidecar.codecs.group_records import (
     GroupMetadataValue,
     OffsetCommitValue,
 )
-from group_sidecar.codecs.primitives import INT32, MAX_STRING_BYTES, MAX_UVARINT_BYTES, STRING, WireError, read_uvarint
+from group_sidecar.codecs.primitives import (
+    INT32,
+    MAX_STRING_BYTES,
+    MAX_UVARINT_BYTES,
+    STRING,
+    WireError,
+    decoded,
+    read_uvarint,
+)
 from group_sidecar.codecs.schema import Struct, decode_start, encode, f, struct
 
 T = TypeVar("T", bound=Struct)
@@ -246,11 +254,11 @@ def read_offset(raw: bytes) -> tuple[int, int, str, int, int | None]:
         if not 0 <= length <= MAX_STRING_BYTES:
             raise DecodeError(_OFFSET_VALUE, "metadata", f"string of {length} bytes")
         end = at + length
-        metadata = raw[at:end].decode()
+        metadata = decoded(raw[at:end])
         (committed,) = _LONG.unpack_from(raw, end)
         if version == b"\0\1":
             (expiry,) = _LONG.unpack_from(raw, end + 8)
-    except (packing.error, UnicodeDecodeError) as error:
+    except packing.error as error:
         raise DecodeError(_OFFSET_VALUE, "", str(error)) from error
     return offset, epoch, metadata, committed, None if expiry == -1 else expiry
 
@@ -274,10 +282,7 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
     end = begin + int.from_bytes(data[at:begin], "big", signed=True)
     if not begin <= end <= len(data):
         raise DecodeError(_KEY, "", f"string of {end - begin} bytes, {len(data) - begin} left")
-    try:
-        return data[begin:end].decode(), end
-    except UnicodeDecodeError as error:
-        raise DecodeError(_KEY, "", "not UTF-8") from error
+    return decoded(data[begin:end]), end
 
 
 def _long_length(raw: bytes, at: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ traffic, hence these subclasses. None reads past the bytes it is given, and none
 before it has seen that the bytes are there.
 """
 
+import re
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -22,6 +23,10 @@ MAX_UVARINT_BYTES = 5
 """An unsigned varint carries 32 bits: five groups of seven."""
 MAX_STRING_BYTES = 0x7FFF
 """Kafka's limit for strings, in their compact form too, whose length could say more."""
+
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""The start of a surrogate, which UTF-8 does not have. Java takes it for one mistake, Python for two or three."""
 
 
 class WireError(ConstructError):  # type: ignore[misc]
@@ -67,6 +72,15 @@ def uvarint(value: int) -> bytes:
     stream = BytesIO()
     write_uvarint(stream, value)
     return stream.getvalue()
+
+
+def decoded(data: bytes) -> str:
+    """A string as Kafka reads it: Java's `new String(bytes, UTF_8)`, which makes U+FFFD of what is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        # A byte that no UTF-8 has is one mistake to both.
+        return _SURROGATE.sub(b"\xff", data).decode(errors="replace")
 
 
 def _utf8(value: str) -> bytes:
@@ -192,14 +206,11 @@ def _check_string(length: int) -> None:
 
 
 class SizedString(_Sized):
-    """UTF-8 text. What is not UTF-8 is a WireError: re-encoded it would not be what the client sent."""
+    """UTF-8 text. What is not UTF-8 is U+FFFD, as for Kafka, and is written so: for the broker it is the same."""
 
     def _read(self, stream: BytesIO, length: int) -> str:
         _check_string(length)
-        try:
-            return read_exact(stream, length).decode()
-        except UnicodeDecodeError as error:
-            raise WireError("not UTF-8") from error
+        return decoded(read_exact(stream, length))
 
     def _write(self, stream: BytesIO, obj: str) -> None:
         data = obj.encode()

@@ -21,18 +21,10 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from construct import Construct, ConstructError
 
+from group_sidecar.codecs.compiled import ODD, UNFIT, Reader, Writer, reader, writer
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.primitives import (
-    COMPACT,
-    INT,
-    NullableStruct,
-    SizedArray,
-    WireError,
-    WireType,
-    read_exact,
-    read_uvarint,
-    write_uvarint,
-)
+from group_sidecar.codecs.layouts import Layout
+from group_sidecar.codecs.primitives import COMPACT, INT, NullableStruct, SizedArray, WireType
 
 FOREVER = 0x7FFF
 """As `until`: in every version from `since` on."""
@@ -135,99 +127,6 @@ def specs(cls: type[Struct]) -> dict[str, Spec]:
     return {field.name: field.metadata["spec"] for field in dataclasses.fields(cls) if "spec" in field.metadata}
 
 
-class Layout(Construct):  # type: ignore[misc]
-    """The construct of one struct in one version: bytes to an instance of `cls` and back."""
-
-    def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
-        super().__init__()
-        self.cls = cls
-        self.flexible = flexible
-        self.plain: list[tuple[str, Construct]] = []
-        self.tagged: dict[int, tuple[str, Construct, Any]] = {}
-        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
-        for name, spec in specs(cls).items():
-            if not spec.since <= version <= spec.until:
-                continue
-            construct = _construct(spec, version, flexible)
-            if spec.tag is None:
-                self.plain.append((name, construct))
-            else:
-                self.tagged[spec.tag] = (name, construct, defaults[name])
-
-    def _parse(self, stream: BytesIO, context: Any, path: str) -> Any:
-        values: dict[str, Any] = {}
-        name = ""
-        try:
-            for name, construct in self.plain:
-                values[name] = construct._parse(stream, None, "")
-            if self.flexible:
-                name = "tagged fields"
-                self._parse_tags(stream, values)
-        except ConstructError as error:
-            raise _located(error, name) from error
-        return self.cls(**values)
-
-    def _parse_tags(self, stream: BytesIO, values: dict[str, Any]) -> None:
-        count = read_uvarint(stream)
-        if not count:
-            return
-        unknown: list[Tag] = []
-        previous = -1
-        for _ in range(count):
-            tag = read_uvarint(stream)
-            if tag <= previous:
-                raise WireError(f"tag {tag} after tag {previous}")
-            previous = tag
-            raw = read_exact(stream, read_uvarint(stream))
-            known = self.tagged.get(tag)
-            if known is None:
-                unknown.append((tag, raw))
-            else:
-                values[known[0]] = _parse_tag(known[0], known[1], raw)
-        if unknown:
-            values["unknown_tags"] = tuple(unknown)
-
-    def _build(self, obj: Struct, stream: BytesIO, context: Any, path: str) -> Struct:
-        name = ""
-        try:
-            for name, construct in self.plain:
-                construct._build(getattr(obj, name), stream, None, "")
-            if self.flexible:
-                name = "tagged fields"
-                self._build_tags(obj, stream)
-        except (ConstructError, OverflowError) as error:
-            raise _located(error, name) from error
-        return obj
-
-    def _build_tags(self, obj: Struct, stream: BytesIO) -> None:
-        tags = list(obj.unknown_tags)
-        for tag, (name, construct, default) in self.tagged.items():
-            value = getattr(obj, name)
-            if value != default:
-                tags.append((tag, _build_tag(name, construct, value)))
-        write_uvarint(stream, len(tags))
-        for tag, raw in sorted(tags):
-            write_uvarint(stream, tag)
-            write_uvarint(stream, len(raw))
-            stream.write(raw)
-
-
-def _parse_tag(name: str, construct: Construct, raw: bytes) -> Any:
-    try:
-        return parse_whole(construct, raw)
-    except ConstructError as error:
-        raise _located(error, name) from error
-
-
-def _build_tag(name: str, construct: Construct, value: Any) -> bytes:
-    stream = BytesIO()
-    try:
-        construct._build(value, stream, None, "")
-    except (ConstructError, OverflowError) as error:
-        raise _located(error, name) from error
-    return stream.getvalue()
-
-
 def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
     nullable = spec.nullable <= version <= spec.nullable_until
     kind = spec.kind
@@ -241,16 +140,9 @@ def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
     return NullableStruct(nested) if nullable else nested
 
 
-def _located(error: Exception, name: str) -> WireError:
-    """The same error with `name` put before the path it carries."""
-    inner = getattr(error, "where", "")
-    located = WireError(getattr(error, "reason", None) or str(error).strip().splitlines()[-1])
-    located.reason = located.args[0]
-    located.where = f"{name}.{inner}" if inner else name
-    return located
-
-
 _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
+_readers: dict[tuple[type[Struct], int], Reader] = {}
+_writers: dict[tuple[type[Struct], int], Writer] = {}
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
@@ -258,18 +150,17 @@ def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
     key = cls, version, flexible
     found = _layouts.get(key)
     if found is None:
-        found = _layouts[key] = Layout(cls, version, flexible)
+        plain: dict[str, Construct] = {}
+        tagged: dict[int, tuple[str, Construct]] = {}
+        for name, spec in specs(cls).items():
+            if spec.since <= version <= spec.until:
+                construct = _construct(spec, version, flexible)
+                if spec.tag is None:
+                    plain[name] = construct
+                else:
+                    tagged[spec.tag] = name, construct
+        found = _layouts[key] = Layout(f"{cls.NAME}_v{version}", cls, flexible, plain, tagged)
     return found
-
-
-def parse_whole(construct: Construct, data: bytes) -> Any:
-    """Parses `data`, all of it. Raises WireError where bytes are left."""
-    stream = BytesIO(data)
-    value = construct._parse(stream, None, "")
-    left = len(data) - stream.tell()
-    if left:
-        raise WireError(f"{left} bytes left over")
-    return value
 
 
 def decode(cls: type[T], version: int, data: bytes) -> T:
@@ -278,9 +169,9 @@ def decode(cls: type[T], version: int, data: bytes) -> T:
     Raises:
         DecodeError: the bytes are cut off, left over, or not what this version says; or the version is not described.
     """
-    message, rest = decode_start(cls, version, data)
-    if rest:
-        raise DecodeError(f"{cls.NAME} v{version}", "", f"{len(rest)} bytes left over")
+    message, end = _read(cls, version, data)
+    if end != len(data):
+        raise DecodeError(f"{cls.NAME} v{version}", "", f"{len(data) - end} bytes left over")
     return message
 
 
@@ -292,15 +183,31 @@ def decode_start(cls: type[T], version: int, data: bytes) -> tuple[T, bytes]:
     Raises:
         DecodeError: the bytes are cut off, or not what this version says; or the version is not described.
     """
-    what = f"{cls.NAME} v{version}"
-    if version not in cls.VERSIONS:
-        raise DecodeError(what, "", "version not described")
+    message, end = _read(cls, version, data)
+    return message, data[end:]
+
+
+def _read(cls: type[T], version: int, data: bytes) -> tuple[T, int]:
+    """Decodes a message body; gives where it ends. Raises as `decode_start` does."""
+    try:
+        read = _readers[cls, version]
+    except KeyError:
+        if version not in cls.VERSIONS:
+            raise DecodeError(f"{cls.NAME} v{version}", "", "version not described") from None
+        read = _readers[cls, version] = reader(_body(cls, version))
+    try:
+        return read(data, 0)
+    except ODD:
+        return _read_by_layout(cls, version, data)
+
+
+def _read_by_layout(cls: type[T], version: int, data: bytes) -> tuple[T, int]:
     stream = BytesIO(data)
     try:
-        message: T = layout(cls, version, version >= cls.FLEXIBLE)._parse(stream, None, "")
+        return _body(cls, version)._parse(stream, None, ""), stream.tell()
     except ConstructError as error:
-        raise DecodeError(what, getattr(error, "where", ""), getattr(error, "reason", str(error))) from error
-    return message, data[stream.tell() :]
+        where, reason = getattr(error, "where", ""), getattr(error, "reason", str(error))
+        raise DecodeError(f"{cls.NAME} v{version}", where, reason) from error
 
 
 def encode(message: Struct, version: int) -> bytes:
@@ -310,11 +217,27 @@ def encode(message: Struct, version: int) -> bytes:
         ValueError: a value does not fit its field, or the version is not described.
     """
     cls = type(message)
-    if version not in cls.VERSIONS:
-        raise ValueError(f"{cls.NAME} v{version}: version not described")
+    try:
+        write = _writers[cls, version]
+    except KeyError:
+        if version not in cls.VERSIONS:
+            raise ValueError(f"{cls.NAME} v{version}: version not described") from None
+        write = _writers[cls, version] = writer(_body(cls, version))
+    try:
+        return write(message)
+    except UNFIT:
+        return _written_by_layout(message, version)
+
+
+def _written_by_layout(message: Struct, version: int) -> bytes:
+    cls = type(message)
     stream = BytesIO()
     try:
-        layout(cls, version, version >= cls.FLEXIBLE)._build(message, stream, None, "")
+        _body(cls, version)._build(message, stream, None, "")
     except ConstructError as error:
         raise ValueError(f"{cls.NAME} v{version}: {getattr(error, 'where', '')}: {error}") from error
     return stream.getvalue()
+
+
+def _body(cls: type[Struct], version: int) -> Layout:
+    return layout(cls, version, version >= cls.FLEXIBLE)

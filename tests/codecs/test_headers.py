@@ -35,6 +35,7 @@ requests = st.builds(
     api_version=st.sampled_from(HeartbeatRequest.VERSIONS),
     correlation_id=st.integers(-(1 << 31), (1 << 31) - 1),
     client_id=st.none() | st.text(max_size=8),
+    tags=st.just(()),
 )
 
 
@@ -104,9 +105,11 @@ def test_a_request_header_cut_at_every_byte(flexible: bool) -> None:
             decode_request_header(frame[:end], flexible)
 
 
-def test_a_client_id_that_is_not_utf_8() -> None:
-    with pytest.raises(DecodeError, match="RequestHeader"):
-        decode_request_header(bytes.fromhex("000c 0003 00000007 0001 ff"), flexible=False)
+@pytest.mark.parametrize("flexible", [False, True])
+def test_a_client_id_that_is_not_utf_8(flexible: bool) -> None:
+    frame = bytes.fromhex("000c 0003 00000007 0003 61eda0" + "00" * flexible) + b"body"
+    header, body = decode_request_header(frame, flexible)
+    assert (header.client_id, body) == ("a\ufffd", b"body")
 
 
 def test_reply_header_bytes() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from group_sidecar.codecs.layouts import parse_whole
 from group_sidecar.codecs.primitives import (
     BOOLEAN,
     BYTES,
@@ -29,7 +30,6 @@ from group_sidecar.codecs.primitives import (
     read_uvarint,
     write_uvarint,
 )
-from group_sidecar.codecs.schema import parse_whole
 from tests.codecs.strategies import WIRE_VALUES
 
 
@@ -129,11 +129,21 @@ def test_negative_length(wire_type: WireType, data: str) -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"])
-def test_not_utf_8(text: bytes, compact: bool) -> None:
-    data = BYTES.make(True, False).build(text) if compact else len(text).to_bytes(2, "big") + text
-    with pytest.raises(WireError, match="not UTF-8"):
-        parse_whole(STRING.make(compact, False), data)
+@pytest.mark.parametrize(("raw", "mistakes"), [(b"\xff", 1), (b"\xc3", 1), (b"\xed\xa0\x80", 1), (b"\xc0\x80", 2)])
+def test_what_is_not_utf_8_is_replaced_and_written_so(raw: bytes, mistakes: int, compact: bool) -> None:
+    construct = STRING.make(compact, False)
+    data = BYTES.make(True, False).build(raw) if compact else len(raw).to_bytes(2, "big") + raw
+    assert parse_whole(construct, data) == "\ufffd" * mistakes
+    assert construct.build("\ufffd" * mistakes)[-3 * mistakes :] == b"\xef\xbf\xbd" * mistakes
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_is_replaced_may_become_too_long_to_be_written(compact: bool) -> None:
+    construct, raw = STRING.make(compact, False), b"\xff" * 20_000
+    text = parse_whole(construct, (uvarint(20_001) if compact else (20_000).to_bytes(2, "big")) + raw)
+    assert text == "\ufffd" * 20_000
+    with pytest.raises(WireError, match="string of 60000 bytes"):
+        construct.build(text)
 
 
 def test_a_lone_surrogate_is_not_written() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from group_sidecar.codecs.layouts import parse_whole
 from group_sidecar.codecs.primitives import BYTES, STRING
-from group_sidecar.codecs.schema import Array, Struct, decode, encode, layout, parse_whole, specs
+from group_sidecar.codecs.schema import Array, Struct, decode, encode, layout, specs
 from tests.codecs.declarations import (
     CASES,
     MESSAGES,

@@ -1,0 +1,146 @@
+"""The construct of one struct in one version: what a declaration means, field by field.
+
+Owns: `Layout` and how its errors say where they are. Must not know: versions, nor how a declaration is written.
+
+This is the reference. Group traffic goes through `group_sidecar.codecs.compiled`, which writes the same out as plain
+functions, and comes back here where bytes or values are not as they should be, to have it said what is wrong.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+from construct import Construct, ConstructError
+
+from group_sidecar.codecs.primitives import WireError, read_exact, read_uvarint, write_uvarint
+
+
+class Layout(Construct):  # type: ignore[misc]
+    """Bytes to an instance of `cls` and back.
+
+    Attributes:
+        title: what it is the layout of, for instance ``HeartbeatRequest_v4``.
+        cls: the immutable dataclass. A field that is neither in `plain` nor in `tagged` is at its default.
+        flexible: whether tagged fields stand behind the others (KIP-482).
+        plain: the fields that are always written, in wire order.
+        tagged: by tag, the fields written only where they differ from their default.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        cls: Any,
+        flexible: bool,
+        plain: Mapping[str, Construct],
+        tagged: Mapping[int, tuple[str, Construct]],
+    ) -> None:
+        super().__init__()
+        self.title = title
+        self.cls = cls
+        self.flexible = flexible
+        self.plain = plain
+        self.tagged = tagged
+        self.defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+
+    def _parse(self, stream: BytesIO, context: Any, path: str) -> Any:
+        values: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, construct in self.plain.items():
+                values[name] = construct._parse(stream, None, "")
+            if self.flexible:
+                name = "tagged fields"
+                values.update(self._parse_tags(stream))
+        except ConstructError as error:
+            raise _located(error, name) from error
+        return self.cls(**values)
+
+    def _parse_tags(self, stream: BytesIO) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        unknown: list[tuple[int, bytes]] = []
+        previous = -1
+        for _ in range(read_uvarint(stream)):
+            tag = read_uvarint(stream)
+            if tag <= previous:
+                raise WireError(f"tag {tag} after tag {previous}")
+            previous = tag
+            raw = read_exact(stream, read_uvarint(stream))
+            known = self.tagged.get(tag)
+            if known is None:
+                unknown.append((tag, raw))
+            else:
+                values[known[0]] = _parse_tag(*known, raw)
+        if unknown:
+            values["unknown_tags"] = tuple(unknown)
+        return values
+
+    def _build(self, obj: Any, stream: BytesIO, context: Any, path: str) -> Any:
+        name = ""
+        try:
+            for name, construct in self.plain.items():
+                construct._build(getattr(obj, name), stream, None, "")
+            if self.flexible:
+                name = "tagged fields"
+                stream.write(self.tags(obj))
+        except (ConstructError, OverflowError) as error:
+            raise _located(error, name) from error
+        return obj
+
+    def tags(self, obj: Any) -> bytes:
+        """The tagged fields of `obj`, declared and unknown, in the order of their tags."""
+        tags = list(obj.unknown_tags)
+        for tag, (name, construct) in self.tagged.items():
+            value = getattr(obj, name)
+            if value != self.defaults[name]:
+                tags.append((tag, _build_tag(name, construct, value)))
+        stream = BytesIO()
+        write_uvarint(stream, len(tags))
+        for tag, raw in sorted(tags):
+            write_uvarint(stream, tag)
+            write_uvarint(stream, len(raw))
+            stream.write(raw)
+        return stream.getvalue()
+
+    def fill_tags(self, data: bytes, at: int, target: Any) -> int:
+        """Sets the fields of `target` that stand in the tagged ones at a position. Gives where those end."""
+        stream = BytesIO(data)
+        stream.seek(at)
+        for name, value in self._parse_tags(stream).items():
+            setattr(target, name, value)
+        return stream.tell()
+
+
+def parse_whole(construct: Construct, data: bytes) -> Any:
+    """Parses `data`, all of it. Raises WireError where bytes are left."""
+    stream = BytesIO(data)
+    value = construct._parse(stream, None, "")
+    left = len(data) - stream.tell()
+    if left:
+        raise WireError(f"{left} bytes left over")
+    return value
+
+
+def _parse_tag(name: str, construct: Construct, raw: bytes) -> Any:
+    try:
+        return parse_whole(construct, raw)
+    except ConstructError as error:
+        raise _located(error, name) from error
+
+
+def _build_tag(name: str, construct: Construct, value: Any) -> bytes:
+    stream = BytesIO()
+    try:
+        construct._build(value, stream, None, "")
+    except (ConstructError, OverflowError) as error:
+        raise _located(error, name) from error
+    return stream.getvalue()
+
+
+def _located(error: Exception, name: str) -> WireError:
+    """The same error with `name` put before the path it carries."""
+    inner = getattr(error, "where", "")
+    located = WireError(getattr(error, "reason", None) or str(error).strip().splitlines()[-1])
+    located.reason = located.args[0]
+    located.where = f"{name}.{inner}" if inner else name
+    return located
