@@ -21,6 +21,7 @@ from group_sidecar.coordinator.facts import (
 from group_sidecar.coordinator.views import GroupView, Snapshot
 from group_sidecar.metrics.records import (
     VERSION,
+    Audit,
     Body,
     Commit,
     Envelope,
@@ -35,8 +36,8 @@ from group_sidecar.metrics.records import (
     timestamp,
 )
 
-MaxSize = Callable[[str], int | None]
-"""Group id -> the most members that group may have; None where there is no limit."""
+MaxSize = Callable[[GroupView], int | None]
+"""The most members that a group may have; None where there is no limit."""
 
 Observation = tuple[float, Body]
 """When it was seen, in seconds since the epoch, and what."""
@@ -96,7 +97,7 @@ def body_of(fact: Fact) -> Body | None:
                 members=fact.members,
             )
         case ClientRefused():
-            return Refusal(
+            return (Refusal if fact.enforced else Audit)(
                 group=fact.group_id,
                 policy=fact.policy,
                 error_code=fact.error_code,
@@ -158,5 +159,5 @@ def _group(view: GroupView, max_size: MaxSize) -> Group:
         assignor=view.protocol,
         generation=view.generation,
         members=len(view.members),
-        max_size=max_size(view.group_id),
+        max_size=max_size(view),
     )

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -45,6 +45,10 @@ STATES: Mapping[GroupKind, tuple[GroupState, ...]] = {
 }
 """States that each protocol has (Kafka classes ClassicGroupState, ConsumerGroupState, ...)."""
 
+NEAR_PERCENT = 90
+"""From which share of its limit on a group is near it: one in ten is about what a deployment restarts at a time, and
+a rolling update that starts the new before it stops the old needs as many places more."""
+
 
 class JournalHealth(Protocol):
     """What the journal of records says about itself. `last_flush`: seconds since the epoch, 0 before the first."""
@@ -57,6 +61,13 @@ class JournalHealth(Protocol):
     def last_flush(self) -> float: ...
 
 
+class LastReload(NamedTuple):
+    """How the last reading of the settings went. `succeeded_at`: when one last succeeded, seconds since the epoch."""
+
+    successful: bool
+    succeeded_at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Where the collector looks at each scrape, and how much of it it shows.
@@ -65,9 +76,11 @@ class Sources:
         snapshots: the copies of the coordinators, one per broker.
         mirror_ready: whether these copies are ready to answer.
         held_bytes: bytes held in unfinished frames.
+        recorded_bytes: bytes of the flight recorder.
         logs: the readings of the brokers' logs; none where they are not read.
         journal: None where no records are written.
-        group_max_size: the limit; None without one.
+        most_members: the most members that a group may have; None without limit.
+        last_reload: how the last reading of the settings went; None where they are not read again.
         max_series: most series shown of all families with a level of detail together.
     """
 
@@ -76,9 +89,11 @@ class Sources:
     instruments: Instruments
     mirror_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
+    recorded_bytes: Callable[[], int] = int
     logs: Callable[[], Collection[LogReading]] = list
     journal: JournalHealth | None = None
-    group_max_size: int | None = None
+    most_members: Callable[[GroupView], int | None] = lambda _: None
+    last_reload: Callable[[], LastReload] | None = None
     detail: Detail = Detail.NONE
     max_series: int = 10_000
 
@@ -96,16 +111,24 @@ class SidecarCollector:
         snapshot = merge(sources.snapshots())
         sources.instruments.retain({group.group_id for group in snapshot.groups})
         found = [_groups(snapshot.groups)]
-        if sources.group_max_size is not None:
-            found.append(f.GROUP_MAX_SIZE.single(sources.group_max_size))
+        if (most := sources.most_members(GroupView(group_id=""))) is not None:
+            found.append(f.GROUP_MAX_SIZE.single(most))
         budget = _Budget(sources.max_series)
-        found += _details(Scene(snapshot, sources.instruments.by_group), sources.detail, budget)
+        scene = Scene(snapshot, sources.instruments.by_group, sources.most_members)
+        found += _limits(scene)
+        found += _details(scene, sources.detail, budget)
         found += _traffic(sources.traffic)
+        found += _policies(sources.traffic)
         found += _logs(sources.logs())
         found.append(f.MIRROR_READY.single(sources.mirror_ready()))
         found.append(f.HELD_BYTES.single(sources.held_bytes()))
+        found.append(f.RECORDED_BYTES.single(sources.recorded_bytes()))
         if sources.journal is not None:
             found += _journal(sources.journal)
+        if sources.last_reload is not None:
+            last = sources.last_reload()
+            found.append(f.CONFIG_LAST_RELOAD_SUCCESSFUL.single(last.successful))
+            found.append(f.CONFIG_LAST_RELOAD_SUCCESS.single(last.succeeded_at))
         found.append(f.SERIES_SUPPRESSED.single(budget.suppressed))
         found.append(f.COLLECT_DURATION.single(perf_counter() - started))
         return found
@@ -175,6 +198,13 @@ def _groups(groups: Collection[GroupView]) -> Metric:
     return f.GROUPS.fill(counts.items())
 
 
+def _limits(scene: Scene) -> Iterator[Metric]:
+    sizes = [(len(group.members), limit) for group, limit in scene.limits if group.roster_known]
+    near = sum(limit * NEAR_PERCENT <= size * 100 <= limit * 100 for size, limit in sizes)
+    yield f.GROUPS_NEAR_LIMIT.single(near)
+    yield f.GROUPS_OVER_LIMIT.single(sum(size > limit for size, limit in sizes))
+
+
 def _details(scene: Scene, detail: Detail, budget: _Budget) -> Iterator[Metric]:
     for family, rows in DETAILS:
         if detail.includes(family.detail):
@@ -209,11 +239,22 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.MIRROR_DISTRUSTED.single(t.distrusted_groups)
     fallbacks = {(key, reason): 0 for key in ANSWERABLE for reason in Lacking} | t.fallbacks
     yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())
+
+
+def _policies(t: Traffic) -> Iterator[Metric]:
     yield f.POLICY_EVALUATIONS.fill(((policy,), n) for policy, n in t.policy_evaluations.items())
-    rejections: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for (policy, code), n in t.policy_rejections.items():
-        rejections[policy, error_name(code)] += n
-    yield f.POLICY_REJECTIONS.fill(rejections.items())
+    yield f.POLICY_REJECTIONS.fill(_by_error(t.policy_rejections))
+    yield f.POLICY_AUDITED_REJECTIONS.fill(_by_error(t.policy_audits))
+    yield f.POLICY_BROKER_REJECTIONS.fill(_by_error(t.broker_rejections))
+    yield f.POLICY_CONFIRMATIONS.fill(((policy,), n) for policy, n in t.policy_confirmations.items())
+
+
+def _by_error(counts: Mapping[tuple[str, int], int]) -> Iterable[Row]:
+    """Errors by name; those without one are the same series, and are told together."""
+    named: Counter[tuple[str, str]] = Counter()
+    for (policy, code), n in counts.items():
+        named[policy, error_name(code)] += n
+    return named.items()
 
 
 def _logs(logs: Collection[LogReading]) -> Iterator[Metric]:

@@ -40,16 +40,26 @@ class Scene:
     Args:
         snapshot: groups in the order in which they are to be shown.
         counts: what each group has done.
+        most_members: the most members that a group may have; None without limit.
     """
 
-    def __init__(self, snapshot: Snapshot, counts: Mapping[str, GroupCounts]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, counts: Mapping[str, GroupCounts], most_members: Callable[[GroupView], int | None]
+    ) -> None:
         self.snapshot = snapshot
         self._counts = counts
+        self._most_members = most_members
 
     @cached_property
     def counts(self) -> list[tuple[str, GroupCounts]]:
         """Group id and counts, in order."""
         return sorted(self._counts.items(), key=itemgetter(0))
+
+    @cached_property
+    def limits(self) -> list[tuple[GroupView, int]]:
+        """Groups that have a limit, and the most members that each may have."""
+        limits = ((group, self._most_members(group)) for group in self.snapshot.groups)
+        return [(group, limit) for group, limit in limits if limit is not None]
 
     @cached_property
     def log_ends(self) -> list[tuple[TopicPartition, tuple[int, float]]]:
@@ -112,6 +122,11 @@ def _members(scene: Scene) -> Iterator[Row]:
     for group in scene.snapshot.groups:
         if group.roster_known:
             yield (group.group_id,), len(group.members)
+
+
+def _members_limits(scene: Scene) -> Iterator[Row]:
+    for group, limit in scene.limits:
+        yield (group.group_id,), limit
 
 
 def _last_rebalances(scene: Scene) -> Iterator[Row]:
@@ -212,6 +227,7 @@ def _log_ends_seen(scene: Scene) -> Iterator[Row]:
 DETAILS: tuple[tuple[Family, Callable[[Scene], Iterator[Row]]], ...] = (
     (f.GROUP_INFO, _info),
     (f.GROUP_MEMBERS, _members),
+    (f.GROUP_MEMBERS_LIMIT, _members_limits),
     (f.GROUP_MEMBERS_UNASSIGNED, _unassigned),
     (f.GROUP_LAST_REBALANCE, _last_rebalances),
     (f.GROUP_REBALANCES, _rebalances),

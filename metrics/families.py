@@ -111,7 +111,17 @@ def _histogram(name: str, help: str, *labels: str) -> Family:
 
 # Groups.
 GROUPS = _gauge("groups", "Groups known, by protocol and state (Kafka: group-count).", "protocol", "state")
-GROUP_MAX_SIZE = _gauge("group_max_size", "Most members a group may have (Kafka: group.max.size); none without limit.")
+GROUP_MAX_SIZE = _gauge(
+    "group_max_size",
+    "Most members that a group may have where nothing else is set for it (Kafka: group.max.size); none without limit.",
+)
+GROUPS_NEAR_LIMIT = _gauge(
+    "groups_near_limit",
+    "Groups that have 90 % or more of the members they may have, and no more than that (Kafka: group.max.size).",
+)
+GROUPS_OVER_LIMIT = _gauge(
+    "groups_over_limit", "Groups that have more members than they may have (Kafka: group.max.size)."
+)
 REBALANCES = _counter(
     "rebalances_total", "Rebalances completed (Kafka: group-completed-rebalance-count), by what caused them.", "reason"
 )
@@ -143,6 +153,12 @@ GROUP_INFO = Family(
 GROUP_MEMBERS = _gauge(
     "group_members",
     "Members of a group; none while not all of them are known (Kafka: DescribeGroups).",
+    "group",
+    detail=Detail.GROUP,
+)
+GROUP_MEMBERS_LIMIT = _gauge(
+    "group_members_limit",
+    "Most members that a group may have; none without limit (Kafka: group.max.size, group.consumer.max.size).",
     "group",
     detail=Detail.GROUP,
 )
@@ -296,6 +312,24 @@ POLICY_EVALUATIONS = _counter("policy_evaluations_total", "Requests that a polic
 POLICY_REJECTIONS = _counter(
     "policy_rejections_total", "Requests that a policy refused, by Kafka error.", "policy", "error"
 )
+POLICY_AUDITED_REJECTIONS = _counter(
+    "policy_audited_rejections_total",
+    "Requests that a policy in audit mode let pass and would have refused, by Kafka error.",
+    "policy",
+    "error",
+)
+POLICY_BROKER_REJECTIONS = _counter(
+    "policy_broker_rejections_total",
+    "Requests that the broker itself refused, wholly or in part, by the same rule as a policy, in force or not, "
+    "by Kafka error.",
+    "policy",
+    "error",
+)
+POLICY_CONFIRMATIONS = _counter(
+    "policy_confirmations_total",
+    "Times that the broker was asked about a group before a policy's verdict (Kafka: DescribeGroups).",
+    "policy",
+)
 
 # Traffic.
 CLIENT_CONNECTIONS = _gauge("client_connections", "Client connections open (Kafka: connection-count).")
@@ -311,6 +345,7 @@ UPSTREAM_CONNECT_FAILURES = _counter(
 RECEIVED_BYTES = _counter("received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).")
 SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).")
 HELD_BYTES = _gauge("held_bytes", "Bytes of unfinished frames held for all connections.")
+RECORDED_BYTES = _gauge("flight_recorder_bytes", "Bytes, roughly, of what is kept of each group's past.")
 REQUESTS = _counter("requests_total", "Requests done, by API (Kafka: RequestMetrics).", "api")
 REQUEST_DURATION = _histogram(
     "request_duration_seconds",
@@ -327,6 +362,16 @@ RECORDS_DROPPED = _counter("records_dropped_total", "Records that the journal dr
 RECORDS_LAST_FLUSH = _gauge(
     "records_last_flush_timestamp_seconds",
     "When the journal last handed records to the disk, seconds since the epoch; none before the first time.",
+)
+
+# The settings.
+CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
+    "config_last_reload_successful",
+    "1 while the settings that were last read are in force, else 0 (Prometheus: config_last_reload_successful).",
+)
+CONFIG_LAST_RELOAD_SUCCESS = _gauge(
+    "config_last_reload_success_timestamp_seconds",
+    "When settings were last read and put into force, seconds since the epoch.",
 )
 
 # The metrics themselves.

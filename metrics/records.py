@@ -123,17 +123,30 @@ class Rebalance(Body):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal(Body):
-    """A policy refused a client."""
+class Verdict(Body):
+    """What a policy said against a request; each kind of record says what came of it."""
 
-    KIND = "refusal"
     group: Annotated[str, Note("Group id.")]
     policy: Annotated[str, Note("Name of the policy.")]
-    error_code: Annotated[int, Note("Kafka's error code that the client was told.")]
+    error_code: Annotated[int, Note("Kafka's error code for it.")]
     client_id: Annotated[str, Note("The client's own name for itself.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
     size: Annotated[int, Note("What the policy counted, for instance the members there were.", 0)]
     limit: Annotated[int, Note("The most that the policy allows.", 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal(Verdict):
+    """A policy refused a client, which was told the error."""
+
+    KIND = "refusal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit(Verdict):
+    """A policy in audit mode let a client pass that it would have refused."""
+
+    KIND = "audit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +162,7 @@ class Member(Body):
     change: Annotated[str, Note("joined, left, expired, dropped, removed or fenced.")]
 
 
-BODIES: tuple[type[Body], ...] = (Heartbeat, Group, Commit, LogEnd, Rebalance, Refusal, Member)
+BODIES: tuple[type[Body], ...] = (Heartbeat, Group, Commit, LogEnd, Rebalance, Refusal, Audit, Member)
 Part = TypeVar("Part", Envelope, Body)
 KINDS: Mapping[str, type[Body]] = MappingProxyType({body.KIND: body for body in BODIES})
 

@@ -96,12 +96,15 @@ class Traffic:
 
     __slots__ = (
         "answers",
+        "broker_rejections",
         "connections_closed",
         "connections_opened",
         "decode_failures",
         "distrusted_groups",
         "durations",
         "fallbacks",
+        "policy_audits",
+        "policy_confirmations",
         "policy_evaluations",
         "policy_rejections",
         "recalls",
@@ -132,6 +135,9 @@ class Traffic:
         self.verifications: dict[tuple[int, Verification], int] = {}
         self.policy_evaluations: dict[str, int] = {}
         self.policy_rejections: dict[tuple[str, int], int] = {}
+        self.policy_audits: dict[tuple[str, int], int] = {}
+        self.policy_confirmations: dict[str, int] = {}
+        self.broker_rejections: dict[tuple[str, int], int] = {}
 
     @property
     def client_connections(self) -> int:
@@ -180,8 +186,10 @@ class Traffic:
     def expect_policy(self, policy: str, error_codes: Iterable[int]) -> None:
         """Makes a policy's counters stand at 0 before it has judged anything."""
         self.policy_evaluations.setdefault(policy, 0)
+        self.policy_confirmations.setdefault(policy, 0)
         for error_code in error_codes:
             self.policy_rejections.setdefault((policy, error_code), 0)
+            self.policy_audits.setdefault((policy, error_code), 0)
 
     def policy_evaluated(self, policy: str) -> None:
         """A policy judged a request."""
@@ -190,6 +198,22 @@ class Traffic:
     def policy_rejected(self, policy: str, error_code: int) -> None:
         """A policy refused a request with a Kafka error code."""
         _bump(self.policy_rejections, (policy, error_code))
+
+    def policy_audited(self, policy: str, error_code: int) -> None:
+        """A policy that only reports would have refused a request with a Kafka error code."""
+        _bump(self.policy_audits, (policy, error_code))
+
+    def policy_confirmed(self, policy: str) -> None:
+        """A policy had the broker asked about the group of a request, and judges it again."""
+        _bump(self.policy_confirmations, policy)
+
+    def expect_broker_rejections(self, policy: str, error_code: int) -> None:
+        """Makes the counter of a broker's refusals stand at 0 before there was one."""
+        self.broker_rejections.setdefault((policy, error_code), 0)
+
+    def broker_rejected(self, policy: str, error_code: int) -> None:
+        """The broker refused a request, or a part of it, by the rule that a policy has from it."""
+        _bump(self.broker_rejections, (policy, error_code))
 
 
 def _bump(counts: dict[K, int], key: K) -> None:

@@ -68,6 +68,7 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
         "lag": Question(ask=pipeline.partition_lag, largest="lag", then=("group", "topic", "partition")),
         "rebalances": Question(ask=pipeline.rebalances, largest="rebalances", then=("group",)),
         "refusals": Question(ask=pipeline.refusals, largest="refusals", then=("group", "policy", "error_code")),
+        "audits": Question(ask=pipeline.audits, largest="audits", then=("group", "policy", "error_code")),
         "sidecars": Question(ask=pipeline.sidecars, then=("last_heartbeat", "sidecar")),
         QUARANTINE: Question(ask=intake.quarantined, then=("fault", "sidecar", "line")),
     }

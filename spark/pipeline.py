@@ -8,7 +8,7 @@ order, nothing that a stream could not do.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.metrics.records import Commit, Group, Heartbeat, LogEnd, Rebalance, Refusal
+from group_sidecar.metrics.records import Audit, Commit, Group, Heartbeat, LogEnd, Rebalance, Refusal
 
 
 def group_list(records: DataFrame) -> DataFrame:
@@ -104,11 +104,16 @@ def refusals(records: DataFrame) -> DataFrame:
     Returns:
         group, policy, error_code, refusals, last_refusal_at.
     """
-    return (
-        records.where(F.col("kind") == Refusal.KIND)
-        .groupBy("group", "policy", "error_code")
-        .agg(F.count("*").alias("refusals"), F.max("observed_at").alias("last_refusal_at"))
-    )
+    return _verdicts(records, Refusal.KIND)
+
+
+def audits(records: DataFrame) -> DataFrame:
+    """How often each policy in audit mode would have refused clients of each group, and with which error.
+
+    Returns:
+        group, policy, error_code, audits, last_audit_at.
+    """
+    return _verdicts(records, Audit.KIND)
 
 
 def sidecars(records: DataFrame) -> DataFrame:
@@ -151,6 +156,14 @@ def overview(records: DataFrame) -> DataFrame:
         joined = joined.join(answer, "group", "left_outer")
     counts = ("rebalances", "rebalance_seconds", "refusals", "partitions", "partitions_without_log_end")
     return joined.fillna(0, subset=list(counts))
+
+
+def _verdicts(records: DataFrame, kind: str) -> DataFrame:
+    return (
+        records.where(F.col("kind") == kind)
+        .groupBy("group", "policy", "error_code")
+        .agg(F.count("*").alias(f"{kind}s"), F.max("observed_at").alias(f"last_{kind}_at"))
+    )
 
 
 def _latest(records: DataFrame, kind: str, keys: tuple[str, ...], values: tuple[str, ...]) -> DataFrame:

@@ -1,6 +1,7 @@
 """Facts and snapshots as records."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from group_sidecar.coordinator.facts import (
 from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView, Snapshot
 from group_sidecar.metrics.chronicle import Chronicle, body_of, restatement
 from group_sidecar.metrics.records import (
+    Audit,
     Body,
     Commit,
     Group,
@@ -37,6 +39,14 @@ COMPLETED = RebalanceCompleted(
     members=2,
     duration_seconds=0.25,
 )
+VERDICT: dict[str, Any] = {
+    "policy": "group_max_size",
+    "error_code": 77,
+    "client_id": "c",
+    "client_host": "/127.0.0.1",
+    "size": 2,
+    "limit": 2,
+}
 SNAPSHOT = Snapshot(
     groups=(
         GroupView(
@@ -59,27 +69,8 @@ SNAPSHOT = Snapshot(
     ("fact", "body"),
     [
         (COMPLETED, Rebalance(group="orders", generation=3, reason="leave", duration_seconds=0.25, members=2)),
-        (
-            ClientRefused(
-                group_id="orders",
-                at=1.0,
-                policy="group_max_size",
-                error_code=77,
-                client_id="c",
-                client_host="/127.0.0.1",
-                size=2,
-                limit=2,
-            ),
-            Refusal(
-                group="orders",
-                policy="group_max_size",
-                error_code=77,
-                client_id="c",
-                client_host="/127.0.0.1",
-                size=2,
-                limit=2,
-            ),
-        ),
+        (ClientRefused(group_id="orders", at=1.0, **VERDICT), Refusal(group="orders", **VERDICT)),
+        (ClientRefused(group_id="orders", at=1.0, enforced=False, **VERDICT), Audit(group="orders", **VERDICT)),
         (
             MemberJoined(
                 group_id="orders", at=1.0, member_id="m", client_id="c", client_host="/127.0.0.1", instance_id="i"
@@ -122,7 +113,7 @@ def test_what_a_fact_says(fact: Fact, body: Body | None) -> None:
 
 def test_a_restatement_tells_all_that_stands() -> None:
     limits = {"orders": 5}
-    told = list(restatement(SNAPSHOT, {"groups": 2.0}, limits.get, now=20.0))
+    told = list(restatement(SNAPSHOT, {"groups": 2.0}, lambda view: limits.get(view.group_id), now=20.0))
     assert told == [
         (20.0, Heartbeat(sample={"groups": 2.0})),
         (

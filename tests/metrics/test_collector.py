@@ -1,5 +1,7 @@
 """Views in, series out; what vanishes, what is limited, what is merged."""
 
+from typing import Any
+
 import pytest
 
 from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking, Snapshot
@@ -41,7 +43,44 @@ def test_a_state_that_its_protocol_should_not_have_is_counted_all_the_same() -> 
 
 def test_the_limit_is_told_only_where_there_is_one() -> None:
     assert World().value("group_max_size") is None
-    assert World(group_max_size=3).value("group_max_size") == 3
+    assert World(most_members=lambda _: 3).value("group_max_size") == 3
+
+
+def limited(*sizes: int, limit: int | None, **fields: Any) -> World:
+    """Groups of these sizes under one limit."""
+    groups = tuple(group(f"g{number}", members=size, **fields) for number, size in enumerate(sizes))
+    return World(Snapshot(groups=groups), most_members=lambda _: limit)
+
+
+@pytest.mark.parametrize(
+    ("limit", "size", "near", "over"),
+    [
+        *((10, 8, 0, 0), (10, 9, 1, 0), (10, 10, 1, 0), (10, 11, 0, 1)),
+        *((5, 4, 0, 0), (5, 5, 1, 0), (5, 6, 0, 1)),
+        *((1, 0, 0, 0), (1, 1, 1, 0), (1, 2, 0, 1)),
+        *((30, 26, 0, 0), (30, 27, 1, 0)),
+        (None, 1000, 0, 0),
+    ],
+)
+def test_a_group_is_near_its_limit_or_over_it_but_never_both(
+    limit: int | None, size: int, near: int, over: int
+) -> None:
+    world = limited(size, limit=limit)
+    assert (world.value("groups_near_limit"), world.value("groups_over_limit")) == (near, over)
+
+
+def test_groups_near_and_over_their_own_limits_are_counted() -> None:
+    limits = {"small": 2, "large": 100, "lapsed": 2}
+    world = World(
+        Snapshot(
+            groups=(
+                *(group("small", members=2), group("large", members=2), group("free", members=9)),
+                *(group("lapsed", members=3), group("half seen", members=3, roster_known=False)),
+            )
+        ),
+        most_members=lambda view: limits.get(view.group_id, None if view.group_id == "free" else 1),
+    )
+    assert (world.value("groups_near_limit"), world.value("groups_over_limit")) == (1, 1)
 
 
 # Details: what they say is in test_details; how much of it is shown, here.
@@ -50,7 +89,7 @@ def test_the_limit_is_told_only_where_there_is_one() -> None:
 @pytest.mark.parametrize("detail", list(Detail))
 def test_each_level_shows_its_families_and_those_above(detail: Detail) -> None:
     world = full_world()
-    shallow = World(*world.snapshots, detail=detail)
+    shallow = World(*world.snapshots, detail=detail, most_members=lambda _: 5)
     shallow.instruments.observe(rebalanced("orders"))
     levels = list(Detail)[: list(Detail).index(detail) + 1]
     hidden = {family.name for family in FAMILIES if family.detail not in levels}
@@ -146,6 +185,10 @@ def test_lag_joins_commits_and_log_ends_of_different_brokers() -> None:
 
 
 # Everything else.
+
+
+def test_the_flight_recorder() -> None:
+    assert World(recorded_bytes=lambda: 17).value("flight_recorder_bytes") == 17
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -29,6 +29,14 @@ def test_a_group_in_detail() -> None:
     assert world.value("group_last_rebalance_timestamp_seconds", group="orders") == 7.5
 
 
+def test_members_stand_beside_their_limit_where_there_is_one() -> None:
+    limits = {"orders": 4, "half seen": 7}
+    groups = (group("orders", members=3), group("free", members=3), group("half seen", roster_known=False))
+    world = World(Snapshot(groups=groups), detail=Detail.GROUP, most_members=lambda view: limits.get(view.group_id))
+    assert world.series("group_members") == {("orders",): 3, ("free",): 3}
+    assert world.series("group_members_limit") == {("orders",): 4, ("half seen",): 7}
+
+
 def test_what_is_not_known_has_no_series() -> None:
     world = World(Snapshot(groups=(group("g", members=1, roster_known=False),)), detail=Detail.PARTITION)
     for name in (

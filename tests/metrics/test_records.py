@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from group_sidecar.metrics import records
 from group_sidecar.metrics.records import (
     BODIES,
+    Audit,
     Body,
     Commit,
     Envelope,
@@ -34,6 +36,16 @@ ENVELOPE = {
     "seq": 7,
     "observed_at": "2025-01-31T09:30:00.250Z",
     "emitted_at": "2025-01-31T09:30:01.000Z",
+}
+
+VERDICT: dict[str, Any] = {
+    "group": "orders",
+    "policy": "group_max_size",
+    "error_code": 77,
+    "client_id": "c",
+    "client_host": "/127.0.0.1",
+    "size": 2,
+    "limit": 2,
 }
 
 KNOWN: list[tuple[Body, dict[str, object]]] = [
@@ -83,27 +95,8 @@ KNOWN: list[tuple[Body, dict[str, object]]] = [
             "members": 2,
         },
     ),
-    (
-        Refusal(
-            group="orders",
-            policy="group_max_size",
-            error_code=77,
-            client_id="c",
-            client_host="/127.0.0.1",
-            size=2,
-            limit=2,
-        ),
-        {
-            "kind": "refusal",
-            "group": "orders",
-            "policy": "group_max_size",
-            "error_code": 77,
-            "client_id": "c",
-            "client_host": "/127.0.0.1",
-            "size": 2,
-            "limit": 2,
-        },
-    ),
+    (Refusal(**VERDICT), {"kind": "refusal", **VERDICT}),
+    (Audit(**VERDICT), {"kind": "audit", **VERDICT}),
     (
         Member(
             group="orders", member_id="c-1", instance_id=None, client_id="c", client_host="/127.0.0.1", change="joined"
@@ -119,6 +112,15 @@ KNOWN: list[tuple[Body, dict[str, object]]] = [
         },
     ),
 ]
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert [type(body) for body, _ in KNOWN] == list(BODIES)
+
+
+def test_what_was_only_audited_is_no_refusal_to_a_reader_that_looks_at_the_kind() -> None:
+    assert not isinstance(Audit(**VERDICT), Refusal)
+    assert Audit.KIND != Refusal.KIND
 
 
 def record(body: Body) -> Record:
@@ -156,15 +158,18 @@ bodies = st.one_of(
     st.builds(Commit, group=texts, topic=texts, partition=counts, offset=counts, leader_epoch=st.integers(-1, 99)),
     st.builds(LogEnd, topic=texts, partition=counts, offset=counts),
     st.builds(Rebalance, group=texts, generation=counts, reason=texts, duration_seconds=finite, members=counts),
-    st.builds(
-        Refusal,
-        group=texts,
-        policy=texts,
-        error_code=st.integers(-1, 200),
-        client_id=texts,
-        client_host=texts,
-        size=counts,
-        limit=counts,
+    *(
+        st.builds(
+            kind,
+            group=texts,
+            policy=texts,
+            error_code=st.integers(-1, 200),
+            client_id=texts,
+            client_host=texts,
+            size=counts,
+            limit=counts,
+        )
+        for kind in (Refusal, Audit)
     ),
     st.builds(
         Member,

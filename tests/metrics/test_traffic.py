@@ -1,5 +1,7 @@
 """What the data path bumps, and what a scrape then says."""
 
+from collections.abc import Callable
+
 import pytest
 
 from group_sidecar.coordinator.views import Lacking
@@ -138,9 +140,48 @@ def test_policies() -> None:
     }
 
 
+ERROR = "GROUP_MAX_SIZE_REACHED"
+
+
+@pytest.mark.parametrize(
+    ("family", "count"),
+    [
+        ("policy_rejections_total", Traffic.policy_rejected),
+        ("policy_audited_rejections_total", Traffic.policy_audited),
+        ("policy_broker_rejections_total", Traffic.broker_rejected),
+    ],
+)
+def test_refusals_given_reported_and_the_brokers_own_are_three_things(
+    family: str, count: Callable[[Traffic, str, int], None]
+) -> None:
+    world = World()
+    world.traffic.expect_policy("p", [81])
+    world.traffic.expect_broker_rejections("p", 81)
+    count(world.traffic, "p", 81)
+    families = ("policy_rejections_total", "policy_audited_rejections_total", "policy_broker_rejections_total")
+    assert {name: world.value(name, policy="p", error=ERROR) for name in families} == {
+        **dict.fromkeys(families, 0),
+        family: 1,
+    }
+
+
+def test_confirmations() -> None:
+    world = World()
+    world.traffic.expect_policy("p", [81])
+    assert world.series("policy_confirmations_total") == {("p",): 0}
+    world.traffic.policy_confirmed("p")
+    assert world.series("policy_confirmations_total") == {("p",): 1}
+
+
 def test_expecting_a_policy_again_keeps_its_counts() -> None:
-    traffic = Traffic()
+    world = World()
+    traffic = world.traffic
     traffic.policy_evaluated("p")
-    traffic.policy_rejected("p", 81)
+    traffic.policy_confirmed("p")
+    for count in (traffic.policy_rejected, traffic.policy_audited, traffic.broker_rejected):
+        count("p", 81)
+    before = world.text_of("policy_")
     traffic.expect_policy("p", [81])
-    assert (traffic.policy_evaluations, traffic.policy_rejections) == ({"p": 1}, {("p", 81): 1})
+    traffic.expect_broker_rejections("p", 81)
+    assert world.text_of("policy_") == before
+    assert before

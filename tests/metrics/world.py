@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 from group_sidecar.coordinator.facts import RebalanceCompleted, RebalanceReason
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView, Snapshot
-from group_sidecar.metrics.collector import SidecarCollector, Sources, exposition, new_registry
+from group_sidecar.metrics.collector import LastReload, SidecarCollector, Sources, exposition, new_registry
 from group_sidecar.metrics.families import Detail
 from group_sidecar.metrics.instruments import Instruments
 from group_sidecar.metrics.log_reading import LogReading
@@ -53,6 +53,10 @@ class World:
     def text(self) -> str:
         """A scrape in the text format."""
         return exposition("", self.registry)[0].decode()
+
+    def text_of(self, prefix: str) -> list[str]:
+        """The lines of a scrape about the families whose names begin so."""
+        return [line for line in self.text().splitlines() if line.startswith(PREFIX + prefix)]
 
     def families(self) -> list[Metric]:
         """A scrape, read back from the text format."""
@@ -136,8 +140,9 @@ def full_world() -> World:
     world = World(
         snapshot,
         detail=Detail.PARTITION,
-        group_max_size=5,
+        most_members=lambda _: 5,
         journal=Journal(records_written=1, records_dropped={"full": 1}, last_flush=4.0),
+        last_reload=lambda: LastReload(successful=True, succeeded_at=5.0),
     )
     world.instruments.observe(rebalanced("orders"))
     reading = LogReading(GroupMetadataManager(exclusive=False).log)
@@ -145,4 +150,5 @@ def full_world() -> World:
     world.logs.append(reading)
     world.traffic.request_done(11, 0.2)
     world.traffic.expect_policy("group_max_size", [77])
+    world.traffic.expect_broker_rejections("group_max_size", 81)
     return world

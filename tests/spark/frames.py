@@ -76,9 +76,11 @@ class Told:
             "rebalance", seconds, group=group, generation=1, reason=reason, duration_seconds=duration, members=1
         )
 
-    def refusal(self, seconds: float, group: str, policy: str, error_code: int) -> dict[str, Any]:
+    def refusal(
+        self, seconds: float, group: str, policy: str, error_code: int, kind: str = "refusal"
+    ) -> dict[str, Any]:
         return self.record(
-            "refusal",
+            kind,
             seconds,
             group=group,
             policy=policy,

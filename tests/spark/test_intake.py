@@ -35,6 +35,7 @@ def line(**changes: Any) -> str:
     return json.dumps({name: cell for name, cell in cells.items() if cell is not ...})
 
 
+VERDICT = {"policy": "p", "error_code": 77, "client_id": "c", "client_host": "/h", "size": 2, "limit": 2}
 GOOD = (
     line(),
     line(offset=0),
@@ -43,6 +44,8 @@ GOOD = (
     line(observed_at="2025-01-31T12:05:00.000Z"),
     line(kind="log_end", group=..., leader_epoch=...),
     line(kind="heartbeat", sample={"groups": 3}),
+    line(kind="refusal", **VERDICT),
+    line(kind="audit", **VERDICT),
     line(
         kind="group",
         protocol="classic",
@@ -120,7 +123,14 @@ def test_the_quarantine_says_whose_line_it_was_where_that_can_be_read(spark: Spa
 def test_good_lines_are_records(spark: SparkSession) -> None:
     records = intake.accepted(judged(spark, *GOOD, *DAMAGED))
     found = records.collect()
-    assert Counter(row["kind"] for row in found) == {"commit": 5, "log_end": 1, "heartbeat": 1, "group": 1}
+    assert Counter(row["kind"] for row in found) == {
+        "commit": 5,
+        "log_end": 1,
+        "heartbeat": 1,
+        "group": 1,
+        "refusal": 1,
+        "audit": 1,
+    }
     assert [row["sample"] for row in found if row["kind"] == "heartbeat"] == [{"groups": 3.0}]
     commits = records.where("group = 'größe ☂'").select(
         "version", "sidecar", "boot", "seq", "topic", "partition", "offset", F.unix_millis("emitted_at")

@@ -150,6 +150,23 @@ def test_refusals_are_counted_by_policy_and_error(spark: SparkSession) -> None:
     }
 
 
+def test_audits_are_no_refusals_and_counted_apart(spark: SparkSession) -> None:
+    told = Told()
+    records = frame(
+        spark,
+        told.refusal(1, "orders", "group_max_size", 77),
+        told.refusal(2, "orders", "group_max_size", 77, kind="audit"),
+        told.refusal(3, "orders", "group_max_size", 77, kind="audit"),
+        told.refusal(3, "logs", "group_max_size", 81, kind="audit"),
+    )
+    assert rows(pipeline.refusals(records), "group", "refusals") == [("orders", 1)]
+    assert rows(pipeline.audits(records), "group", "policy", "error_code", "audits", "last_audit_at") == [
+        ("logs", "group_max_size", 81, 1, at(3)),
+        ("orders", "group_max_size", 77, 2, at(3)),
+    ]
+    assert rows(pipeline.overview(records), "group", "refusals") == [("logs", 0), ("orders", 1)]
+
+
 def test_sidecars_and_what_of_theirs_is_missing(spark: SparkSession) -> None:
     steady, first, second, mute = Told("steady"), Told("gaps", "1"), Told("gaps", "2"), Told("mute")
     records = [steady.heartbeat(10), steady.heartbeat(20), steady.group(25, "g", 1), first.heartbeat(1)]

@@ -1,0 +1,198 @@
+"""What is kept of each group's past, for how long, and how it is told."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.coordinator.facts import (
+    ClientRefused,
+    Departure,
+    Fact,
+    MemberGone,
+    MemberJoined,
+    OffsetsCommitted,
+    RebalanceReason,
+    RebalanceStarted,
+)
+from group_sidecar.metrics.flight_recorder import MOST_OF_GROUP, FlightRecorder, told
+from tests.metrics.world import rebalanced
+
+PLENTY = 1 << 30
+CLIENT = {"client_id": "c", "client_host": "/10.0.0.1"}
+REFUSED = {"policy": "group_max_size", "error_code": 81, **CLIENT, "size": 5, "limit": 5}
+
+
+def joined(group_id: str = "g", at: float = 1.0, member_id: str = "m") -> MemberJoined:
+    return MemberJoined(group_id=group_id, at=at, member_id=member_id, client_id="c", client_host="/10.0.0.1")
+
+
+def refused(group_id: str = "g", at: float = 1.0, *, enforced: bool = True) -> ClientRefused:
+    return ClientRefused(group_id=group_id, at=at, enforced=enforced, **REFUSED)  # type: ignore[arg-type]
+
+
+def commit(group_id: str = "g", at: float = 1.0, **counts: Any) -> OffsetsCommitted:
+    return OffsetsCommitted(group_id=group_id, at=at, **counts)
+
+
+def recorder(*facts: Fact, most_bytes: int = PLENTY) -> FlightRecorder:
+    made = FlightRecorder(most_bytes)
+    for fact in facts:
+        made.observe(fact)
+    return made
+
+
+def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
+    return made.timeline(group_id) or []
+
+
+# What is told.
+
+
+@pytest.mark.parametrize(
+    ("fact", "cells"),
+    [
+        (
+            RebalanceStarted(group_id="g", at=0.25, reason=RebalanceReason.LEAVE),
+            {"what": "rebalance_started", "reason": "leave"},
+        ),
+        (
+            rebalanced("g"),
+            {
+                "what": "rebalance_completed",
+                "reason": "join",
+                "generation": 1,
+                "protocol": "range",
+                "members": 2,
+                "duration_seconds": 0.2,
+            },
+        ),
+        (joined(), {"what": "member_joined", "member_id": "m", **CLIENT, "instance_id": None}),
+        (
+            MemberGone(group_id="g", at=1.0, member_id="m", how=Departure.EXPIRED, **CLIENT),
+            {"what": "member_gone", "member_id": "m", **CLIENT, "how": "expired"},
+        ),
+        (
+            commit(accepted=2, refused=((27, 3), (12345, 1))),
+            {
+                "what": "offsets_committed",
+                "accepted": 2,
+                "refused": [
+                    {"error_code": 27, "error": "REBALANCE_IN_PROGRESS", "partitions": 3},
+                    {"error_code": 12345, "error": "other", "partitions": 1},
+                ],
+            },
+        ),
+        (refused(), {"what": "client_refused", **REFUSED, "error": "GROUP_MAX_SIZE_REACHED", "enforced": True}),
+        (
+            refused(enforced=False),
+            {"what": "client_audited", **REFUSED, "error": "GROUP_MAX_SIZE_REACHED", "enforced": False},
+        ),
+    ],
+    ids=lambda value: value.get("what") if isinstance(value, dict) else "",
+)
+def test_what_a_fact_says(fact: Fact, cells: dict[str, object]) -> None:
+    at = {0.25: "1970-01-01T00:00:00.250Z", 1.0: "1970-01-01T00:00:01.000Z"}[fact.at]
+    assert json.loads(json.dumps(told(fact))) == {"at": at, **cells}
+
+
+def test_every_fact_of_a_group_can_be_told() -> None:
+    def anything(name: str) -> Any:
+        return () if name == "refused" else 1.0 if name == "at" else 77
+
+    for kind in Fact.__subclasses__():
+        made: Any = kind(**{field.name: anything(field.name) for field in fields(kind)})
+        assert told(made).keys() >= {"at", "what"} | {field.name for field in fields(kind)} - {"group_id"}
+
+
+def test_the_newest_stands_last_whatever_came_first() -> None:
+    facts = [joined(at=3.0, member_id="late"), refused(at=2.0), joined(at=1.0, member_id="early"), refused(at=4.0)]
+    ats = [cells["at"] for cells in timeline(recorder(*facts))]
+    assert ats == [f"1970-01-01T00:00:0{second}.000Z" for second in (1, 2, 3, 4)]
+
+
+def test_groups_have_nothing_to_do_with_each_other() -> None:
+    made = recorder(joined("a", member_id="x"), joined("b", member_id="y"))
+    assert [cells["member_id"] for cells in timeline(made, "a")] == ["x"]
+    assert [cells["member_id"] for cells in timeline(made, "b")] == ["y"]
+    assert made.timeline("c") is None
+
+
+# What is kept.
+
+
+def test_of_one_group_the_last_facts_are_kept() -> None:
+    facts = [joined(at=float(n), member_id=str(n)) for n in range(MOST_OF_GROUP + 5)]
+    made = recorder(*facts)
+    assert [cells["member_id"] for cells in timeline(made)] == [str(n) for n in range(5, MOST_OF_GROUP + 5)]
+    assert made.held_bytes == recorder(*facts[5:]).held_bytes
+
+
+def test_commits_leave_no_trace_unless_the_broker_refused_some() -> None:
+    made = recorder(commit(accepted=3), commit(accepted=0))
+    assert made.timeline("g") is None
+    assert made.held_bytes == 0
+    made.observe(commit(accepted=3, refused=((27, 1),)))
+    assert [cells["accepted"] for cells in timeline(made)] == [3]
+
+
+@pytest.mark.parametrize(
+    "again", [refused(at=9.0), refused(at=9.0, enforced=False), commit(accepted=0, refused=((27, 1),))]
+)
+def test_what_is_refused_again_and_again_does_not_push_out_the_rest(again: Fact) -> None:
+    made = recorder(joined(), rebalanced("g"), *[again] * (3 * MOST_OF_GROUP))
+    whats = [cells["what"] for cells in timeline(made)]
+    assert {"member_joined", "rebalance_completed"} < set(whats)
+    assert len(whats) == MOST_OF_GROUP + 2
+
+
+# What is forgotten.
+
+
+def test_the_oldest_of_the_group_that_has_been_quiet_for_longest_goes_first() -> None:
+    of_one = recorder(joined("quiet")).held_bytes
+    made = recorder(joined("quiet", member_id="0"), joined("quiet", member_id="1"), joined("noisy", member_id="2"))
+    bounded = FlightRecorder(made.held_bytes)
+    for group_id, member_id in (("noisy", "0"), ("quiet", "1"), ("quiet", "2"), ("noisy", "3")):
+        bounded.observe(joined(group_id, member_id=member_id))
+    assert [cells["member_id"] for cells in timeline(bounded, "quiet")] == ["2"]
+    assert [cells["member_id"] for cells in timeline(bounded, "noisy")] == ["0", "3"]
+    bounded.observe(joined("third"))
+    assert bounded.timeline("quiet") is None
+    assert bounded.held_bytes <= made.held_bytes < 3 * of_one
+
+
+def test_long_names_are_counted() -> None:
+    short, long = recorder(joined(member_id="m")), recorder(joined(member_id="m" * 30_000))
+    assert long.held_bytes - short.held_bytes >= 29_999
+    assert recorder(joined("g" * 30_000)).held_bytes - short.held_bytes >= 29_999
+
+
+@pytest.mark.parametrize("most_bytes", [0, 100])
+def test_a_recorder_without_room_keeps_nothing(most_bytes: int) -> None:
+    made = recorder(joined(), refused(), most_bytes=most_bytes)
+    assert made.timeline("g") is None
+    assert made.held_bytes == 0
+
+
+names = st.sampled_from(["a", "b", "c", "d" * 500])
+told_facts = st.one_of(
+    st.builds(joined, names),
+    st.builds(refused, names, enforced=st.booleans()),
+    st.builds(commit, names, accepted=st.integers(0, 3), refused=st.sampled_from([(), ((27, 1),)])),
+)
+
+
+@given(facts=st.lists(told_facts, max_size=60), most_bytes=st.integers(0, 12_000))
+def test_the_bound_holds_and_the_count_is_that_of_what_is_left(facts: list[Fact], most_bytes: int) -> None:
+    made = FlightRecorder(most_bytes)
+    for fact in facts:
+        made.observe(fact)
+        assert 0 <= made.held_bytes <= most_bytes
+    kept = sum(len(timeline(made, group_id)) for group_id in ("a", "b", "c", "d" * 500))
+    assert (kept == 0) == (made.held_bytes == 0)
+    made.observe(joined("too long for it" * most_bytes))
+    assert made.held_bytes == 0
