@@ -93,6 +93,13 @@ class GroupCache:
         if (offsets := self.offsets.pop(group_id, None)) is not None:
             self._offsets_count -= offsets.counted
 
+    def unlearn(self, group_id: str) -> None:
+        """Nothing is known of the group any more but who is at the broker's door: those replies are yet to come."""
+        group = self.groups.get(group_id)
+        self.forget(group_id)
+        if group is not None and group.reservations.any and (anew := self.create(group_id, Lacking.COLD)) is not None:
+            anew.reservations = group.reservations
+
     def obscure(self, group_id: str, until: float) -> None:
         """Something of the group passed by unread, which the broker has done by then."""
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
@@ -129,7 +136,11 @@ class GroupCache:
         offsets = self.offsets.get(group_id)
         if offsets is None:
             if (partition := self.partitions.holding(group_id)) is not None:
-                return self.follow_offsets(partition, group_id, None)  # The log has no more of it, or will tell.
+                offsets = self.follow_offsets(partition, group_id, None)  # The log has no more of it, or will tell.
+                if sent_at < self._removed_at:
+                    offsets.doubt(None, self._removed_at)
+                    partition.ahead.add(group_id)
+                return offsets
             past, settled_at = self.past_of(group_id, sent_at), self.pasts.settled_at(group_id)
             offsets = self.offsets[group_id] = GroupOffsets(past, settled_at)
         return offsets

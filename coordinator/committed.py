@@ -9,6 +9,7 @@ from itertools import islice
 from uuid import UUID
 
 from group_sidecar.codecs.offsets_topic import read_offset, read_suffix, suffix
+from group_sidecar.codecs.primitives import decoded
 from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
 
 _TAGGED = b"\0\4"
@@ -73,7 +74,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
             for key, raw in (self.logged or {}).items()
             if raw[:2] == _TAGGED and raw[-19:-16] == _ONE_TAG
         }
-        return {(name.decode(), UUID(bytes=topic_id)) for name, topic_id in tagged}
+        return {(decoded(name), UUID(bytes=topic_id)) for name, topic_id in tagged}
 
     def differing(self) -> list[TopicPartition]:
         """The partitions of which the log says something else than the wire."""

@@ -15,6 +15,10 @@ from group_sidecar.coordinator.views import CommittedOffset, GroupState, TopicPa
 NEVER, FOREVER = float("-inf"), float("inf")
 LOST_SECONDS = 1.0
 """For so long a request whose connection is gone may still be on its way to the broker."""
+NEW_MEMBER_SECONDS = 300.0
+"""For so long a new member may wait for its first generation; then Kafka drops it, without a word to the others."""
+CONFIRMED_SECONDS = 1.0
+"""For so long the broker's word of who is in a group is good, where others may change it unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ class JoinSent(Event):
 class ReplyLost(Event):
     """The reply to a request that may have changed the group will not come: its connection is gone.
 
-    `token`: the request's. `creates`: whether it may have created the group.
+    `token`: the request's. `creates`: whether it may have created the group, or may change one that is made yet.
     """
 
     token: str
@@ -243,7 +247,7 @@ class GroupsListed:
 class ConsumerMemberSeen(Event):
     """The broker took a KIP-848 heartbeat; `epoch` below 0 says that the member left.
 
-    `changes`: whether the broker may have written something down for it.
+    `changes`: whether the broker may have written something down for it. `joins`: whether it was not in before.
     """
 
     member_id: str
@@ -252,6 +256,21 @@ class ConsumerMemberSeen(Event):
     client_id: str
     client_host: str
     changes: bool = True
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerJoinSent(Event):
+    """A KIP-848 heartbeat of a new member went to the broker. `who`: its member id, or its token without one."""
+
+    who: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerJoinAnswered(Event):
+    """It was answered, one way or another."""
+
+    who: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,10 @@ class OffsetsExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRefused(Fact):
-    """A policy refused a request. `limit` and `size` are the policy's own figures."""
+    """A policy refused a request. `limit` and `size` are the policy's own figures.
+
+    `enforced`: whether the client was told; else the policy only reports what it would have refused.
+    """
 
     policy: str
     error_code: int
@@ -104,3 +107,4 @@ class ClientRefused(Fact):
     client_host: str
     size: int
     limit: int
+    enforced: bool = True

@@ -117,7 +117,7 @@ class LogFollower:
 
     def _forget_groups(self, number: int, now: float) -> None:
         for group_id in self.partitions.groups_of(number):
-            self._cache.forget(group_id)
+            self._cache.unlearn(group_id)
         self._cache.note_removal(now)
 
     # What they say.

@@ -1,11 +1,11 @@
 """One group of the copy: its state, generation and members.
 
-Owns: `Group` and the transition table. Must not know: what events do (`membership`),
+Owns: `Group`. Must not know: what events do (`membership`),
 offsets, other groups, who asks. Mirrors Kafka's ClassicGroup.
 
 Some things stand beside Kafka's own state, because this copy sees the broker from outside:
-- `joins`: joins that are with the broker unanswered. They are reservations, not members. While one of
-  them must have started a rebalance, the group *appears* to be preparing one.
+- `reservations`: joins that are with the broker unanswered. They are no members. While one of them must have
+  started a rebalance, the group *appears* to be preparing one.
 - `overdue`: members whose session must have run out. The broker has most likely removed them; should
   one be heard of again, it is back with all that was known of it.
 - `unsure`: why the members may not be those that the broker has.
@@ -23,7 +23,9 @@ from group_sidecar.coordinator.events import (
     JoinSent,
 )
 from group_sidecar.coordinator.facts import RebalanceReason
-from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, USUAL_TIMEOUT_MS, Member
+from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Member
+from group_sidecar.coordinator.reservations import Reservations
+from group_sidecar.coordinator.states import SETTLED, TRANSITIONS
 from group_sidecar.coordinator.views import (
     CommittedOffset,
     ConsumerGroupView,
@@ -32,22 +34,12 @@ from group_sidecar.coordinator.views import (
     GroupView,
     Lacking,
     MemberView,
+    Seats,
     TopicPartition,
 )
 
 UNKNOWN_GENERATION = -1
 """DescribeGroups does not tell the generation; the next sign of life does."""
-
-TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.DEAD: frozenset(),
-}
-"""Kafka's GroupState.validPreviousStates turned round; every state may also become DEAD."""
-SETTLED = frozenset({GroupState.STABLE, GroupState.EMPTY})
-"""States that last, and of which DescribeGroups tells the same whichever coordinator answers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +85,7 @@ class Group:
         self.pending: dict[str, float] = {}
         self.departed: set[str] = set()
         self.contested: set[str] = set()
-        self.joins: dict[str, JoinSent] = {}
+        self.reservations = Reservations()
         self.past = unsure is not None
         self.unsure = unsure
         self.settled_at = NEVER
@@ -118,6 +110,11 @@ class Group:
         self.state = state
 
     @property
+    def joins(self) -> Mapping[str, JoinSent]:
+        """Joins that are with the broker unanswered, by their tokens."""
+        return self.reservations.sent
+
+    @property
     def rebalancing_join(self) -> JoinSent | None:
         """The first join at the broker that must have started a rebalance, if there is one."""
         return next((sent for sent in self.joins.values() if self._forces_rebalance(sent.joining)), None)
@@ -133,7 +130,7 @@ class Group:
         """The state the broker must be in, joins under way and sessions that have run out considered."""
         if self.consumer is not None:
             return self.consumer.state or GroupState.STABLE
-        if self.rebalancing_join is not None:
+        if self.state is GroupState.PREPARING_REBALANCE or self.rebalancing_join is not None:
             return GroupState.PREPARING_REBALANCE
         return GroupState.EMPTY if self.overdue and not self.members else self.state
 
@@ -159,6 +156,7 @@ class Group:
         self.protocol_type, self.protocol, self.leader = event.protocol_type, event.protocol, event.leader
         self.assigned = False
         self.departed.intersection_update(sent.joining.member_id for sent in self.joins.values())
+        self.reservations.begin_generation(now)
         self.unsure = self.unsure or Lacking.IN_DOUBT
 
     def adopt_generation(self, generation: int, now: float) -> None:
@@ -166,6 +164,7 @@ class Group:
         self.become(GroupState.STABLE)
         self.generation, self.generation_at = generation, now
         self.assigned = False
+        self.reservations.begin_generation(now)
         self.unsure = self.unsure or Lacking.COLD
 
     def empty_out(self, now: float) -> None:
@@ -177,6 +176,7 @@ class Group:
         self.generation, self.generation_at = self.generation + 1, now
         self.protocol = self.leader = ""
         self.rebalance = None
+        self.reservations.begin_generation(now)
 
     # Certainty.
 
@@ -242,13 +242,19 @@ class Group:
         ]
 
     def _removed(self, member: Member, now: float) -> bool:
-        over = member.session_over(now, USUAL_TIMEOUT_MS)
+        over = member.silent(now)
         if self.state is GroupState.COMPLETING_REBALANCE:  # Whether it waits in its sync, the end of all syncs tells.
             return over and now > member.sync_by
         return over or (self.state is GroupState.STABLE and now > member.sync_by)
 
+    @property
+    def timed(self) -> bool:
+        """Whether time alone changes anything."""
+        return bool(self.members or self.pending or self.reservations.any)
+
     def expire(self, now: float) -> list[Member]:
         """Sets aside the members that the broker must have removed."""
+        self.reservations.expire(now)
         for member_id in [m for m, until in self.pending.items() if until < now]:
             del self.pending[member_id]
         late = self.late(now) if now > self.sound_until(now) else []
@@ -258,18 +264,19 @@ class Group:
 
     # Members.
 
-    def admit(self, joining: Joining, member_id: str) -> Member:
+    def admit(self, joining: Joining, member_id: str, now: float) -> Member:
         """Enters a member that the broker took into this generation."""
         member = self.members.get(member_id) or self.overdue.pop(member_id, None)
         if member is None:
-            member = self._new_member(member_id, joining.instance_id)
+            member = self._new_member(member_id, joining.instance_id, now)
         member.take(joining)
         self._enter(member)
         return member
 
-    def _new_member(self, member_id: str, instance_id: str | None) -> Member:
+    def _new_member(self, member_id: str, instance_id: str | None, now: float) -> Member:
         """A static one may have taken over who it is from one that was not seen."""
-        return Member(member_id=member_id, instance_id=instance_id, certain=not (instance_id and self.past))
+        certain = not (instance_id and self.past)
+        return Member(member_id=member_id, since=now, instance_id=instance_id, certain=certain)
 
     def _enter(self, member: Member) -> None:
         """The broker's timers of a member begin anew with the generation."""
@@ -315,7 +322,7 @@ class Group:
             member = before.get(member_id)
             if member is None:
                 old = static.get(instance_id) if instance_id else None
-                member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id)
+                member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id, now)
                 new.append(member)
             if (joining := joins.get(member_id)) is not None:
                 member.identify(joining.client_id, joining.client_host)
@@ -327,6 +334,7 @@ class Group:
     def drop(self, member_id: str) -> Member | None:
         """Takes a member out for good, also one that is overdue or only pending."""
         self.pending.pop(member_id, None)
+        self.reservations.forget(member_id)
         member = self.members.pop(member_id, None) or self.overdue.pop(member_id, None)
         if member is not None:
             self.departed.add(member_id)
@@ -354,7 +362,7 @@ class Group:
         for told in members:
             member = before.get(told.member_id)
             if member is None:
-                member = Member(member_id=told.member_id, instance_id=told.instance_id, seen_at=long_ago)
+                member = Member(member_id=told.member_id, since=now, instance_id=told.instance_id, seen_at=long_ago)
             if not (member.certain and member.client_host):
                 member.client_id, member.client_host, member.certain = told.client_id, told.client_host, True
             member.assignment = told.assignment
@@ -365,6 +373,7 @@ class Group:
     def view(
         self,
         *,
+        seats: Seats,
         lacking: Lacking | None,
         offsets_lacking: Lacking | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
@@ -383,6 +392,7 @@ class Group:
             generation=self.generation,
             members=self._members_seen[1],
             awaiting=self.awaiting if self.joins else frozenset(),
+            seats=seats,
             offsets=offsets,
             roster_known=self.unsure is None,
             lacking=lacking,

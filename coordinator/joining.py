@@ -7,6 +7,7 @@ know: other requests, offsets, where events come from.
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.events import (
     LOST_SECONDS,
+    NEW_MEMBER_SECONDS,
     JoinAccepted,
     Joining,
     JoinRejected,
@@ -35,19 +36,17 @@ TOLD_OTHERWISE = frozenset(
     }
 )
 """Errors of a join that changed nothing in the group, or after which the change is told by another reply."""
-NEW_MEMBER_SECONDS = 300.0
-"""For so long a new member may wait for its first generation; then Kafka drops it, without a word to the others."""
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
     """A reservation."""
-    group.joins[event.joining.token] = event
+    group.reservations.hold(event)
     return []
 
 
 def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
     """The group is in doubt, and the reservation gone, if it was one."""
-    sent = group.joins.pop(event.token, None)
+    sent = group.reservations.lose(event.token, now)
     if sent is not None:
         _contest(group, sent.joining)
     group.doubt(now + LOST_SECONDS)
@@ -56,7 +55,7 @@ def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
 
 def member_id_issued(group: Group, event: MemberIdIssued, now: float) -> list[Fact]:
     """The group exists, and waits for the id to be used."""
-    group.joins.pop(event.joining.token, None)
+    group.reservations.release(event.joining.token)
     if group.state is GroupState.DEAD:
         group.become(GroupState.EMPTY)
     group.pending[event.member_id] = now + event.joining.session_timeout_ms / 1000
@@ -66,7 +65,7 @@ def member_id_issued(group: Group, event: MemberIdIssued, now: float) -> list[Fa
 def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
     """The reservation is gone; the join may have waited in a rebalance before."""
     joining = event.joining
-    group.joins.pop(joining.token, None)
+    group.reservations.release(joining.token)
     if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not joining.member_id:
         if group.state is GroupState.DEAD:
             group.become(GroupState.EMPTY)  # The coordinator makes the group before it looks at the protocols.
@@ -87,17 +86,18 @@ def _contest(group: Group, joining: Joining) -> None:
 def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     """The member is in a generation, new to the copy or not."""
     if event.generation < group.generation and event.sent_at < group.generation_at:
-        group.joins.pop(event.joining.token, None)
+        group.reservations.release(event.joining.token)
         _contest(group, event.joining)
         return []  # Overtaken by a later generation.
     if group.kind is not GroupKind.CLASSIC and group.members:
-        group.joins.pop(event.joining.token, None)
+        group.reservations.release(event.joining.token)
+        group.reservations.arrivals.arriving(event.member_id, now)
         return _admitted(group, event, now)  # A classic member of a KIP-848 group, which has no such generations.
     facts: list[Fact] = []
     if event.generation != group.generation or group.state in (GroupState.DEAD, GroupState.EMPTY):
         facts += begin(group, cause(group, now), now)
         group.start_generation(event, now)
-    group.joins.pop(event.joining.token, None)
+    group.reservations.release(event.joining.token)
     if event.sent_at <= group.generation_at:
         facts += _admitted(group, event, now)
     else:
@@ -112,7 +112,7 @@ def _admitted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         return []  # It has gone since.
     if (old := group.predecessor(joining.instance_id, event.member_id)) is not None:
         facts += _replaced(group, old, event, now)
-    member = group.admit(joining, event.member_id)
+    member = group.admit(joining, event.member_id, now)
     if member.identify(joining.client_id, joining.client_host):
         facts += joined(group, [member], now)
     return facts

@@ -20,7 +20,8 @@ from group_sidecar.codecs.messages.list_groups import (
     form,
 )
 from group_sidecar.coordinator.events import FOREVER
-from group_sidecar.coordinator.views import Lacking
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.views import GroupState, Lacking
 
 AT_ONCE = 100
 """Groups that are looked at between two breaths: about a millisecond."""
@@ -38,6 +39,20 @@ class Listed(NamedTuple):
     entry: ListedGroup | None
     lacking: Lacking | None = None
     until: float = FOREVER
+
+
+def listed(group: Group, lacking: Lacking | None, now: float) -> Listed:
+    """A group as it is to be listed; one that only joins are under way for is not there."""
+    until = FOREVER if lacking else group.sound_until(now)
+    if group.state is GroupState.DEAD:
+        return Listed(None, lacking, until)
+    entry = ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.apparent_state,
+        group_type=group.kind,
+    )
+    return Listed(entry, lacking, until)
 
 
 class Listing:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from group_sidecar.codecs.offsets_topic import KeyType
+from group_sidecar.codecs.primitives import decoded
 from group_sidecar.codecs.records import ControlMarker, RecordBatch, batches
 
 SLICE = 1024
@@ -127,8 +128,7 @@ class PartitionLog:
                 if kind not in _KINDS:
                     self.skipped[kind] += 1
                     continue
-                if (group := self._group(name)) is None:
-                    continue
+                name, group = self._group(name)
             changed[name] = None
             if kind > _OFFSET_COMMITS:
                 self._other(group, kind, key, value)
@@ -140,13 +140,13 @@ class PartitionLog:
             elif group.offsets.pop(key[end:], None) is not None:
                 group.removed += 1
 
-    def _group(self, name: bytes) -> LoggedGroup | None:
-        try:
-            group = self.groups[name] = LoggedGroup(name.decode())
-        except UnicodeDecodeError:
-            self.skipped[-1] += 1
-            return None
-        return group
+    def _group(self, name: bytes) -> tuple[bytes, LoggedGroup]:
+        """A group that is not there under this name yet, and its name as Kafka writes it: always UTF-8."""
+        group_id = decoded(name)
+        name = group_id.encode()
+        if (group := self.groups.get(name)) is None:
+            group = self.groups[name] = LoggedGroup(group_id)
+        return name, group
 
     def _other(self, group: LoggedGroup, kind: int, key: bytes, value: bytes | None) -> None:
         if kind == _GROUP_METADATA:
@@ -167,11 +167,11 @@ class PartitionLog:
                 continue
             end = 4 + (key[2] << 8 | key[3])
             name = key[4:end]
-            group = self.groups.get(name) or self._group(name)
-            if group is not None:
-                group.pending.setdefault(producer_id, {})[key[end:]] = offset, value
-                self._open.setdefault(producer_id, set()).add(name)
-                self.changed[name] = None
+            if (group := self.groups.get(name)) is None:
+                name, group = self._group(name)
+            group.pending.setdefault(producer_id, {})[key[end:]] = offset, value
+            self._open.setdefault(producer_id, set()).add(name)
+            self.changed[name] = None
 
     def _end(self, batch: RecordBatch) -> None:
         marker = batch.marker

@@ -37,9 +37,10 @@ def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     group.protocol_type, group.protocol = value.protocol_type, value.protocol or ""
     group.leader = value.leader or ""
     group.state = GroupState.STABLE if value.members else GroupState.EMPTY
-    members = (_member(before.get(told.member_id), told, group.protocol) for told in value.members)
+    members = (_member(before.get(told.member_id), told, group.protocol, now) for told in value.members)
     group.members = {member.member_id: member for member in members}
     group.departed.intersection_update(sent.joining.member_id for sent in group.joins.values())
+    group.reservations.begin_generation(now)
     group.assigned, group.past = True, False
     group.unsure = None if group.unsure is Lacking.COLD else group.unsure
     group.touch(now)
@@ -53,7 +54,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     told = {each.member_id: each for each in value.members if each.member_id not in group.departed}
     here = {**group.overdue, **group.members}
     if group.unsure is Lacking.COLD:  # Some of its members never passed by.
-        group.members = {each: _member(here.get(each), told[each], group.protocol) for each in told}
+        group.members = {each: _member(here.get(each), told[each], group.protocol, now) for each in told}
         group.overdue = {}
         group.be_sure()
     elif told.keys() != here.keys():
@@ -71,10 +72,11 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     return completed(group, now)
 
 
-def _member(member: Member | None, told: MemberMetadata, protocol: str) -> Member:
+def _member(member: Member | None, told: MemberMetadata, protocol: str, now: float) -> Member:
     if member is None:
         member = Member(
             member_id=told.member_id,
+            since=now,
             instance_id=told.group_instance_id,
             client_id=told.client_id,
             client_host=told.client_host,
@@ -99,6 +101,7 @@ def metadata_gone(group: Group, now: float) -> None:
     group.kind, group.consumer, group.state = GroupKind.CLASSIC, None, GroupState.EMPTY
     group.protocol_type = group.protocol = group.leader = ""
     group.members, group.overdue, group.generation = {}, {}, 0
+    group.reservations.begin_generation(now)
     group.touch(now)
 
 
@@ -112,6 +115,7 @@ def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float) -> 
         told.member_id: before.get(told.member_id)
         or Member(
             member_id=told.member_id,
+            since=now,
             instance_id=told.instance_id,
             client_id=told.client_id,
             client_host=told.client_host,
@@ -119,4 +123,5 @@ def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float) -> 
         )
         for told in view.members
     }
+    group.reservations.arrivals.logged(group.members)
     group.touch(now)

@@ -9,7 +9,6 @@ The wire's events come through `apply`; what the log says is merged by `log` (`f
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from group_sidecar.codecs.messages.list_groups import ListedGroup
 from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.doubts import Doubts
 from group_sidecar.coordinator.events import (
@@ -35,10 +34,11 @@ from group_sidecar.coordinator.events import (
 from group_sidecar.coordinator.facts import Fact, OffsetsCommitted
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
-from group_sidecar.coordinator.listing import Listed, Listing
+from group_sidecar.coordinator.listing import Listed, Listing, listed
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire
 from group_sidecar.coordinator.offsets import GroupOffsets
-from group_sidecar.coordinator.views import GroupState, GroupView, Lacking, Snapshot, TopicPartition
+from group_sidecar.coordinator.seating import seats
+from group_sidecar.coordinator.views import GroupState, GroupView, Lacking, Seats, Snapshot, TopicPartition
 
 DISTURBED_SECONDS = 10.0
 """For so long after a topic's deletion a broker may still tell the offsets that it is about to forget."""
@@ -116,8 +116,11 @@ class GroupMetadataManager:
 
     def sweep(self, now: float) -> list[Fact]:
         """Sets aside members whose sessions must have run out; to be called every few seconds."""
-        with_timers = [group for group in self._cache.groups.values() if group.members or group.pending]
-        return [fact for group in with_timers for fact in expire(group, now)]
+        with_timers = [group for group in self._cache.groups.values() if group.timed]
+        facts = [fact for group in with_timers for fact in expire(group, now)]
+        for group in with_timers:
+            self._forget_unless_real(group)
+        return facts
 
     def obscure(self, group_id: str | None, until: float = FOREVER) -> None:
         """Something passed by that could not be decoded, of this group, or of who knows which.
@@ -156,11 +159,18 @@ class GroupMetadataManager:
         self.log.told_of(group, now)
         if group.state is GroupState.DEAD and existed:
             self._cache.remove(group.group_id, now)
-        elif group.state is GroupState.DEAD and not group.joins:
-            self._cache.forget(group.group_id)
-            if group.settled_at != NEVER:
-                self._cache.pasts.note(group.group_id, group.settled_at)
+            return facts
+        self._forget_unless_real(group)
         return facts
+
+    def _forget_unless_real(self, group: Group) -> None:
+        """Forgets a group that only joins were under way for. What of them was lost may have made it."""
+        if group.state is not GroupState.DEAD or group.joins or group.group_id not in self._cache.groups:
+            return
+        if group.settled_at != NEVER:
+            self._cache.pasts.note(group.group_id, group.settled_at)
+        if not group.reservations.any:
+            self._cache.forget(group.group_id)
 
     def _reply_lost(self, event: ReplyLost, now: float) -> list[Fact]:
         if event.group_id in self._cache.groups:
@@ -170,6 +180,18 @@ class GroupMetadataManager:
         return []
 
     def _group_described(self, event: GroupDescribed, now: float) -> list[Fact]:
+        group = self._cache.groups.get(event.group_id)
+        before = {*group.members, *group.overdue} if group else set()
+        sure = group is not None and group.unsure is None
+        facts = self._describe(event, now)
+        if (group := self._cache.groups.get(event.group_id)) is not None:
+            group.reservations.described(event, before, now, sure=sure)
+            self._forget_unless_real(group)
+        elif event.state is GroupState.DEAD:
+            self._cache.pasts.missed(event.group_id, now)
+        return facts
+
+    def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
         offsets = self._cache.offsets.get(event.group_id)
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
         if made_since or event.as_of != self.changes_of(event.group_id)[0]:
@@ -320,12 +342,14 @@ class GroupMetadataManager:
         if group is None:
             return GroupView(
                 group_id=group_id,
+                seats=Seats(certain=lacking is None or self._cache.pasts.is_missing(group_id, now)),
                 roster_known=lacking is None,
                 lacking=lacking,
                 offsets_lacking=offsets_lacking,
                 error_code=error_code,
             )
         return group.view(
+            seats=seats(group, now, exclusive=self._cache.exclusive),
             lacking=lacking,
             offsets_lacking=offsets_lacking,
             offsets=offsets.committed if offsets else {},
@@ -363,13 +387,7 @@ class GroupMetadataManager:
         group = self._cache.groups.get(group_id)
         if group is None:
             return Listed(None)
-        lacking = self._doubts.of_group(group_id, group, now)
-        until = FOREVER if lacking else group.sound_until(now)
-        if group.state is GroupState.DEAD:
-            return Listed(None, lacking, until)
-        kind, state = group.kind, group.apparent_state
-        entry = ListedGroup(group_id=group_id, protocol_type=group.protocol_type, group_state=state, group_type=kind)
-        return Listed(entry, lacking, until)
+        return listed(group, self._doubts.of_group(group_id, group, now), now)
 
     def unsettled(self) -> Iterator[str]:
         """Groups of which only the broker can say how they are; where its word would make a difference."""

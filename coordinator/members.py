@@ -20,6 +20,7 @@ class Member:
     """A member of a group.
 
     Attributes:
+        since: when it was first seen in the group, under this id or, as a static member, under the one before.
         client_host: empty while only its id is known, not who it is.
         certain: whether the broker has it under the same client id. A static member that comes back keeps the old
             one (KIP-345), unless its session had run out.
@@ -30,6 +31,7 @@ class Member:
     """
 
     member_id: str
+    since: float
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
@@ -54,9 +56,14 @@ class Member:
         self.rebalance_timeout_ms = joining.rebalance_timeout_ms
         self.protocols = dict(joining.protocols)
 
-    def session_over(self, now: float, unknown_ms: int = SHORTEST_TIMEOUT_MS) -> bool:
-        """Whether its session must have run out. `unknown_ms`: its timeout, where it is not known."""
-        return now > self.seen_at + (self.session_timeout_ms or unknown_ms) / 1000
+    def session_over(self, now: float) -> bool:
+        """Whether its session may have run out."""
+        return now > self.seen_at + (self.session_timeout_ms or SHORTEST_TIMEOUT_MS) / 1000
+
+    def silent(self, now: float) -> bool:
+        """Whether its session must have run out: the broker too begins it anew when it loads the group."""
+        heard_of = max(self.seen_at, self.since)
+        return now > heard_of + (self.session_timeout_ms or USUAL_TIMEOUT_MS) / 1000
 
     @property
     def sound_until(self) -> float:
@@ -66,7 +73,7 @@ class Member:
     def successor(self, member_id: str, now: float) -> "Member":
         """The same static member under another id (Kafka's replaceStaticMember); anew if it may have been removed."""
         if self.session_over(now) or now > self.sync_by:
-            return Member(member_id=member_id, instance_id=self.instance_id, certain=False)
+            return Member(member_id=member_id, since=now, instance_id=self.instance_id, certain=False)
         return replace(self, member_id=member_id)
 
     def view(self, protocol: str) -> MemberView:
@@ -78,4 +85,5 @@ class Member:
             client_host=self.client_host,
             metadata=self.protocols.get(protocol, b""),
             assignment=self.assignment,
+            since=self.since,
         )

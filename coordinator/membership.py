@@ -15,6 +15,8 @@ from typing import Any
 from group_sidecar.coordinator.events import (
     FOREVER,
     NEVER,
+    ConsumerJoinAnswered,
+    ConsumerJoinSent,
     ConsumerMemberSeen,
     Event,
     GroupDescribed,
@@ -39,6 +41,8 @@ from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 
 CONSUMER_SESSION_MS = 45_000
 """`group.consumer.session.timeout.ms` as the broker has it by default: KIP-848 clients are not told."""
+_LEFT, _RESTARTING = -1, -2
+"""Member epochs. A static member that is restarting keeps its place."""
 
 
 def expire(group: Group, now: float) -> list[Fact]:
@@ -74,7 +78,7 @@ def _found(group: Group, event: SignOfLife, now: float) -> tuple[Member, list[Fa
     """A member that was not known, or only by its id, or was thought to be gone."""
     member = group.members.get(event.member_id) or group.overdue.pop(event.member_id, None)
     if member is None:
-        member = Member(member_id=event.member_id, instance_id=event.instance_id)
+        member = Member(member_id=event.member_id, since=now, instance_id=event.instance_id)
         group.unsure = group.unsure or Lacking.COLD
         if group.state in (GroupState.DEAD, GroupState.EMPTY):
             group.become(GroupState.STABLE)
@@ -221,15 +225,31 @@ def _described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     return []
 
 
+def _consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
+    group.reservations.arrivals.arriving(event.who, now)
+    return []
+
+
+def _consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: float) -> list[Fact]:
+    group.reservations.forget(event.who)
+    return []
+
+
 def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -> list[Fact]:
+    if event.joins:
+        group.reservations.arrivals.arriving(event.member_id, now)
+        if event.instance_id and (old := group.predecessor(event.instance_id, event.member_id)) is not None:
+            group.reservations.arrivals.leaving(old.member_id, now)
+    elif event.epoch == _LEFT:
+        group.reservations.arrivals.leaving(event.member_id, now)
     if event.changes:
         group.doubt(event.sent_at)
         group.settled_at = max(group.settled_at, now)
-    if group.consumer is not None:
+    if group.consumer is not None or event.epoch == _RESTARTING:
         return []  # The log tells the rest.
     group.kind, group.protocol_type = GroupKind.CONSUMER, "consumer"
     group.generation = max(group.generation, event.epoch)
-    if event.epoch < 0:
+    if event.epoch == _LEFT:
         here = group.members.get(event.member_id)
         group.drop(event.member_id)
         group.touch(now)
@@ -241,6 +261,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         return facts
     member = Member(
         member_id=event.member_id,
+        since=now,
         instance_id=event.instance_id,
         client_id=event.client_id,
         client_host=event.client_host,
@@ -264,8 +285,10 @@ HANDLERS: dict[type[Event], Callable[[Group, Any, float], list[Fact]]] = {
     MemberUnknown: _member_unknown,
     MembersLeft: _members_left,
     GroupDescribed: _described,
+    ConsumerJoinSent: _consumer_join_sent,
+    ConsumerJoinAnswered: _consumer_join_answered,
     ConsumerMemberSeen: _consumer_member_seen,
 }
 """The rule of each kind of event."""
-QUIET = frozenset({JoinSent, MemberSeen, RebalanceSeen, ConsumerMemberSeen})
+QUIET = frozenset({JoinSent, MemberSeen, RebalanceSeen, ConsumerJoinSent, ConsumerJoinAnswered, ConsumerMemberSeen})
 """Events that mostly change nothing, and are often: their rules count the changes. Of the others each is one."""

@@ -5,7 +5,7 @@ Owns: that list, its bound, and how groups leave it. Must not know: the groups' 
 
 from collections.abc import Container, Iterable, Iterator, Set
 
-from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.events import CONFIRMED_SECONDS, NEVER
 
 
 class UnseenPasts:
@@ -21,6 +21,7 @@ class UnseenPasts:
         self.notings = 0
         self._until: dict[str, float] = {}
         self._elsewhere: set[str] = set()
+        self._missing: dict[str, float] = {}
         self._most = most
 
     def inherit(self, groups: Iterable[str]) -> None:
@@ -54,6 +55,17 @@ class UnseenPasts:
             for group, until in self._until.items()
             if group in there or group in self._elsewhere or until > sent_at
         }
+
+    def missed(self, group_id: str, now: float) -> None:
+        """The broker said that it has no such group."""
+        self._missing.pop(group_id, None)
+        while self._missing and not self.is_missing(oldest := next(iter(self._missing)), now):
+            del self._missing[oldest]
+        self._missing[group_id] = now
+
+    def is_missing(self, group_id: str, now: float) -> bool:
+        """Whether the broker has said so lately."""
+        return now < self._missing.get(group_id, NEVER) + CONFIRMED_SECONDS
 
     def noted(self) -> Iterator[str]:
         """The groups that may have a past, but for those that may have it at another broker."""

@@ -4,7 +4,7 @@ Owns: the shapes. Must not know: how the state came about. A view shows one mome
 then: its `offsets` are a window onto the copy, not a copy of the copy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -78,7 +78,10 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """A member of a group. Host as Java's InetAddress prints it, with its leading slash."""
+    """A member of a group. Host as Java's InetAddress prints it, with its leading slash.
+
+    `since`: when it was first seen in the group; those that were read or told of together have the same.
+    """
 
     member_id: str
     instance_id: str | None = None
@@ -86,6 +89,7 @@ class MemberView:
     client_host: str = ""
     metadata: bytes = b""
     assignment: bytes = b""
+    since: float = 0.0
 
 
 Partitions = Mapping[UUID, tuple[int, ...]]
@@ -163,11 +167,31 @@ class ConsumerGroupView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seats:
+    """Who has a place in a group, as Kafka's acceptJoiningMember counts them.
+
+    Attributes:
+        state: the broker's state, as far as is known.
+        members: ids of the members.
+        parked: how many wait in a join at the broker.
+        is_parked: whether a member, by its id, is one of them.
+        certain: whether this is the broker's own count; else the broker may have others, and may have lost some.
+    """
+
+    state: GroupState = GroupState.DEAD
+    members: Collection[str] = ()
+    parked: int = 0
+    is_parked: Callable[[str], bool] = lambda _: False
+    certain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """A group at one moment.
 
     Attributes:
         awaiting: member ids, or request tokens where there is no id yet, whose join is with the broker unanswered.
+        seats: who has a place in it.
         roster_known: whether `members` are all members, not only those that passed by.
         lacking: why DescribeGroups may not be answered from this copy; None where it may.
         offsets_lacking: the same for OffsetFetch.
@@ -184,6 +208,7 @@ class GroupView:
     generation: int = -1
     members: tuple[MemberView, ...] = ()
     awaiting: frozenset[str] = frozenset()
+    seats: Seats = Seats()
     roster_known: bool = False
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     lacking: Lacking | None = None

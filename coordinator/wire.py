@@ -31,9 +31,9 @@ from group_sidecar.codecs.primitives import STRING
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire_groups, wire_offsets
-from group_sidecar.coordinator.events import AnyEvent, JoinSent
+from group_sidecar.coordinator.events import AnyEvent, ConsumerJoinSent, JoinSent
 from group_sidecar.coordinator.exchange import Exchange
-from group_sidecar.coordinator.wire_groups import joining_of
+from group_sidecar.coordinator.wire_groups import joining_of, newcomer
 
 
 def sent(exchange: Exchange) -> Sequence[AnyEvent]:
@@ -42,6 +42,9 @@ def sent(exchange: Exchange) -> Sequence[AnyEvent]:
     if isinstance(request, JoinGroupRequest):
         joining = joining_of(exchange, request)
         return [JoinSent(group_id=request.group_id, sent_at=exchange.sent_at, joining=joining)]
+    if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
+        who = newcomer(exchange, request)
+        return [ConsumerJoinSent(group_id=request.group_id, sent_at=exchange.sent_at, who=who)]
     return ()
 
 

@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroup
 from group_sidecar.coordinator.events import (
     AnyEvent,
     ConsumerGroupDescribed,
+    ConsumerJoinAnswered,
     ConsumerMemberSeen,
     DescribedMember,
     GroupDeleted,
@@ -153,6 +154,9 @@ def lost(
 ) -> Iterable[AnyEvent]:
     """What became of a member's request will not be known."""
     creates = isinstance(request, JoinGroupRequest | ConsumerGroupHeartbeatRequest)
+    if isinstance(request, LeaveGroupRequest):
+        # By its instance id a member may be taken out of a group that is made after this was sent.
+        creates = any(member.group_instance_id for member in request.members)
     yield ReplyLost(group_id=request.group_id, sent_at=x.sent_at, token=x.token, creates=creates)
 
 
@@ -161,6 +165,8 @@ def consumer_heartbeat(
 ) -> Iterable[AnyEvent]:
     """A KIP-848 heartbeat was answered."""
     group, member = request.group_id, reply.member_id or request.member_id
+    if request.member_epoch == 0:
+        yield ConsumerJoinAnswered(group_id=group, sent_at=x.sent_at, who=newcomer(x, request))
     if reply.error_code == ErrorCode.NONE:
         yield ConsumerMemberSeen(
             group_id=group,
@@ -170,10 +176,16 @@ def consumer_heartbeat(
             epoch=reply.member_epoch,
             client_id=x.client_id,
             client_host=x.client_host,
+            joins=request.member_epoch == 0,
             changes=_tells_more(request) or reply.assignment is not None or reply.member_epoch != request.member_epoch,
         )
     else:
         yield from trouble(x, group, member, request.member_epoch, reply.error_code)
+
+
+def newcomer(x: Exchange, request: ConsumerGroupHeartbeatRequest) -> str:
+    """What a new member of a KIP-848 group is known by before it is in."""
+    return request.member_id or x.token
 
 
 def _tells_more(request: ConsumerGroupHeartbeatRequest) -> bool:

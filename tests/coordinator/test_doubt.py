@@ -6,6 +6,7 @@ from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.coordinator.events import (
+    NEW_MEMBER_SECONDS,
     CoordinatorMoved,
     GroupDeleted,
     GroupsListed,
@@ -13,7 +14,6 @@ from group_sidecar.coordinator.events import (
     MembersLeft,
     ReplyLost,
 )
-from group_sidecar.coordinator.joining import NEW_MEMBER_SECONDS
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.views import GroupState, Lacking
 from tests.coordinator.model import Broker
@@ -124,13 +124,23 @@ def test_a_lost_join_may_have_made_a_group(world: World, version: int) -> None:
     a = Client(world, "a", "g", version=version)
     a.join()
     a.reconnect()
-    assert not world.manager.group_metadata_cache, "no group is made of a reservation"
-    assert (world.lacking(), world.listing()) == ((Lacking.COLD, Lacking.COLD), Lacking.COLD)
+    assert not list(world.manager.views(world.now())), "no group is made of a reservation"
+    assert (None not in world.lacking(), world.listing()) == (True, world.lacking()[0])
 
 
 def test_what_is_lost_about_a_group_that_is_not_there(world: World) -> None:
     world.apply([ReplyLost(group_id="g", sent_at=world.now(), token="1:1", creates=False)], world.now())
     assert world.lacking() == COMPLETE
+
+
+def test_a_lost_leave_by_instance_id_may_take_a_member_out_of_a_group_that_is_made_meanwhile(world: World) -> None:
+    a, static = Client(world, "a", "g"), Client(world, "i", "g", "i")
+    static.leave()
+    static.reconnect()
+    world.gather(a, static)
+    assert world.view().lacking is not None
+    world.handle_lost(0)
+    assert world.broker.describe("g").group_state == "PreparingRebalance"
 
 
 def test_a_lost_deletion(world: World) -> None:
