@@ -1,4 +1,4 @@
-"""group.max.size (KIP-389), by the rule of Kafka since 2.6.
+"""group.max.size (KIP-389), by the rule of Kafka since 2.6, and group.consumer.max.size (KIP-848).
 
 Owns: `GroupMaxSize`. Must not know: how the view came about, what a refusal looks like on the wire.
 
@@ -12,52 +12,185 @@ This is Kafka's GroupCoordinator.acceptJoiningMember (GroupMetadataManager's sin
 members whose id is only pending (KIP-394) do not count, and a static member that comes back without
 its member id is not recognised: a full group refuses it.
 
-What is known of a group from outside the broker is a lower bound: who joined around this sidecar may
-be missing from the view. A count at the limit is then still a count at the limit, but a caller that
-names a member id might be one of those missing, so it passes and the broker decides.
+A consumer group has one rule in all states, GroupMetadataManager.throwIfConsumerGroupIsFull: the caller is a member, or
+there are fewer members than the limit. Classic members of such a group come under it too.
 """
 
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView
-from group_sidecar.policies.verdicts import ALLOW, Refuse, Verdict
+from group_sidecar.policies.policy import Count, Policy, PolicySection, PolicySettings
+from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
+
+REMEMBERED_GROUPS = 1_000
+"""Groups whose limits are remembered once they have been looked up. Clients choose their ids, of up to 32 kB."""
+
+Members = Annotated[Count, Field(ge=1, le=0x7FFFFFFF)]
+GroupId = Annotated[str, Field(min_length=1)]
 
 
-class GroupMaxSize:
-    """Refuses joins of groups that are full.
+def _whole_number(value: object) -> object:
+    """Environment variables and flags are text, which a Literal does not read."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
-    Args:
-        limit: most members of a group, 1 or more.
-        error_code: 77 as KIP-389's text has it, or 81 as released Kafka does.
-    """
 
-    name = "group_max_size"
+class Override(PolicySection):
+    """Other limits for some groups. What it does not name is as for all groups; `null` is no limit."""
 
-    def __init__(self, limit: int, error_code: int = ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389) -> None:
-        if limit < 1:
-            raise ValueError("group.max.size must be at least 1")
-        self.limit = limit
-        self.error_code = error_code
+    group: GroupId | None = None
+    """The group's id, letter by letter."""
+    pattern: GroupId | None = None
+    """In place of `group`: a regular expression as Python's `re` has it, which must match the whole id. Capitals
+    count; `.` stands for any character, a line's end too; `\\w` and `\\d` for those of any script, unless it begins
+    with `(?a)`. Bytes of an id that are not UTF-8 are U+FFFD, as the broker reads them. Clients choose the ids that it
+    is tried on: one repetition inside another, as in `(a+)+`, lets an id hold up everybody."""
+    limit: Members | None = None
+    """As `limit` of the policy."""
+    consumer_max_size: Members | None = None
+    """As `consumer_max_size` of the policy."""
 
-    def judge(self, request: JoinGroupRequest, group: GroupView) -> Verdict:
-        """Whether this join may go to the broker."""
-        caller = request.member_id
-        if group.kind is not GroupKind.CLASSIC:
-            return ALLOW  # Kafka has another limit for it (`group.consumer.max.size`).
-        if group.state is GroupState.PREPARING_REBALANCE:
-            if len(group.awaiting) < self.limit or caller in group.awaiting:
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "", re.DOTALL)
+        except (re.error, OverflowError) as error:
+            raise ValueError(f"is no regular expression: {error}") from error
+        except RecursionError as error:
+            raise ValueError("is nested too deeply") from error
+        return pattern
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if (self.group is None) == (self.pattern is None):
+            raise ValueError("needs either group or pattern")
+        if not self.model_fields_set & {"limit", "consumer_max_size"}:
+            raise ValueError("needs limit or consumer_max_size")
+        return self
+
+    def matches(self, group_id: str) -> bool:
+        """Whether it is for this group."""
+        if self.pattern is None:
+            return group_id == self.group
+        return re.fullmatch(self.pattern, group_id, re.DOTALL) is not None
+
+
+class GroupMaxSizeSettings(PolicySettings):
+    """How many members a group may have (Kafka's `group.max.size`, KIP-389)."""
+
+    limit: Members | None = None
+    """Members of a classic group; a join beyond it is refused."""
+    consumer_max_size: Members | None = None
+    """Members of a consumer group (Kafka's `group.consumer.max.size`, KIP-848); a new one beyond it is refused."""
+    overrides: tuple[Override, ...] = ()
+    """Limits of single groups; the first that matches counts."""
+    error_code: Annotated[Literal[77, 81], BeforeValidator(_whole_number)] = 77
+    """What the refused client is told: 77 as KIP-389 has it, 81 as Kafka has released it. Members of consumer groups
+    are always told 81."""
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.limit is None and self.consumer_max_size is None and not self.overrides:
+            raise ValueError("needs limit, consumer_max_size or an override")
+        return self
+
+
+class Limits(NamedTuple):
+    """Most members of one group, as a classic one and as a consumer group; None without limit."""
+
+    classic: int | None
+    consumer: int | None
+
+
+class GroupMaxSize(Policy):
+    """Refuses joins of groups that are full."""
+
+    name: ClassVar[str] = "group_max_size"
+    Settings = GroupMaxSizeSettings
+    judges = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
+    asks_about = True
+    broker_error = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def __init__(self, settings: GroupMaxSizeSettings) -> None:
+        self.settings: GroupMaxSizeSettings = settings
+        self.limits: Callable[[str], Limits] = lru_cache(REMEMBERED_GROUPS)(self._limits)
+
+    @property
+    def error_code(self) -> int:
+        """See Policy."""
+        return self.settings.error_code
+
+    @property
+    def error_codes(self) -> frozenset[int]:
+        """See Policy."""
+        return frozenset({self.settings.error_code, int(self.broker_error)})
+
+    def _limits(self, group_id: str) -> Limits:
+        settings = self.settings
+        override = next((each for each in settings.overrides if each.matches(group_id)), None)
+        named = override.model_fields_set if override else ()
+        return Limits(
+            override.limit if override and "limit" in named else settings.limit,
+            override.consumer_max_size if override and "consumer_max_size" in named else settings.consumer_max_size,
+        )
+
+    def most_members(self, group: GroupView) -> int | None:
+        """See Policy. By the protocol that the group speaks now."""
+        limits = self.limits(group.group_id)
+        if group.kind is GroupKind.CLASSIC:
+            return limits.classic
+        return limits.consumer if group.kind is GroupKind.CONSUMER else None
+
+    def judge(self, request: Struct, group: GroupView) -> Verdict:
+        """See Policy."""
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            return self._judge_heartbeat(request, group)
+        assert isinstance(request, JoinGroupRequest)
+        limit, seats, caller = self.most_members(group), group.seats, request.member_id
+        if limit is None:
+            return ALLOW
+        if group.kind is GroupKind.CONSUMER:
+            return self._judge_size(limit, caller, group, self.settings.error_code)
+        if seats.state is GroupState.PREPARING_REBALANCE:
+            if seats.is_parked(caller):
                 return ALLOW
+            if not seats.certain:
+                return CONFIRM
             # Kafka's coordinator takes out whom it refuses, a member or an id that was only issued: otherwise the
             # rebalance would wait for it.
-            return self._refuse(len(group.awaiting), remove=caller)
-        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            if len(group.members) < self.limit or (caller and not group.roster_known):
-                return ALLOW
-            if caller and any(member.member_id == caller for member in group.members):
-                return ALLOW
+            return ALLOW if seats.parked < limit else self._refuse(seats.parked, limit, remove=caller)
+        if seats.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             # An id that was only issued is not taken out: for its leaving alone Kafka 4 rebalances a stable group.
-            return self._refuse(len(group.members))
-        return ALLOW
+            return self._judge_size(limit, caller, group, self.settings.error_code)
+        return ALLOW if seats.certain else CONFIRM
 
-    def _refuse(self, size: int, remove: str = "") -> Refuse:
-        return Refuse(error_code=self.error_code, size=size, limit=self.limit, remove=remove)
+    def _judge_heartbeat(self, request: ConsumerGroupHeartbeatRequest, group: GroupView) -> Verdict:
+        limit = self.limits(group.group_id).consumer
+        if limit is None or request.member_epoch < 0 or (request.member_epoch > 0 and not group.seats.certain):
+            return ALLOW
+        return self._judge_size(limit, request.member_id, group, self.broker_error)
+
+    def _judge_size(self, limit: int, caller: str, group: GroupView, error_code: int) -> Verdict:
+        seats = group.seats
+        if caller and caller in seats.members:
+            return ALLOW
+        if not seats.certain and group.kind is GroupKind.CLASSIC:
+            # The broker describes a consumer group as Dead: of that what has passed by, and what the log says, must do.
+            return CONFIRM
+        size = len(seats.members)
+        return ALLOW if size < limit else self._refuse(size, limit, error_code=error_code)
+
+    def _refuse(self, size: int, limit: int, *, error_code: int | None = None, remove: str = "") -> Refuse:
+        code = self.settings.error_code if error_code is None else error_code
+        message = f"The consumer group has reached its maximum capacity of {limit} members."
+        return Refuse(error_code=code, size=size, limit=limit, message=message, remove=remove)

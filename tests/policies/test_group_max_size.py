@@ -1,38 +1,53 @@
-"""group.max.size, state by state, as Kafka's acceptJoiningMember has it since 2.6."""
+"""group.max.size, state by state, as Kafka's acceptJoiningMember has it since 2.6; and group.consumer.max.size."""
 
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, MemberView
-from group_sidecar.policies.group_max_size import GroupMaxSize
-from group_sidecar.policies.verdicts import Allow, Refuse
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Seats
+from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
+from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
 
 LIMIT = 2
 STABLE, COMPLETING = GroupState.STABLE, GroupState.COMPLETING_REBALANCE
 PREPARING, EMPTY, DEAD = GroupState.PREPARING_REBALANCE, GroupState.EMPTY, GroupState.DEAD
+FULL = "The consumer group has reached its maximum capacity of 2 members."
 
 
-def judge(
-    state: GroupState, caller: str, members: str = "", awaiting: str = "", *, roster_known: bool = True, **more: Any
-) -> Allow | Refuse:
-    view = GroupView(
-        group_id="g",
+def view(
+    state: GroupState, members: str = "", parked: str = "", *, certain: bool = True, kind: GroupKind = GroupKind.CLASSIC
+) -> GroupView:
+    seats = Seats(
         state=state,
-        members=tuple(MemberView(member_id=member) for member in members),
-        awaiting=frozenset(awaiting),
-        roster_known=roster_known,
-        **more,
+        members=tuple(members),
+        parked=len(parked),
+        is_parked=lambda who: bool(who) and who in parked,
+        certain=certain,
     )
+    return GroupView(group_id="g", kind=kind, state=state, seats=seats)
+
+
+def policy(**settings: Any) -> GroupMaxSize:
+    return GroupMaxSize(GroupMaxSizeSettings.model_validate(settings))
+
+
+def joins(group: GroupView, caller: str, **settings: Any) -> Verdict:
     join = JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, member_id=caller, protocol_type="consumer", protocols=()
     )
-    return GroupMaxSize(LIMIT).judge(join, view)
+    return policy(**(settings or {"limit": LIMIT})).judge(join, group)
+
+
+def beats(group: GroupView, caller: str, epoch: int = 0, **settings: Any) -> Verdict:
+    heartbeat = ConsumerGroupHeartbeatRequest(group_id="g", member_id=caller, member_epoch=epoch)
+    return policy(**(settings or {"consumer_max_size": LIMIT})).judge(heartbeat, group)
 
 
 @pytest.mark.parametrize(
-    ("state", "caller", "members", "awaiting"),
+    ("state", "caller", "members", "parked"),
     [
         (EMPTY, "", "", ""),
         (DEAD, "", "", ""),
@@ -44,55 +59,149 @@ def judge(
         (COMPLETING, "b", "ab", ""),
         (PREPARING, "", "ab", "a"),
         (PREPARING, "a", "abc", "ab"),
+        (PREPARING, "z", "abc", "abz"),
         (PREPARING, "c", "abc", "a"),
     ],
 )
-def test_who_may_join(state: GroupState, caller: str, members: str, awaiting: str) -> None:
-    assert isinstance(judge(state, caller, members, awaiting), Allow)
+def test_who_may_join(state: GroupState, caller: str, members: str, parked: str) -> None:
+    assert joins(view(state, members, parked), caller) is ALLOW
 
 
 @pytest.mark.parametrize(
-    ("state", "caller", "members", "awaiting", "size", "remove"),
+    ("state", "caller", "members", "parked", "size", "remove"),
     [
         (STABLE, "", "ab", "", 2, ""),
         (STABLE, "z", "ab", "", 2, ""),
         (STABLE, "", "abc", "", 3, ""),
         (COMPLETING, "", "ab", "", 2, ""),
+        (COMPLETING, "z", "abc", "", 3, ""),
         (PREPARING, "", "a", "ab", 2, ""),
         (PREPARING, "c", "abc", "ab", 2, "c"),
-        (PREPARING, "z", "abc", "abz", 3, None),
+        (PREPARING, "z", "abc", "abc", 3, "z"),
     ],
 )
-def test_who_may_not(
-    state: GroupState, caller: str, members: str, awaiting: str, size: int, remove: str | None
+def test_who_may_not(state: GroupState, caller: str, members: str, parked: str, size: int, remove: str) -> None:
+    verdict = joins(view(state, members, parked), caller)
+    assert verdict == Refuse(error_code=77, size=size, limit=LIMIT, message=FULL, remove=remove)
+
+
+@pytest.mark.parametrize(
+    ("state", "caller", "members", "parked", "verdict"),
+    [
+        (DEAD, "", "", "", CONFIRM),
+        (EMPTY, "", "", "", CONFIRM),
+        (STABLE, "", "", "", CONFIRM),
+        (STABLE, "", "ab", "", CONFIRM),
+        (STABLE, "a", "ab", "", ALLOW),
+        (COMPLETING, "z", "ab", "", CONFIRM),
+        (PREPARING, "", "", "", CONFIRM),
+        (PREPARING, "", "", "ab", CONFIRM),
+        (PREPARING, "a", "", "ab", ALLOW),
+    ],
+)
+def test_what_is_not_sure_is_confirmed_before_it_counts(
+    state: GroupState, caller: str, members: str, parked: str, verdict: Verdict
 ) -> None:
-    verdict = judge(state, caller, members, awaiting)
-    if remove is None:
-        assert isinstance(verdict, Allow), "it is parked already"
-    else:
-        assert verdict == Refuse(error_code=77, size=size, limit=LIMIT, remove=remove)
-
-
-def test_a_caller_with_an_id_passes_where_not_all_members_are_known() -> None:
-    assert isinstance(judge(STABLE, "z", "ab", roster_known=False), Allow)
-    assert isinstance(judge(STABLE, "", "ab", roster_known=False), Refuse)
-
-
-def test_groups_of_the_new_protocol_are_not_counted() -> None:
-    assert isinstance(judge(STABLE, "", "abc", kind=GroupKind.CONSUMER), Allow)
+    assert joins(view(state, members, parked, certain=False), caller) is verdict
 
 
 def test_the_error_that_is_told() -> None:
-    view = GroupView(group_id="g", state=STABLE, members=(MemberView(member_id="a"),), roster_known=True)
-    join = JoinGroupRequest(
-        group_id="g", session_timeout_ms=10_000, member_id="", protocol_type="consumer", protocols=()
-    )
-    verdict = GroupMaxSize(1, 81).judge(join, view)
-    assert isinstance(verdict, Refuse)
-    assert verdict.error_code == 81
+    for settings, told in (({}, 77), ({"error_code": 81}, 81), ({"error_code": "81"}, 81)):
+        verdict = joins(view(STABLE, "a"), "", limit=1, **settings)
+        assert isinstance(verdict, Refuse)
+        assert verdict.error_code == told
+    assert policy(limit=1).error_codes == {77, 81}
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_that_lets_nobody_in_is_refused(limit: int) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        GroupMaxSize(limit)
+# Consumer groups.
+
+
+@pytest.mark.parametrize("kind", [GroupKind.CLASSIC, GroupKind.CONSUMER])
+@pytest.mark.parametrize(
+    ("caller", "epoch", "members", "refused"),
+    [
+        ("", 0, "ab", True),
+        ("z", 0, "ab", True),
+        ("z", 5, "abc", True),
+        ("z", 0, "a", False),
+        ("a", 0, "ab", False),
+        ("a", 5, "abc", False),
+        ("z", -1, "ab", False),
+        ("z", -2, "ab", False),
+    ],
+)
+def test_who_may_beat(kind: GroupKind, caller: str, epoch: int, members: str, refused: bool) -> None:
+    verdict = beats(view(STABLE, members, kind=kind), caller, epoch)
+    size = len(members)
+    assert verdict == (Refuse(error_code=81, size=size, limit=LIMIT, message=FULL) if refused else ALLOW)
+
+
+def test_of_a_consumer_group_that_is_not_read_only_new_members_are_refused() -> None:
+    unread = view(STABLE, "ab", certain=False, kind=GroupKind.CONSUMER)
+    assert isinstance(beats(unread, "z"), Refuse), "a count at the limit is one, whoever else is in"
+    assert beats(unread, "z", 5) is ALLOW, "it may have come in before"
+    assert beats(view(STABLE, "ab", certain=False), "z") is CONFIRM, "the broker can say, where it is a classic one"
+
+
+def test_a_classic_member_of_a_consumer_group_comes_under_its_limit() -> None:
+    group = view(STABLE, "ab", kind=GroupKind.CONSUMER)
+    assert joins(group, "", limit=1, consumer_max_size=3) is ALLOW
+    assert joins(group, "a", limit=1, consumer_max_size=2) is ALLOW
+    verdict = joins(group, "", limit=9, consumer_max_size=2)
+    assert verdict == Refuse(error_code=77, size=2, limit=2, message=FULL)
+
+
+def test_each_protocol_has_its_own_limit() -> None:
+    assert beats(view(STABLE, "abc", kind=GroupKind.CONSUMER), "", limit=1) is ALLOW
+    assert joins(view(STABLE, "abc"), "", consumer_max_size=1) is ALLOW
+    assert joins(view(STABLE, "abc", kind=GroupKind.SHARE), "", limit=1, consumer_max_size=1) is ALLOW
+
+
+# Limits of single groups.
+
+OVERRIDES = [
+    {"group": "billing", "limit": 5},
+    {"pattern": "etl-.*", "limit": 9, "consumer_max_size": 8},
+    {"pattern": "etl-free", "limit": 1},
+    {"pattern": ".*-free", "limit": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("group_id", "limits"),
+    [
+        ("billing", (5, 3)),
+        ("billing2", (2, 3)),
+        ("etl-", (9, 8)),
+        ("etl-free", (9, 8)),
+        ("an-etl-1", (2, 3)),
+        ("so-free", (None, 3)),
+        ("", (2, 3)),
+    ],
+)
+def test_the_first_override_that_matches_counts(group_id: str, limits: tuple[int | None, int | None]) -> None:
+    rules = policy(limit=2, consumer_max_size=3, overrides=OVERRIDES)
+    assert rules.limits(group_id) == limits
+    for kind, limit in zip((GroupKind.CLASSIC, GroupKind.CONSUMER), limits, strict=True):
+        assert rules.most_members(GroupView(group_id=group_id, kind=kind)) == limit
+    assert rules.most_members(GroupView(group_id=group_id, kind=GroupKind.STREAMS)) is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"limit": 0},
+        {"limit": -1},
+        {"consumer_max_size": 0},
+        {},
+        {"limit": 1, "error_code": 78},
+        {"limit": 1, "overrides": [{"limit": 1}]},
+        {"limit": 1, "overrides": [{"group": "g"}]},
+        {"limit": 1, "overrides": [{"group": "g", "pattern": "g", "limit": 1}]},
+        {"limit": 1, "overrides": [{"pattern": "(", "limit": 1}]},
+        {"limit": 1, "overrides": [{"group": "g", "limit": 0}]},
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        policy(**settings)

@@ -1,55 +1,35 @@
 """group.max.size as a promise: whatever clients do, no generation completes with more members than the limit.
 
+And nobody is refused whom Kafka would have let in.
+
 Requests and replies move in any order that connections allow, so the policy often judges by a copy that lags.
 """
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from group_sidecar.codecs.schema import Struct
-from group_sidecar.policies.group_max_size import GroupMaxSize
-from group_sidecar.policies.verdicts import Refuse
 from tests.coordinator.model import Broker
 from tests.coordinator.world import Client, World
+from tests.policies.guarded import LIMIT, Guarded, GuardedWorld
 
-LIMIT = 2
-numbers = st.integers(0, 4)
-
-
-class Guarded(Client):
-    """A client behind the policy. `refused`: how often it was."""
-
-    refused = 0
-
-    def send(self, request: Struct, version: int) -> None:
-        """Sends what may pass. Whom the policy refuses begins anew, and is taken out where the policy says so."""
-        if isinstance(request, JoinGroupRequest):
-            now = self.world.now()
-            self.world.facts += self.world.manager.refresh(self.group_id, now)
-            verdict = GroupMaxSize(LIMIT).judge(request, self.world.manager.view(self.group_id, now))
-            if isinstance(verdict, Refuse):
-                self._take_out(verdict.remove)
-                return
-        super().send(request, version)
-
-    def _take_out(self, member_id: str) -> None:
-        self.refused += 1
-        if member_id:
-            leave = LeaveGroupRequest(group_id=self.group_id, member_id=member_id)
-            self.world.send(self.connection, leave, 0, self.name, removing=True)
-        self.forget()
+VERSIONS = (9, 9, 5, 2, 2)
+INSTANCES = (None, "i", "j", None, None)
+numbers = st.integers(0, len(VERSIONS) - 1)
 
 
 class Limit(RuleBasedStateMachine):
-    """More clients than the limit, all of one group."""
+    """More clients than the limit, all of one group, and all of them through the sidecar."""
+
+    exclusive = True
 
     @initialize(delay=st.sampled_from((0.0, 3.0)))
     def start(self, delay: float) -> None:
-        self.world = World(Broker(initial_delay=delay))
-        self.clients = [Guarded(self.world, f"c{n}", "g", version=(9, 9, 9, 2, 2)[n]) for n in range(5)]
+        self.world = GuardedWorld(initial_delay=delay, exclusive=self.exclusive)
+        self.clients = [
+            Guarded(self.world, f"c{n}", "g", version=version, instance_id=instance)
+            for n, (version, instance) in enumerate(zip(VERSIONS, INSTANCES, strict=True))
+        ]
 
     @rule(number=numbers)
     def go_on(self, number: int) -> None:
@@ -57,6 +37,7 @@ class Limit(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def join(self, number: int) -> None:
+        """It wants another assignment, maybe before the last reply has come."""
         self.clients[number].metadata += b"!"
         self.clients[number].join()
 
@@ -66,6 +47,14 @@ class Limit(RuleBasedStateMachine):
         self.clients[number].forget()
 
     @rule(number=numbers)
+    def reconnect(self, number: int) -> None:
+        self.clients[number].reconnect()
+
+    @rule(number=numbers)
+    def restart(self, number: int) -> None:
+        self.clients[number].restart()
+
+    @rule(number=numbers)
     def handle(self, number: int) -> None:
         self.world.handle(self.clients[number].connection)
 
@@ -73,7 +62,12 @@ class Limit(RuleBasedStateMachine):
     def deliver(self, number: int) -> None:
         self.world.deliver(self.clients[number].connection)
 
-    @rule(who=st.sets(numbers, min_size=3))
+    @precondition(lambda self: self.world.arriving())
+    @rule(data=st.data())
+    def handle_lost(self, data: st.DataObject) -> None:
+        self.world.handle_lost(data.draw(st.sampled_from(self.world.arriving())))
+
+    @rule(who=st.sets(numbers, min_size=2))
     def gather(self, who: set[int]) -> None:
         self.world.gather(*(self.clients[number] for number in who))
 
@@ -81,14 +75,35 @@ class Limit(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
+    @rule()
+    def sweep(self) -> None:
+        self.world.sweep()
+
     @invariant()
     def no_generation_is_larger(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "world") and not self.world.intruders:
             assert all(size <= LIMIT for _, _, size in self.world.broker.completed)
 
 
-Limit.TestCase.settings = settings(max_examples=250, stateful_step_count=60)
+class LimitBesideOthers(Limit):
+    """Some members do not come through the sidecar."""
+
+    exclusive = False
+
+    @rule(again=st.booleans())
+    def join_around(self, again: bool) -> None:
+        self.world.intrude(again=again)
+
+    @precondition(lambda self: self.world.intruders)
+    @rule()
+    def leave_around(self) -> None:
+        self.world.intruder_leaves()
+
+
+Limit.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+LimitBesideOthers.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestLimit = Limit.TestCase
+TestLimitBesideOthers = LimitBesideOthers.TestCase
 
 
 def test_without_the_policy_it_is_larger() -> None:
@@ -98,7 +113,7 @@ def test_without_the_policy_it_is_larger() -> None:
 
 
 def test_the_first_stay_and_go_on() -> None:
-    world = World(Broker())
+    world = GuardedWorld()
     clients = [Guarded(world, name, "g") for name in "abc"]
     world.gather(*clients, steps=12)
     assert [client.refused > 0 for client in clients] == [False, False, True]
@@ -107,7 +122,7 @@ def test_the_first_stay_and_go_on() -> None:
 
 
 def test_who_is_last_in_a_rebalance_is_out_and_nobody_waits_for_it() -> None:
-    world = World(Broker())
+    world = GuardedWorld()
     a, b, late = (Guarded(world, name, "g", version=2) for name in ("a", "b", "late"))
     world.gather(a)
     world.gather(a, b)
@@ -116,15 +131,15 @@ def test_who_is_last_in_a_rebalance_is_out_and_nobody_waits_for_it() -> None:
     world.settle()
     assert late.refused == 0, "while a rebalance is prepared there is room for it"
     b.join()
-    assert b.refused == 1
     world.settle()
+    assert b.refused == 1
     world.gather(a, late)
     assert {member.client_id for member in world.view().members} == {"a", "late"}
     assert (a.synced, late.synced) == (True, True)
 
 
 def test_an_id_that_was_only_issued_does_not_hold_a_rebalance_up() -> None:
-    world = World(Broker())
+    world = GuardedWorld()
     a, b, c = (Guarded(world, name, "g", version=version) for name, version in (("a", 2), ("b", 2), ("c", 9)))
     world.gather(a)
     c.join()
@@ -137,7 +152,79 @@ def test_an_id_that_was_only_issued_does_not_hold_a_rebalance_up() -> None:
         world.settle()
     assert (a.synced, b.synced) == (False, False), "the rebalance waits for c"
     c.join()
-    assert c.refused == 1
     world.settle()
+    assert c.refused == 1
     world.gather(a, b)
     assert (a.synced, b.synced) == (True, True)
+
+
+# What the state machine has found.
+
+
+def four(world: GuardedWorld) -> list[Guarded]:
+    """Clients of the first four kinds."""
+    kinds = zip(VERSIONS[:4], INSTANCES, strict=False)
+    return [Guarded(world, f"c{n}", "g", version=v, instance_id=i) for n, (v, i) in enumerate(kinds)]
+
+
+def test_members_whose_sessions_may_have_run_out_before_their_sync_keep_nobody_out() -> None:
+    world = GuardedWorld()
+    a, b, c, _ = four(world)
+    c.go_on()
+    world.gather(a, b)
+    assert b.refused > 0
+    refused = b.refused
+    world.pass_time(11.0)
+    b.go_on()
+    world.settle()
+    assert (b.refused, world.broker.groups["g"].static("i") is not None) == (refused, True)
+
+
+def test_who_comes_back_with_the_id_of_a_group_that_died_takes_nobody_s_place() -> None:
+    world = GuardedWorld()
+    a, b, c, d = (Guarded(world, name, "g", version=2) for name in "abcd")
+    world.gather(a, b)
+    world.pass_time(31.0)
+    for client in (a, b, c, d):
+        client.join()
+    world.settle()
+    assert [client.refused for client in (a, b, c, d)] == [0, 0, 0, 0]
+    assert {member.client_id for member in world.broker.groups["g"].members.values()} == {"c", "d"}
+
+
+def test_members_of_whom_the_broker_tells_first_are_not_parked_for_that() -> None:
+    world = GuardedWorld(exclusive=False)
+    clients = four(world)
+    clients[2].go_on()
+    clients[2].leave()
+    clients[2].forget()
+    world.gather(*clients)
+    assert all(size <= LIMIT for _, _, size in world.broker.completed)
+
+
+def test_a_member_has_no_place_where_lost_joins_have_taken_all() -> None:
+    world = GuardedWorld()
+    member, one, other = (Guarded(world, name, "g", version=2) for name in ("member", "one", "other"))
+    world.gather(member)
+    one.join()
+    other.join()
+    one.reconnect()
+    other.reconnect()
+    for _ in range(2):
+        world.handle_lost(0)
+    member.join()
+    world.settle()
+    assert member.refused == 1
+    assert world.broker.completed[-1][2] == 2
+
+
+def test_who_leaves_by_its_instance_id_takes_no_lost_join_with_it() -> None:
+    world = GuardedWorld(initial_delay=3.0)
+    clients = four(world)[:3]
+    world.gather(*clients)
+    clients[1].reconnect()
+    clients[2].reconnect()
+    clients[1].leave()
+    world.gather(*clients[:2])
+    world.pass_time(4.0)
+    assert all(size <= LIMIT for _, _, size in world.broker.completed)
