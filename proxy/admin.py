@@ -1,7 +1,7 @@
-"""The admin port: metrics, health and a first look at the groups, over HTTP.
+"""The admin port: metrics, health, a first look at the groups and the reload, over HTTP.
 
 Owns: what each path answers, and the listening socket. Must not know: Kafka connections, nor how metrics
-and views are made. Read-only: no request changes anything.
+and views are made. Read-only, but for the reload: it has the operator's own file read again.
 """
 
 import errno
@@ -9,10 +9,11 @@ import gzip
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 
 import trio
 from hypercorn.config import Config
@@ -23,11 +24,14 @@ from prometheus_client.registry import Collector
 
 from group_sidecar.coordinator.views import GroupView, Snapshot
 from group_sidecar.metrics.collector import exposition, merge
+from group_sidecar.proxy.reloading import Outcome
 
 Readiness = Mapping[str, Mapping[str, bool]]
 """Broker -> what it takes to be ready -> whether it is so."""
 Standings = Mapping[str, Mapping[str, object]]
 """Broker -> how far its log was read; for people, and no part of being ready."""
+Timeline = Sequence[Mapping[str, object]]
+"""What happened to a group, in the order in which it did."""
 
 STALLED_READER_MS = 10_000
 """A client that takes nothing for so long is cut off, so that it can neither hold a reply's memory nor a shutdown."""
@@ -43,7 +47,19 @@ class _Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-_Page = Callable[[Mapping[str, str]], Awaitable[_Answer]]
+class _Asked(NamedTuple):
+    """A request: headers by lower-case name, and the query's values by name."""
+
+    headers: Mapping[str, str]
+    query: Mapping[str, list[str]]
+
+
+_Page = Callable[[_Asked], Awaitable[_Answer]]
+
+
+class _Route(NamedTuple):
+    page: _Page
+    methods: tuple[str, ...] = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +77,9 @@ def admin_app(
     registry: Collector,
     readiness: Callable[[], Readiness],
     snapshots: Callable[[], Iterable[Snapshot]],
+    reload: Callable[[], Awaitable[Outcome]],
     standings: Callable[[], Standings] = dict,
+    timeline: Callable[[str], Timeline | None] = lambda _: None,
 ) -> ASGIFramework:
     """The ASGI application of the admin port.
 
@@ -69,14 +87,18 @@ def admin_app(
         registry: what ``/metrics`` shows.
         readiness: asked by ``/readyz``; ready when there is a broker and everything is so for each.
         snapshots: the copies of the coordinators, for ``/api/v1/groups``.
+        reload: what ``POST /-/reload`` does.
         standings: what ``/readyz`` tells of logs beside that.
+        timeline: what is recorded of a group, the newest last, for ``/api/v1/timeline``; None where nothing is.
     """
-    pages = _Pages(registry, readiness, snapshots, standings)
+    pages = _Pages(registry, readiness, snapshots, reload, standings, timeline)
     routes = {
-        "/metrics": pages.metrics,
-        "/healthz": pages.healthz,
-        "/readyz": pages.readyz,
-        "/api/v1/groups": pages.groups,
+        "/metrics": _Route(pages.metrics),
+        "/healthz": _Route(pages.healthz),
+        "/readyz": _Route(pages.readyz),
+        "/api/v1/groups": _Route(pages.groups),
+        "/api/v1/timeline": _Route(pages.group_timeline),
+        "/-/reload": _Route(pages.reloaded, ("POST",)),
     }
 
     async def app(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -92,25 +114,27 @@ def admin_app(
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """What stands at each path; request headers in, by lower-case name."""
+    """What stands at each path."""
 
     registry: Collector
     readiness: Callable[[], Readiness]
     snapshots: Callable[[], Iterable[Snapshot]]
+    reload: Callable[[], Awaitable[Outcome]]
     standings: Callable[[], Standings]
+    timeline: Callable[[str], Timeline | None]
 
-    async def metrics(self, headers: Mapping[str, str]) -> _Answer:
+    async def metrics(self, asked: _Asked) -> _Answer:
         # Collected here, where nothing moves meanwhile; encoded elsewhere, so that frames need not wait for it.
         collected = _Collected(list(self.registry.collect()))
-        zipped = _accepts_gzip(headers.get("accept-encoding", ""))
-        body, content_type = await trio.to_thread.run_sync(_encode, headers.get("accept", ""), collected, zipped)
+        zipped = _accepts_gzip(asked.headers.get("accept-encoding", ""))
+        body, content_type = await trio.to_thread.run_sync(_encode, asked.headers.get("accept", ""), collected, zipped)
         encoding = (("content-encoding", "gzip"),) if zipped else ()
         return _Answer(200, body, content_type, (("vary", "accept, accept-encoding"), *encoding))
 
-    async def healthz(self, headers: Mapping[str, str]) -> _Answer:
+    async def healthz(self, asked: _Asked) -> _Answer:
         return _json(200, {"status": "ok"})
 
-    async def readyz(self, headers: Mapping[str, str]) -> _Answer:
+    async def readyz(self, asked: _Asked) -> _Answer:
         brokers = self.readiness()
         ready = bool(brokers) and all(all(conditions.values()) for conditions in brokers.values())
         told = {"ready": ready, "brokers": brokers}
@@ -118,17 +142,37 @@ class _Pages:
             told["offsets_log"] = standings
         return _json(200 if ready else 503, told)
 
-    async def groups(self, headers: Mapping[str, str]) -> _Answer:
+    async def groups(self, asked: _Asked) -> _Answer:
         return _json(200, {"groups": [_told(group) for group in merge(self.snapshots()).groups]})
 
+    async def group_timeline(self, asked: _Asked) -> _Answer:
+        named = asked.query.get("group", [])
+        if len(named) != 1:
+            return _json(400, {"error": "name one group: ?group=GROUP, percent-encoded"})
+        (group_id,) = named
+        told = self.timeline(group_id)
+        if told is None and not self._knows(group_id):
+            return _json(404, {"error": "no such group", "group": group_id})
+        return _json(200, {"group": group_id, "timeline": told or []})
 
-async def _respond(routes: Mapping[str, _Page], scope: HTTPScope) -> _Answer:
-    page = routes.get(scope["path"])
-    if page is None:
+    def _knows(self, group_id: str) -> bool:
+        return any(group.group_id == group_id for snapshot in self.snapshots() for group in snapshot.groups)
+
+    async def reloaded(self, asked: _Asked) -> _Answer:
+        # Prometheus says 500 to a wrong file. Here that is for pages that fail; this one works, and the file does not.
+        applied, lines = await self.reload()
+        return _json(200, {"changed": lines}) if applied else _json(400, {"error": "not reloaded", "lines": lines})
+
+
+async def _respond(routes: Mapping[str, _Route], scope: HTTPScope) -> _Answer:
+    route = routes.get(scope["path"])
+    if route is None:
         return _json(404, {"error": "not found", "paths": list(routes)})
-    if scope["method"] not in ("GET", "HEAD"):
-        return _json(405, {"error": "method not allowed"})._replace(headers=(("allow", "GET, HEAD"),))
-    return await page({name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]})
+    if scope["method"] not in route.methods:
+        return _json(405, {"error": "method not allowed"})._replace(headers=(("allow", ", ".join(route.methods)),))
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    query = parse_qs(scope["query_string"].decode("utf-8", "replace"), keep_blank_values=True)
+    return await route.page(_Asked(headers, query))
 
 
 async def serve_admin(

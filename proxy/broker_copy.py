@@ -14,11 +14,11 @@ import trio
 
 from group_sidecar.codecs.registry import ApiKey, api_name
 from group_sidecar.coordinator.events import AnyEvent, LogEndsSeen
-from group_sidecar.coordinator.facts import Fact
+from group_sidecar.coordinator.facts import ClientRefused, Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.views import Lacking, Snapshot, TopicPartition
 from group_sidecar.metrics.traffic import Traffic
-from group_sidecar.policies.group_max_size import GroupMaxSize
+from group_sidecar.policies.rulebook import Rulebook
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.config import Config
@@ -48,6 +48,7 @@ class BrokerCopy:
         epoch_of_zero: what trio's clock reads as zero, in seconds since the epoch; measured where it is not given.
         interest: partitions whose log ends are of interest; those that this broker's own groups have committed
             where it is not given. A gateway's groups commit at one broker what another one leads.
+        rulebook: the policies in force, which may be replaced; those of `config` where it is not given.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class BrokerCopy:
         advertise: Advertise | None = None,
         epoch_of_zero: float | None = None,
         interest: Callable[[], Awaitable[set[TopicPartition]]] | None = None,
+        rulebook: Rulebook | None = None,
     ) -> None:
         self.address = address
         self.config = config
@@ -69,8 +71,7 @@ class BrokerCopy:
             most_groups=config.limits.groups,
             most_offsets=config.limits.offsets,
         )
-        limit = config.policies.group_max_size
-        self.group_max_size = GroupMaxSize(limit.limit, limit.error_code) if limit else None
+        self.rulebook = Rulebook(config.rules()) if rulebook is None else rulebook
         self.names: dict[UUID, str] = {}
         self.names_wanted: set[UUID] = set()
         self.rights = Rights(config.answers.rights_seconds, config.limits.rights, traffic)
@@ -96,15 +97,15 @@ class BrokerCopy:
 
     def apply(self, events: Iterable[AnyEvent], now: float) -> None:
         """Applies events to the groups and tells the facts. `now`: the shell's clock."""
-        self._tell(self.manager.apply(events, self.epoch(now)))
+        self.tell(self.manager.apply(events, self.epoch(now)))
 
     def refresh(self, group_id: str, now: float) -> None:
         """Lets a group's overdue members go."""
-        self._tell(self.manager.refresh(group_id, self.epoch(now)))
+        self.tell(self.manager.refresh(group_id, self.epoch(now)))
 
     def sweep(self, now: float) -> None:
         """Lets all groups' overdue members go."""
-        self._tell(self.manager.sweep(self.epoch(now)))
+        self.tell(self.manager.sweep(self.epoch(now)))
 
     async def relist(self) -> None:
         """Brings the list of groups up to date, little by little."""
@@ -115,12 +116,17 @@ class BrokerCopy:
         """All that is known of the groups."""
         return self.manager.snapshot(self.epoch(now))
 
-    def _tell(self, facts: Iterable[Fact]) -> None:
+    def tell(self, facts: Iterable[Fact]) -> None:
+        """Tells what has happened."""
         for fact in facts:
             self._observe(fact)
 
-    def tell(self, fact: Fact) -> None:
-        """Tells a fact that no event brought."""
+    def refused(self, fact: ClientRefused) -> None:
+        """Tells that a policy refused a client, or would have."""
+        if fact.enforced:
+            self.traffic.policy_rejected(fact.policy, fact.error_code)
+        else:
+            self.traffic.policy_audited(fact.policy, fact.error_code)
         self._observe(fact)
 
     # What may be answered here.
@@ -128,6 +134,11 @@ class BrokerCopy:
     def lacks(self, api_key: int) -> bool:
         """Whether the broker is known not to have an API."""
         return self._versions is not None and api_key not in self._versions
+
+    def version_of(self, api_key: int, highest: int) -> int:
+        """The version in which to ask the broker: the highest that it has, up to `highest`; 0 while it is not known."""
+        lowest, newest = (self._versions or {}).get(api_key, (0, 0))
+        return max(lowest, min(newest, highest))
 
     def withheld(self, api_key: int) -> Lacking | None:
         """Why no request of this API may be answered here, whatever the groups; None where it may."""

@@ -8,6 +8,7 @@ What is heavy to import is imported by the command that needs it: `--help` answe
 
 import sys
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,13 +65,13 @@ def run(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings; flags go before them.")] = None,
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = None,
     upstream: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The broker.")] = None,
-    admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, /healthz and /readyz.")] = None,
+    admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, health, reload.")] = None,
     group_max_size: Annotated[int | None, typer.Option(metavar="N", help="Most members of a group.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="Whether brokers' addresses are replaced.")] = None,
     journal: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records are written.")] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="auto: console on a terminal.")] = None,
 ) -> None:
-    """Run a sidecar before a broker, until SIGTERM."""
+    """Run a sidecar before a broker, until SIGTERM. At SIGHUP it reads its policies from FILE again."""
     flags = {
         "listen": listen,
         "upstream": upstream,
@@ -84,13 +85,15 @@ def run(
 
     import trio
 
+    from group_sidecar.proxy.config import load_config
     from group_sidecar.proxy.logs import configure_logs
     from group_sidecar.proxy.server import ListenError
     from group_sidecar.proxy.sidecar import run_until_signalled
 
     configure_logs(settings.log.format, settings.log.level)
+    read = partial(load_config, config, _given(flags)) if config else None
     try:
-        trio.run(run_until_signalled, settings)
+        trio.run(run_until_signalled, settings, read)
     except ListenError as error:
         raise _failed([str(error)]) from None
 

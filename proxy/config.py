@@ -7,7 +7,7 @@ what a wrong one is called (`config_faults`). Flags go before environment variab
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
     SecretStr,
     ValidationError,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -30,6 +31,8 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from group_sidecar.policies.policy import Policy
+from group_sidecar.policies.registry import POLICIES
 from group_sidecar.proxy.addresses import Address, parse_address
 from group_sidecar.proxy.config_faults import Settings, fault_lines
 
@@ -51,11 +54,6 @@ def _address(value: object) -> Address:
     if not isinstance(value, str):
         raise ValueError("must be HOST:PORT, for instance 127.0.0.1:9092")
     return parse_address(value)
-
-
-def _whole_number(value: object) -> object:
-    """Environment variables and flags are text, which a Literal does not read."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 def _with_port(address: Address) -> Address:
@@ -86,19 +84,15 @@ class Gateway(Section):
     """Node N gets the port `first_port` + N; with 0 any port that is free."""
 
 
-class GroupMaxSize(Section):
-    """How many members a group may have (Kafka's `group.max.size`, KIP-389)."""
-
-    limit: Positive
-    """Members; a join beyond it is refused."""
-    error_code: Annotated[Literal[77, 81], BeforeValidator(_whole_number)] = 77
-    """What the refused client is told: 77 as KIP-389 has it, 81 as Kafka has released it."""
-
-
-class Policies(Section):
-    """What may pass."""
-
-    group_max_size: GroupMaxSize | None = None
+if TYPE_CHECKING:
+    Policies = Section
+else:
+    Policies = create_model(
+        "Policies",
+        __base__=Section,
+        __doc__="What may pass.",
+        **{policy.name: (policy.Settings | None, None) for policy in POLICIES},
+    )
 
 
 class Answers(Section):
@@ -211,6 +205,8 @@ class Limits(Section):
     remembered_answers: int = Field(default=67_108_864, ge=0)
     """Bytes of answers about groups that are kept as they were encoded, with their questions, for each broker; 0 for
     none. One answer may take a quarter of them."""
+    flight_recorder: int = Field(default=33_554_432, ge=0)
+    """Bytes, roughly, of what is kept of each group's past: joins, leaves, rebalances and refusals; 0 for none."""
 
 
 class Journal(Section):
@@ -274,7 +270,7 @@ class Config(BaseSettings):
     upstream: ConfiguredAddress
     """HOST:PORT of the broker."""
     admin: ConfiguredAddress | None = None
-    """HOST:PORT of /metrics, /healthz and /readyz; none where it is not set."""
+    """HOST:PORT of /metrics, /healthz, /readyz and /-/reload; none where it is not set."""
     sidecar_id: str = Field(default_factory=_default_id, min_length=1)
     """The name of this sidecar in its records. Default: host name and the port of `listen`."""
     mode: Literal["sidecar", "gateway"] = "sidecar"
@@ -308,6 +304,11 @@ class Config(BaseSettings):
     def advertised_host(self) -> str:
         """The host that a gateway tells its clients."""
         return self.gateway.advertise or self.listen.host
+
+    def rules(self) -> list[Policy]:
+        """The policies that are switched on, in the order of the registry."""
+        switched = ((policy, getattr(self.policies, policy.name)) for policy in POLICIES)
+        return [policy(settings) for policy, settings in switched if settings is not None]
 
     @classmethod
     def settings_customise_sources(
@@ -351,9 +352,22 @@ def _strangers() -> list[str]:
     return [f"{name}: unknown key" for name in names if name.upper().split("__")[1] not in known]
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice: YAML would take the last, and nobody would notice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                twice = f"{key.value} is there twice"
+                raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _read_file(file: Path) -> Settings:
     try:
-        settings = yaml.safe_load(file.read_text("utf-8"))
+        settings = yaml.load(file.read_text("utf-8"), _Loader)
     except OSError as error:
         raise ConfigError([f"{file}: {(error.strerror or str(error)).lower()}"]) from error
     except UnicodeDecodeError as error:
@@ -362,6 +376,10 @@ def _read_file(file: Path) -> Settings:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError([f"{file}: is not YAML{where}: {getattr(error, 'problem', None) or error}"]) from error
+    except ValueError as error:  # A date that is none.
+        raise ConfigError([f"{file}: is not YAML: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{file}: is nested too deeply"]) from error
     if settings is None:
         return {}
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):

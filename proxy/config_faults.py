@@ -25,6 +25,7 @@ _REASONS = {
     "int_parsing": "must be a whole number",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
+    "finite_number": "must be a whole number",
     "float_parsing": "must be a number",
     "float_type": "must be a number",
     "bool_parsing": "must be true or false",
@@ -32,6 +33,8 @@ _REASONS = {
     "string_type": "must be text",
     "path_type": "must be a path",
     "string_too_short": "must not be empty",
+    "tuple_type": "must be a list",
+    "invalid_key": "unknown key",
 }
 """What pydantic's errors are called here, by its error types."""
 
@@ -50,7 +53,9 @@ def fault_lines(error: ValidationError, model: type[BaseModel], sources: Mapping
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field's type holds, optional or not; None where it holds a plain value."""
+    """The section that a field's type holds, optional or not, or the kind of a list; None where it holds a plain
+    value.
+    """
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -65,15 +70,17 @@ def _line(fault: ErrorDetails, model: type[BaseModel], sources: Mapping[str, Set
 
 def _holds(settings: Any, path: _Path) -> bool:
     for key in path:
-        if not isinstance(settings, dict) or key not in settings:
+        try:
+            settings = settings[key]
+        except (KeyError, IndexError, TypeError):  # Nothing stands there, or it is a plain value.
             return False
-        settings = settings[key]
     return bool(path)
 
 
 def _reason(fault: ErrorDetails, model: type[BaseModel]) -> str:
     if fault["type"] != "extra_forbidden":
-        return _REASONS.get(fault["type"], fault["msg"]).format_map(fault.get("ctx", {}))
+        reason = _REASONS.get(fault["type"])
+        return reason.format_map(fault.get("ctx", {})) if reason else fault["msg"]
     close = get_close_matches(str(fault["loc"][-1]), _keys_at(fault["loc"][:-1], model), n=1)
     return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
 
@@ -81,5 +88,6 @@ def _reason(fault: ErrorDetails, model: type[BaseModel]) -> str:
 def _keys_at(path: _Path, root: type[BaseModel]) -> list[str]:
     model: type[BaseModel] | None = root
     for key in path:
-        model = section_of(model.model_fields[str(key)].annotation) if model else None
+        if model and isinstance(key, str):  # A number is a place in a list: its sections are all of one kind.
+            model = section_of(model.model_fields[key].annotation)
     return list(model.model_fields) if model else []

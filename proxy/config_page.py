@@ -28,6 +28,13 @@ status 2. `group-sidecar check-config FILE` says what `run` would.
 
 A section that is off by default is on as soon as one of its keys is set.
 
+What stands in `policies` may change while the sidecar runs. SIGHUP, once it has said that it is started, and `POST
+/-/reload` on the admin port have it read the file again, with the flags and the environment that it was started with:
+those still go before the file. The new policies are in force at once, for open connections too; a line in the log and
+the reply (200) say what has changed. Where the file is wrong, or another key has changed, nothing is applied, and the
+old settings stay in force: the log and the reply (400) say why. Whoever reaches the admin port can have the file read;
+nobody can change it that way.
+
 ```yaml
 listen: 0.0.0.0:9092
 upstream: 127.0.0.1:19092
@@ -35,6 +42,11 @@ admin: 127.0.0.1:9091
 policies:
   group_max_size:
     limit: 250
+    overrides:            # the first that matches counts
+      - group: billing
+        limit: 500
+      - pattern: team-.*  # the whole id
+        limit: 20
 journal:
   folder: /var/lib/group-sidecar
 ```
@@ -64,14 +76,25 @@ def _rows(model: type[BaseModel], above: str) -> Iterator[tuple[str, ...]]:
         key = f"`{above}{name}`"
         if section is None:
             yield key, _value(field), _default(field), said
+        elif get_origin(field.annotation) is tuple:
+            yield key, "list of sections", "", said
+            yield from _rows(section, f"{above}{name}[].")
         else:
             yield key, "section", "off" if field.default is None else "", said
             yield from _rows(section, f"{above}{name}.")
 
 
 def _value(field: FieldInfo) -> str:
-    bounds = [f"{word} {bound}" for item in field.metadata for word, bound in _bounds(item)]
+    said = [*field.metadata, *_beneath(field.annotation)]
+    bounds = [f"{word} {bound}" for item in said for word, bound in _bounds(item)]
     return ", ".join([_kind(field.annotation), *bounds])
+
+
+def _beneath(annotation: Any) -> Iterator[object]:
+    """What is said of a value that may also be missing."""
+    for kind in get_args(annotation):
+        for item in getattr(kind, "__metadata__", ()):
+            yield from item.metadata if isinstance(item, FieldInfo) else (item,)
 
 
 def _bounds(item: object) -> Iterator[tuple[str, object]]:

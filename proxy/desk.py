@@ -25,12 +25,14 @@ from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.answering import Answering
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
+from group_sidecar.proxy.broker_refusals import BrokerRefusals
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.logs import Recurring, log
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
 from group_sidecar.proxy.rights import RULE_CHANGES, followed, shown
 from group_sidecar.proxy.session import OPAQUE, Answer, Disposal, Forward, Origin, Pass, Reply
+from group_sidecar.proxy.withholding import Withheld
 
 LARGEST_METADATA = 65_536
 """Bytes of a Metadata reply beyond which it is not read for topic ids alone: decoding holds up everyone."""
@@ -79,6 +81,7 @@ class BrokerDesk:
         self._principals = Principals()
         self._answering = Answering(copy, self._principals)
         self._enforcing = Enforcing(copy)
+        self._broker_refusals = BrokerRefusals(copy.traffic)
         self._recurring = Recurring()
         self._longest = copy.config.limits.inspected_frame
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
@@ -100,7 +103,9 @@ class BrokerDesk:
         if api_key in RULE_CHANGES:
             self._copy.rights.rules_change()
             return RuleChange(api_key)
-        return Look.TAKE if size <= self._longest else self._undecoded(api_key, api_version, None)
+        if size <= self._longest or self._copy.rulebook.judging(api_key):
+            return Look.TAKE  # Nobody gets past a policy by being long.
+        return self._undecoded(api_key, api_version, None)
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """See Desk."""
@@ -140,10 +145,7 @@ class BrokerDesk:
         )
         if question is not None:
             return self._safely(self._answering.consider(question, exchange, header, origin, now), exchange)
-        if api.key == ApiKey.JOIN_GROUP:
-            return self._safely(self._enforcing.consider(exchange, header, now), exchange)
-        self._copy.apply(wire.sent(exchange), now)
-        return Forward(exchange)
+        return self._safely(self._enforcing.consider(exchange, header, origin, now), exchange)
 
     def _safely(self, how: Disposal, exchange: Exchange) -> Disposal:
         """The same; but where an answer turns out not to be possible, the broker's is awaited."""
@@ -185,7 +187,7 @@ class BrokerDesk:
         if isinstance(note, Unfollowed | RuleChange):
             self._lost(note, now)
             return False
-        if isinstance(note, Token):
+        if isinstance(note, Token | Withheld):
             return True
         if size > self._longest:
             self._unread(note, now)
@@ -203,16 +205,19 @@ class BrokerDesk:
         self._unread(note, now)
         if _key(note) in SASL:
             self._principals.distrust(origin)
+        if isinstance(note, Withheld):
+            return Reply(note.unknown(int.from_bytes(frame[:4], "big", signed=True)))
         return Reply(raw_tokens=OPAQUE if isinstance(note, Handshake) and note.version == 0 else 0)
 
     def _reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         if isinstance(note, Exchange):
             answer = _open(APIS[note.request.KEY], note.version, frame)
+            self._broker_refusals.count(note.request.KEY, answer.message)
             events = wire.replied(note, answer.message, self._copy.epoch(now))
             self._copy.apply(followed(events) if self._copy.hides else events, now)
             if note.request.KEY in LOCAL_APIS and (principal := self._principals.of(origin, now)):
                 self._copy.rights.grant(principal, shown(note, answer.message), note.sent_at)
-            return Reply()
+            return Reply(answer.sealed(note.merged(answer.message))) if isinstance(note, Withheld) else Reply()
         if isinstance(note, Handshake):
             return Reply(raw_tokens=self._shaken(note, _open(APIS[note.api_key], note.version, frame).message, origin))
         if isinstance(note, Token):
@@ -259,6 +264,7 @@ class BrokerDesk:
         for note in notes:
             self._lost(note, now)
         self._copy.rights.drop(self._principals.gone(origin))
+        self._enforcing.gone(origin)
 
     def _unread(self, note: Any, now: float) -> None:
         """A reply came and could not be read: what the broker made of the request is not known."""

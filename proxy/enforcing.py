@@ -1,102 +1,155 @@
-"""Whether a join may go to the broker, and what the client is told where it may not.
+"""Whether a request may go to the broker, and what happens where it may not.
 
-Owns: the moment of the verdict, the refusal, and the removal that comes with it. Must not know: the
-rule (`policies`), what is known of a group and how (`coordinator`).
+Owns: the moment of the verdict, asking the broker before it, the refusal, and the removal that comes with it. Must not
+know: the rules (`policies`), what is known of a group and how (`coordinator`), what a refusal looks like (`refusals`,
+`withholding`).
 """
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
-from group_sidecar.codecs.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.facts import ClientRefused
-from group_sidecar.policies.group_max_size import GroupMaxSize
-from group_sidecar.policies.verdicts import Refuse
+from group_sidecar.coordinator.views import GroupView
+from group_sidecar.policies.policy import Policy
+from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.session import Answer, Forward
+from group_sidecar.proxy.refusals import Patience, error_reply
+from group_sidecar.proxy.session import Answer, Disposal, Forward, Origin
+from group_sidecar.proxy.withholding import trimmed
 
-REMOVAL_CORRELATION = -389
-"""Correlation id of requests that the sidecar puts into a client's connection. Clients count up from 0."""
-NULL_PROTOCOL_SINCE = 7
-"""The JoinGroup version from which an error reply has no protocol name; before, it is empty (KIP-559)."""
+REMOVAL_CORRELATION, DESCRIPTION_CORRELATION = -389, -15
+"""Correlation ids of requests that the sidecar puts into a client's connection. Clients count up from 0."""
+MOST_ASKED = 3
+"""How often the broker is asked about a group for one request: what it says may be overtaken."""
+LONGEST_CLIENT_ID = MAX_STRING_BYTES // 4
+"""Characters that fit whatever they are. A client id read from bytes that are not UTF-8 may take thrice as many."""
+DESCRIBE_UNTIL = 5
+"""The DescribeGroups version with instance ids; v6 has another form for what is not there, and nothing more."""
+NOBODY = GroupView(group_id="")
+"""For policies that do not look at the group."""
+
+
+class _Case(NamedTuple):
+    """A request that is judged, and who sent it."""
+
+    exchange: Exchange
+    header: RequestHeader
+    origin: Origin
+
+    @property
+    def group_id(self) -> str:
+        group_id: str = self.exchange.request.group_id  # type: ignore[attr-defined]
+        return group_id
 
 
 class Enforcing:
-    """Applies the policies of one broker to joins."""
+    """Applies the policies in force to the requests of one broker's clients."""
 
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy
+        self._patience = Patience()
 
-    def consider(self, exchange: Exchange, header: RequestHeader, now: float) -> Forward | Answer:
-        """What is to become of a join.
+    def consider(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> Disposal:
+        """What is to become of a request.
 
-        One that may pass goes on at once. One that may not is judged again when its turn comes: what the same
-        connection sent before may make room.
+        Where the verdict depends on the group it is given when the request's turn comes: what the same connection
+        sent before may make room, and the broker handles one request of a connection at a time.
         """
-        policy = self._copy.group_max_size
-        if policy is None:
+        policies = self._copy.rulebook.judging(exchange.request.KEY)
+        if not policies:
             return self._forward(exchange, now)
-        self._copy.traffic.policy_evaluated(policy.name)
-        if self._refusal(policy, exchange, now) is None:
-            return self._forward(exchange, now)
-        return Answer(lambda at: self._refuse_or_forward(policy, exchange, header, at))
+        case = _Case(exchange, header, origin)
+        if any(policy.asks_about for policy in policies):
+            return Answer(lambda at: self._judge(case, at))
+        return self._carry_out([(policy, policy.judge(exchange.request, NOBODY)) for policy in policies], case, now)
+
+    def gone(self, origin: Origin) -> None:
+        """A client's connection is over."""
+        self._patience.gone(origin.number)
 
     def _forward(self, exchange: Exchange, now: float) -> Forward:
         self._copy.apply(wire.sent(exchange), now)
         return Forward(exchange)
 
-    def _refusal(self, policy: GroupMaxSize, exchange: Exchange, now: float) -> Refuse | None:
-        request = exchange.request
-        assert isinstance(request, JoinGroupRequest)
-        self._copy.refresh(request.group_id, now)
-        verdict = policy.judge(request, self._copy.manager.view(request.group_id, self._copy.epoch(now)))
-        return verdict if isinstance(verdict, Refuse) else None
+    def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:
+        self._copy.refresh(case.group_id, now)
+        group = self._copy.manager.view(case.group_id, self._copy.epoch(now))
+        policies = self._copy.rulebook.judging(case.exchange.request.KEY)
+        judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
+        unsure = [policy.name for policy, verdict in judged if isinstance(verdict, Confirm)]
+        if unsure and asked < MOST_ASKED:
+            for name in unsure:
+                self._copy.traffic.policy_confirmed(name)
+            return Answer(lambda at: self._judge(case, at, asked + 1), (self._description(case, now),))
+        return self._carry_out(judged, case, now)
 
-    def _refuse_or_forward(
-        self, policy: GroupMaxSize, exchange: Exchange, header: RequestHeader, now: float
-    ) -> bytes | Forward | Answer:
-        refusal = self._refusal(policy, exchange, now)
-        if refusal is None:
-            return self._forward(exchange, now)
-        self._tell(policy, refusal, exchange, now)
-        name = None if exchange.version >= NULL_PROTOCOL_SINCE else ""
-        reply = JoinGroupResponse(error_code=refusal.error_code, protocol_name=name, leader="", member_id="")
+    def _carry_out(self, judged: Iterable[tuple[Policy, Verdict]], case: _Case, now: float) -> Disposal:
+        for policy, verdict in judged:
+            self._copy.traffic.policy_evaluated(policy.name)
+            if not isinstance(verdict, Refuse | RefusePartitions):
+                continue
+            how = self._refuse(verdict, case, now) if policy.enforced else None
+            self._tell(policy, verdict, case, now)
+            if how is not None:
+                return how
+        self._patience.let_in(case.origin.number, case.group_id)
+        return self._forward(case.exchange, now)
+
+    def _refuse(self, refusal: Refusal, case: _Case, now: float) -> Disposal:
+        exchange, header = case.exchange, case.header
+        if isinstance(refusal, RefusePartitions):
+            return trimmed(exchange, header, refusal)
+        wait = self._patience.refused(case.origin.number, case.group_id, now)
+        reply = error_reply(exchange.request, exchange.version, refusal.error_code, refusal.message, wait)
         frame = encode_reply(reply, exchange.version, header.correlation_id)
-        if not refusal.remove:
-            return frame
-        return Answer(lambda _: frame, (_removal(refusal.remove, exchange, header),))
+        return Answer(lambda _: frame, (_removal(refusal.remove, case),) if refusal.remove else ())
 
-    def _tell(self, policy: GroupMaxSize, refusal: Refuse, exchange: Exchange, now: float) -> None:
-        assert isinstance(exchange.request, JoinGroupRequest)
-        self._copy.traffic.policy_rejected(policy.name, refusal.error_code)
-        self._copy.tell(
+    def _tell(self, policy: Policy, refusal: Refusal, case: _Case, now: float) -> None:
+        self._copy.refused(
             ClientRefused(
-                group_id=exchange.request.group_id,
+                group_id=case.group_id,
                 at=self._copy.epoch(now),
                 policy=policy.name,
                 error_code=refusal.error_code,
-                client_id=exchange.client_id,
-                client_host=exchange.client_host,
+                client_id=case.exchange.client_id,
+                client_host=case.exchange.client_host,
                 size=refusal.size,
                 limit=refusal.limit,
+                enforced=policy.enforced,
             )
         )
 
+    # What the sidecar puts into the client's connection, before its request or in its place.
 
-def _removal(member_id: str, exchange: Exchange, header: RequestHeader) -> tuple[bytes, Any]:
+    def _description(self, case: _Case, now: float) -> tuple[bytes, Any]:
+        """Has the broker tell who is in the group, in the name of who would join it: that takes the same right."""
+        request = DescribeGroupsRequest(groups=(case.group_id,))
+        note = replace(
+            case.exchange,
+            request=request,
+            version=self._copy.version_of(DescribeGroupsRequest.KEY, DESCRIBE_UNTIL),
+            token=case.exchange.token + ":describe",
+            sent_at=self._copy.epoch(now),
+            as_of={case.group_id: self._copy.manager.changes_of(case.group_id)},
+        )
+        return _injected(note, DESCRIPTION_CORRELATION, case.header)
+
+
+def _removal(member_id: str, case: _Case) -> tuple[bytes, Any]:
     """What takes a refused member out of the group at the broker: its own leave, on its own connection."""
-    assert isinstance(exchange.request, JoinGroupRequest)
-    leave = LeaveGroupRequest(group_id=exchange.request.group_id, member_id=member_id)
-    note = Exchange(
-        request=leave,
-        version=0,
-        token=exchange.token + ":leave",
-        client_id=exchange.client_id,
-        client_host=exchange.client_host,
-        sent_at=exchange.sent_at,
-        removing=True,
-    )
-    return encode_request(leave, RequestHeader(ApiKey.LEAVE_GROUP, 0, REMOVAL_CORRELATION, header.client_id)), note
+    leave = LeaveGroupRequest(group_id=case.group_id, member_id=member_id)
+    note = replace(case.exchange, request=leave, version=0, token=case.exchange.token + ":leave", removing=True)
+    return _injected(note, REMOVAL_CORRELATION, case.header)
+
+
+def _injected(note: Exchange, correlation: int, header: RequestHeader) -> tuple[bytes, Any]:
+    client_id = None if header.client_id is None else header.client_id[:LONGEST_CLIENT_ID]
+    own = RequestHeader(note.request.KEY, note.version, correlation, client_id)
+    return encode_request(note.request, own), note

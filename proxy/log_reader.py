@@ -272,8 +272,7 @@ class LogReader:
     async def _follow(self, reading: Reading, asked_at: float) -> None:
         with trio.CancelScope(shield=True):  # What has been replayed has to be merged, or it would be missing later.
             for facts in self._follower.follow(reading.number, asked_at, self._now()):
-                for fact in facts:
-                    self._copy.tell(fact)
+                self._copy.tell(facts)
                 await self._breathe(reading)
 
     async def _breathe(self, reading: Reading) -> None:

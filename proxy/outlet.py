@@ -65,7 +65,7 @@ class Outlet:
         # Figures of the sidecar alone: groups are told of by records of their own.
         figures = SidecarCollector(replace(sources, snapshots=lambda: [snapshot], detail=Detail.NONE))
         sample = _totals(figures) | _totals(sources.instruments)
-        records = self._chronicle.restate(snapshot, sample, lambda _: sources.group_max_size, epoch())
+        records = self._chronicle.restate(snapshot, sample, sources.most_members, epoch())
         for number, record in enumerate(records, 1):
             self.journal.append(record)
             if number % RECORDS_AT_ONCE == 0:

@@ -11,7 +11,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,9 +26,10 @@ from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.views import Snapshot, TopicPartition
 from group_sidecar.metrics.collector import SidecarCollector, Sources, new_registry
 from group_sidecar.metrics.families import Detail
+from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.instruments import DISTRIBUTION, Instruments
 from group_sidecar.metrics.traffic import Traffic
-from group_sidecar.policies.group_max_size import GroupMaxSize
+from group_sidecar.policies.rulebook import Rulebook
 from group_sidecar.proxy.addresses import Address, AddressBook
 from group_sidecar.proxy.admin import Readiness, Standings, admin_app, serve_admin
 from group_sidecar.proxy.broker_copy import BrokerCopy
@@ -40,10 +41,12 @@ from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.probe import probe_forever
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
+from group_sidecar.proxy.reloading import Outcome, Reloading
 from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.session import Origin, Session
 from group_sidecar.proxy.settling import settle_forever
+from group_sidecar.proxy.shrinking import shrink_forever
 from group_sidecar.proxy.tail import OffsetsTail
 from group_sidecar.proxy.verifying import verify_forever
 
@@ -78,6 +81,7 @@ class _Broker:
 async def run_sidecar(
     config: Config,
     *,
+    read: Callable[[], Config] | None = None,
     stop: trio.Event | None = None,
     task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -85,29 +89,45 @@ async def run_sidecar(
 
     Reports where it listens. Ports 0 are allowed.
 
+    Args:
+        config: its settings.
+        read: reads them again for a reload, and may block; None where there is no file to read.
+        stop: ends it.
+        task_status: is told where it listens.
+
     Raises:
         ListenError: an address cannot be listened on.
     """
     with _listen_errors_alone():
-        await Sidecar(config).run(trio.Event() if stop is None else stop, task_status)
+        await Sidecar(config, read).run(trio.Event() if stop is None else stop, task_status)
 
 
-async def run_until_signalled(config: Config) -> None:
-    """Runs a sidecar until SIGTERM or SIGINT; a second one ends it at once. Raises as `run_sidecar`."""
+async def run_until_signalled(config: Config, read: Callable[[], Config] | None = None) -> None:
+    """Runs a sidecar until SIGTERM or SIGINT; a second one ends it at once. At SIGHUP it reads its settings again.
+
+    Args and Raises as `run_sidecar`.
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     stop = trio.Event()
-    with _listen_errors_alone(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    sidecar = Sidecar(config, read)
+    with (
+        _listen_errors_alone(),
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
+    ):
         async with trio.open_nursery() as nursery:
 
             async def obey() -> None:
-                async for _ in signals:
+                async for number in signals:
+                    if number == signal.SIGHUP:
+                        nursery.start_soon(sidecar.reload)
+                        continue
                     if stop.is_set():
                         nursery.cancel_scope.cancel()
                     stop.set()
 
             nursery.start_soon(obey)
             async with trio.open_nursery() as running:
-                await running.start(partial(run_sidecar, config, stop=stop))
+                await running.start(sidecar.run, stop)
                 _raise_descriptor_limit(config.limits.connections)
             nursery.cancel_scope.cancel()
 
@@ -128,15 +148,16 @@ def _listen_errors_alone() -> Iterator[None]:
 
 
 class Sidecar:
-    """One sidecar. Runs once."""
+    """One sidecar. Runs once. Args as `run_sidecar`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
         self._config = config
         self._traffic = Traffic()
         self._pump = Pump(self._traffic, config.limits.idle_seconds)
         self._server = Server(self._pump, self._traffic, config.limits.connections)
         self._registry = new_registry()
         self._instruments = Instruments(self._registry, max_groups=config.limits.groups)
+        self._recorder = FlightRecorder(config.limits.flight_recorder)
         self._outlet = Outlet(config.sidecar_id, config.journal) if config.journal else None
         self._book = AddressBook(config.advertised_host, self._open_node)
         self._brokers: dict[Address, _Broker] = {}
@@ -145,25 +166,36 @@ class Sidecar:
         self._epoch_of_zero = 0.0
         self._servers: trio.Nursery
         self._tasks: trio.Nursery
-        limit = config.policies.group_max_size
-        self._limit = limit.limit if limit else None
-        if limit:
-            self._traffic.expect_policy(GroupMaxSize.name, [limit.error_code])
+        self._rulebook = Rulebook()
+        self._enact(config)
+        self._reloading = Reloading(config, read, self._enact)
         self._sources = Sources(
             snapshots=self._snapshots,
             traffic=self._traffic,
             instruments=self._instruments,
             mirror_ready=lambda: all(broker.copy.ready()[0] for broker in self._brokers.values()),
             held_bytes=lambda: self._pump.held_bytes,
+            recorded_bytes=lambda: self._recorder.held_bytes,
             logs=lambda: [tail.numbers for tail in self._tails()],
             journal=self._outlet.journal if self._outlet else None,
-            group_max_size=self._limit,
+            most_members=self._rulebook.most_members,
+            last_reload=lambda: self._reloading.last,
             detail=Detail(config.metrics.detail),
             max_series=config.metrics.series,
         )
         self._registry.register(SidecarCollector(self._sources))
 
-    async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]") -> None:
+    def _enact(self, config: Config) -> None:
+        """Puts the policies of these settings into force."""
+        self._rulebook.replace(config.rules())
+        for policy in self._rulebook:
+            self._traffic.expect_policy(policy.name, policy.error_codes)
+
+    async def reload(self) -> Outcome:
+        """Reads the settings again and puts them into force, or leaves all as it is; the log says which."""
+        return await self._reloading.reload()
+
+    async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`; what it raises comes in an exception group."""
         self._epoch_of_zero = time.time() - trio.current_time()
         listeners = listen(self._config.listen)
@@ -193,6 +225,8 @@ class Sidecar:
             readiness=self._readiness,
             snapshots=self._snapshots,
             standings=self._standings,
+            reload=self.reload,
+            timeline=self._recorder.timeline,
         )
         try:
             return Address(*await self._tasks.start(serve_admin, app, *self._config.admin))
@@ -233,11 +267,13 @@ class Sidecar:
                 advertise,
                 epoch_of_zero=self._epoch_of_zero,
                 interest=self._committed_partitions,
+                rulebook=self._rulebook,
             )
             tail = OffsetsTail(copy) if self._config.offsets_log.read else None
             broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail)
             self._tasks.start_soon(probe_forever, copy)
             self._tasks.start_soon(settle_forever, copy)
+            self._tasks.start_soon(shrink_forever, copy)
             if self._config.answers.verify:
                 self._tasks.start_soon(
                     verify_forever,
@@ -322,6 +358,7 @@ class Sidecar:
 
     def _observe(self, fact: Fact) -> None:
         self._instruments.observe(fact)
+        self._recorder.observe(fact)
         if self._outlet:
             self._outlet.tell(fact, self._epoch())
 

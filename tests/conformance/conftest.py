@@ -53,6 +53,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
+def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker with limits of its own: one member in a classic group, ten in a consumer group."""
+    limits = {"group.max.size": "1", "group.consumer.max.size": "10"}
+    with KafkaBroker(tmp_path_factory.mktemp("strict-broker"), properties=limits) as broker:
+        broker.wait_for_coordinator()
+        yield broker
+
+
+@pytest.fixture(scope="session")
 def routes(
     broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Routes]:

@@ -164,6 +164,11 @@ class ClassicMember:
         self.member_id = ""
         return self._client.ask(request)
 
+    def reconnect(self, client: Client) -> None:
+        """Goes on over another connection, and perhaps another way to the same broker."""
+        self._wire.__exit__(None, None, None)
+        self._client, self._wire = client, client.wire()
+
     def vanish(self) -> None:
         """Closes the connection and forgets everything, as a killed process does: that is no leave."""
         self._wire.__exit__(None, None, None)

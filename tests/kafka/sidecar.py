@@ -45,15 +45,15 @@ class SidecarProcess:
         [self.admin] = free_addresses(1)
         self.listen = listen
         self._until = until
-        places = {"listen": spelled(listen), "upstream": spelled(upstream), "admin": spelled(self.admin)}
+        self._places = {"listen": spelled(listen), "upstream": spelled(upstream), "admin": spelled(self.admin)}
         folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder / "sidecar.yaml"
         command = [str(COMMAND), "run"]
         if settings is None:
-            command += [part for name, at in places.items() for part in (f"--{name}", at)]
+            command += [part for name, at in self._places.items() for part in (f"--{name}", at)]
         else:
-            file = folder / "sidecar.yaml"
-            file.write_text(yaml.safe_dump({**places, **settings}))
-            command += ["--config", str(file)]
+            self.write(settings)
+            command += ["--config", str(self.file)]
         if group_max_size is not None:
             command += ["--group-max-size", str(group_max_size)]
         self.process = ChildProcess(command, folder / "sidecar.log")
@@ -71,11 +71,15 @@ class SidecarProcess:
         """Ends it as a service manager would. Returns its status."""
         return self.process.stop()
 
-    def get(self, path: str) -> tuple[int, str]:
+    def write(self, settings: dict[str, Any]) -> None:
+        """Writes its file anew; it reads that when it is told to."""
+        self.file.write_text(yaml.safe_dump({**self._places, **settings}))
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         """Status and body of a page of the admin port; status 0 where nobody answers."""
         connection = http.client.HTTPConnection(*self.admin, timeout=5)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             response = connection.getresponse()
             return response.status, response.read().decode()
         except (OSError, http.client.HTTPException):

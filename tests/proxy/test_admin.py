@@ -5,7 +5,7 @@ import http.client
 import json
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, Lacking, Snapshot
 from group_sidecar.proxy import admin
 from group_sidecar.proxy.admin import Readiness, admin_app, serve_admin
+from group_sidecar.proxy.reloading import Outcome
 
 READY: Readiness = {"127.0.0.1:9092": {"listening": True, "upstream": True}}
 GROUPS = (
@@ -54,10 +55,19 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
-def make_app(*, readiness: Callable[[], Readiness] = lambda: READY, padding: int = 0) -> ASGIFramework:
+async def no_reload() -> Outcome:
+    raise AssertionError("nobody asked for it")
+
+
+def make_app(
+    *,
+    readiness: Callable[[], Readiness] = lambda: READY,
+    padding: int = 0,
+    reload: Callable[[], Awaitable[Outcome]] = no_reload,
+) -> ASGIFramework:
     registry = CollectorRegistry()
     registry.register(Scrapes(padding))
-    return admin_app(registry=registry, readiness=readiness, snapshots=lambda: [Snapshot(groups=GROUPS)])
+    return admin_app(registry=registry, readiness=readiness, snapshots=lambda: [Snapshot(groups=GROUPS)], reload=reload)
 
 
 async def ask(path: str, method: str = "GET", app: ASGIFramework | None = None, **headers: str) -> Reply:
@@ -139,7 +149,13 @@ async def test_readiness_says_what_is_missing_per_broker(brokers: Readiness, sta
 
 async def test_readiness_tells_of_the_log_but_does_not_depend_on_it() -> None:
     log = {"a:1": {"read": False, "trouble": "not read yet"}}
-    app = admin_app(registry=CollectorRegistry(), readiness=lambda: READY, snapshots=list, standings=lambda: log)
+    app = admin_app(
+        registry=CollectorRegistry(),
+        readiness=lambda: READY,
+        snapshots=list,
+        reload=no_reload,
+        standings=lambda: log,
+    )
     reply = await ask("/readyz", app=app)
     assert (reply.status, reply.content) == (200, {"ready": True, "brokers": READY, "offsets_log": log})
 
@@ -184,6 +200,28 @@ async def test_head_says_what_get_would(path: str) -> None:
     assert int(got.headers["content-length"]) == len(got.body)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "status", "content"),
+    [
+        (Outcome(True, ["policies.a: 1 -> 2"]), 200, {"changed": ["policies.a: 1 -> 2"]}),
+        (Outcome(True, []), 200, {"changed": []}),
+        (Outcome(False, ["x: y", "z: w"]), 400, {"error": "not reloaded", "lines": ["x: y", "z: w"]}),
+    ],
+)
+async def test_a_reload_is_answered_with_what_came_of_it(outcome: Outcome, status: int, content: Any) -> None:
+    async def reload() -> Outcome:
+        return outcome
+
+    reply = await ask("/-/reload", "POST", app=make_app(reload=reload))
+    assert (reply.status, reply.content) == (status, content)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "post"])
+async def test_only_a_post_reloads(method: str) -> None:
+    reply = await ask("/-/reload", method)
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+
+
 # The application, served.
 
 
@@ -207,8 +245,11 @@ async def start(nursery: trio.Nursery, app: ASGIFramework, host: str = "127.0.0.
 
 
 async def test_a_real_scrape(nursery: trio.Nursery) -> None:
-    port = await start(nursery, make_app(padding=5000))
-    plain, zipped, headed, ready, lost, posted = await trio.to_thread.run_sync(
+    async def reload() -> Outcome:
+        return Outcome(True, [])
+
+    port = await start(nursery, make_app(padding=5000, reload=reload))
+    plain, zipped, headed, ready, lost, posted, reloaded = await trio.to_thread.run_sync(
         fetch,
         port,
         ("GET", "/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"}),
@@ -217,13 +258,14 @@ async def test_a_real_scrape(nursery: trio.Nursery) -> None:
         ("GET", "/readyz?verbose", {}),
         ("GET", "/nowhere", {}),
         ("POST", "/metrics", {}),
+        ("POST", "/-/reload", {}),
     )
     assert plain.body.endswith(b"# EOF\n")
     assert len(zipped.body) < 1000
     assert b"scrapes 2.0" in gzip.decompress(zipped.body)
     assert (headed.status, headed.body) == (200, b"")
     assert int(headed.headers["content-length"]) > 5000
-    assert [reply.status for reply in (ready, lost, posted)] == [200, 404, 405]
+    assert [reply.status for reply in (ready, lost, posted, reloaded)] == [200, 404, 405, 200]
     assert "server" not in ready.headers
     nursery.cancel_scope.cancel()
 

@@ -1,11 +1,16 @@
 """The command line, as its users see it."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -109,6 +114,66 @@ def test_an_address_in_use_is_one_line_and_status_2(flag: str) -> None:
     assert line.startswith("group-sidecar: cannot listen on ")
     assert address in line
     assert line.lower().endswith("address already in use")
+
+
+@contextmanager
+def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
+    """A sidecar before nobody, which has started."""
+    with subprocess.Popen(
+        [*COMMAND, "run", "--log-format", "json", *flags], stderr=subprocess.PIPE, text=True
+    ) as process:
+        given_up = Timer(30, process.kill)
+        given_up.start()
+        try:
+            assert logged(process)["event"] == "started"
+            yield process
+            assert process.poll() is None
+        finally:
+            given_up.cancel()
+            process.kill()
+
+
+def logged(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The next line of the log that is not about the broker that is not there."""
+    assert process.stderr is not None
+    while True:
+        line: dict[str, Any] = json.loads(process.stderr.readline())
+        if "reload" in line["event"] or line["event"] in ("started", "stopped"):
+            return line
+
+
+def test_a_hangup_without_a_file_ends_nothing() -> None:
+    with running("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1") as process:
+        os.kill(process.pid, signal.SIGHUP)
+        line = logged(process)
+        assert (line["level"], line["event"]) == ("warning", "settings not reloaded")
+        assert "without --config" in line["cause"]
+
+
+def test_a_hangup_reads_the_file_again_below_the_flags(tmp_path: Path) -> None:
+    file = tmp_path / "sidecar.yaml"
+    rest = "listen: '127.0.0.1:0', upstream: '127.0.0.1:1'"
+    file.write_text(f"{{{rest}, policies: {{group_max_size: {{limit: 5}}}}}}")
+    with running("--config", str(file), "--group-max-size", "7") as process:
+        file.write_text(
+            f"{{{rest}, policies: {{group_max_size: {{limit: 6, overrides: [{{pattern: 'a.*', limit: 2}}]}}}}}}"
+        )
+        os.kill(process.pid, signal.SIGHUP)
+        line = logged(process)
+        assert (line["level"], line["event"]) == ("info", "settings reloaded")
+        assert line["changed"] == [
+            'policies.group_max_size.overrides.0.pattern: unset -> "a.*"',
+            "policies.group_max_size.overrides.0.limit: unset -> 2",
+        ]
+        file.write_text("{listen: 5, polices: {}}")
+        os.kill(process.pid, signal.SIGHUP)
+        line = logged(process)
+        assert (line["level"], line["event"]) == ("error", "settings not reloaded, the old ones stay in force")
+        assert line["faults"] == [
+            f"{file}: listen: must be HOST:PORT, for instance 127.0.0.1:9092",
+            f"{file}: upstream: is required",
+            f"{file}: polices: unknown key; did you mean policies?",
+        ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

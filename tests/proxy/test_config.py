@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from group_sidecar.policies.group_max_size import GroupMaxSize, Limits
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.config import ENVIRONMENT, Config, ConfigError, load_config
 
@@ -44,6 +45,13 @@ def faults(file: Path | None = None, flags: dict[str, Any] | None = None) -> lis
     return refused.value.lines
 
 
+def the_policy(config: Config) -> GroupMaxSize:
+    """The one that is switched on."""
+    [policy] = config.rules()
+    assert isinstance(policy, GroupMaxSize)
+    return policy
+
+
 def test_the_least_has_all_defaults(write: Any) -> None:
     config = load_config(write(LEAST))
     assert config.listen == Address("127.0.0.1", 9092)
@@ -51,7 +59,7 @@ def test_the_least_has_all_defaults(write: Any) -> None:
     assert config.admin is None
     assert config.sidecar_id == f"{socket.gethostname()}:9092"
     assert config.mode == "sidecar"
-    assert config.policies.group_max_size is None
+    assert config.rules() == []
     assert config.journal is None
     assert config.limits.idle_seconds == 900
     assert config.advertised_host == "127.0.0.1"
@@ -67,9 +75,8 @@ def test_flags_go_before_the_environment_and_that_before_the_file(write: Any, mo
 
 def test_a_flag_leaves_its_neighbours_in_the_file_alone(write: Any) -> None:
     file = write({**LEAST, "policies": {"group_max_size": {"limit": 10, "error_code": 81}}})
-    limit = load_config(file, {"policies": {"group_max_size": {"limit": 20}}}).policies.group_max_size
-    assert limit is not None
-    assert (limit.limit, limit.error_code) == (20, 81)
+    policy = the_policy(load_config(file, {"policies": {"group_max_size": {"limit": 20}}}))
+    assert (policy.settings.limit, policy.settings.error_code) == (20, 81)
 
 
 def test_everything_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +94,7 @@ def test_everything_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     config = load_config()
     assert config.listen == Address("::1", 0)
     assert config.admin == Address("0.0.0.0", 9091)
-    assert config.policies.group_max_size is not None
-    assert config.policies.group_max_size.error_code == 81
+    assert (the_policy(config).settings.limit, the_policy(config).settings.error_code) == (5, 81)
     assert config.answers.enabled is False
     assert config.journal is not None
     assert config.journal.folder == Path("records")
@@ -108,12 +114,23 @@ def test_nothing_changes_once_it_is_read() -> None:
     [
         ({"policies": {"group_max_size": {"limit": 0}}}, "policies.group_max_size.limit: must be at least 1"),
         ({"policies": {"group_max_size": {"limit": "many"}}}, "policies.group_max_size.limit: must be a whole number"),
-        ({"policies": {"group_max_size": {}}}, "policies.group_max_size.limit: is required"),
+        (
+            {"policies": {"group_max_size": {}}},
+            "policies.group_max_size: needs limit, consumer_max_size or an override",
+        ),
         (
             {"policies": {"group_max_size": {"limit": 1, "error_code": 78}}},
             "policies.group_max_size.error_code: must be 77 or 81",
         ),
         ({"policies": {"group_max_siez": {}}}, "policies.group_max_siez: unknown key; did you mean group_max_size?"),
+        ({"policies": {5: {}}}, "policies.5: unknown key"),
+        ({"policies": None}, "policies: must be a mapping of keys"),
+        ({"policies": {"offset_metadata_max_bytes": {}}}, "policies.offset_metadata_max_bytes.limit: is required"),
+        (
+            {"policies": {"offset_metadata_max_bytes": {"limit": -1}}},
+            "policies.offset_metadata_max_bytes.limit: must be at least 0",
+        ),
+        ({"answers": {"apis": "ListGroups"}}, "answers.apis: must be a list"),
         ({"lisen": "a:1"}, "lisen: unknown key; did you mean listen?"),
         ({"brokers": 3}, "brokers: unknown key"),
         ({"gateway": 5}, "gateway: must be a mapping of keys"),
@@ -146,6 +163,103 @@ def test_nothing_changes_once_it_is_read() -> None:
 )
 def test_a_fault_is_one_line_with_the_file_and_the_path(write: Any, settings: dict[str, Any], line: str) -> None:
     assert faults(write({**LEAST, **settings})) == [f"sidecar.yaml: {line}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"limit": -1}, "limit: must be at least 1"),
+        ({"limit": 1 << 31}, "limit: must be at most 2147483647"),
+        ({"limit": True}, "limit: must be a whole number"),
+        ({"limit": 1.5}, "limit: must be a whole number"),
+        ({"limit": float("nan")}, "limit: must be a whole number"),
+        ({"consumer_max_size": 0}, "consumer_max_size: must be at least 1"),
+        ({"limit": 1, "limits": 1}, "limits: unknown key; did you mean limit?"),
+        ({"limit": 1, "mode": "off"}, "mode: must be 'enforce' or 'audit'"),
+        ({"limit": 1, "error_code": True}, "error_code: must be 77 or 81"),
+        ({"overrides": None}, "overrides: must be a list"),
+        ({"overrides": {"group": "g", "limit": 1}}, "overrides: must be a list"),
+        ({"overrides": [5]}, "overrides.0: must be a mapping of keys"),
+        ({"overrides": [{"limit": 1}]}, "overrides.0: needs either group or pattern"),
+        ({"overrides": [{"group": "g", "pattern": "g", "limit": 1}]}, "overrides.0: needs either group or pattern"),
+        ({"overrides": [{"group": "g"}]}, "overrides.0: needs limit or consumer_max_size"),
+        ({"overrides": [{"group": "", "limit": 1}]}, "overrides.0.group: must not be empty"),
+        ({"overrides": [{"group": 5, "limit": 1}]}, "overrides.0.group: must be text"),
+        ({"overrides": [{"group": "g", "limit": 0}]}, "overrides.0.limit: must be at least 1"),
+        ({"overrides": [{"patern": "g", "limit": 1}]}, "overrides.0.patern: unknown key; did you mean pattern?"),
+        (
+            {"overrides": [{"group": "g", "limit": 1}, {"pattern": "(", "limit": 1}]},
+            "overrides.1.pattern: is no regular expression: missing ), unterminated subpattern at position 0",
+        ),
+        (
+            {"overrides": [{"pattern": f"a{{{1 << 70}}}", "limit": 1}]},
+            "overrides.0.pattern: is no regular expression: the repetition number is too large",
+        ),
+        ({"overrides": [{"pattern": "(" * 5000, "limit": 1}]}, "overrides.0.pattern: is nested too deeply"),
+    ],
+)
+def test_a_fault_of_a_limit_is_said_with_its_path(write: Any, settings: dict[str, Any], line: str) -> None:
+    assert faults(write({**LEAST, "policies": {"group_max_size": settings}})) == [
+        f"sidecar.yaml: policies.group_max_size.{line}"
+    ]
+
+
+def test_an_empty_list_of_overrides_limits_nothing(write: Any) -> None:
+    assert faults(write({**LEAST, "policies": {"group_max_size": {"overrides": []}}})) == [
+        "sidecar.yaml: policies.group_max_size: needs limit, consumer_max_size or an override"
+    ]
+
+
+def limits_of(config: Config, group_id: str) -> Limits:
+    """What the one policy that is switched on lets a group have."""
+    return the_policy(config).limits(group_id)
+
+
+def test_overrides_are_read_from_the_file_beside_a_limit_from_a_flag(write: Any) -> None:
+    overrides = [
+        {"group": "billing", "limit": 500},
+        {"pattern": "team-.*", "limit": None},
+        {"pattern": ".*-batch", "consumer_max_size": 7},
+    ]
+    file = write({**LEAST, "policies": {"group_max_size": {"limit": 10, "overrides": overrides}}})
+    config = load_config(file, {"policies": {"group_max_size": {"limit": 20}}})
+    assert limits_of(config, "billing") == (500, None)
+    assert limits_of(config, "billings") == (20, None)
+    assert limits_of(config, "team-a") == (None, None)
+    assert limits_of(config, "my-team-a") == (20, None)
+    assert limits_of(config, "team-batch") == (None, None)  # The first that matches counts, alone.
+    assert limits_of(config, "night-batch") == (20, 7)
+    assert limits_of(config, "night-batches") == (20, None)
+    assert limits_of(config, "team-\na\U0001f980") == (None, None)
+    assert limits_of(config, "Team-a") == (20, None)
+
+
+def test_overrides_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "GROUP_SIDECAR__POLICIES__GROUP_MAX_SIZE__OVERRIDES"
+    monkeypatch.setenv(name, '[{"group": "billing", "limit": 5}]')
+    assert limits_of(load_config(flags=LEAST), "billing") == (5, None)
+    monkeypatch.setenv(name, '[{"group": "billing", "limit": 0}]')
+    line = "policies.group_max_size.overrides.0.limit: must be at least 1"
+    assert faults(flags=LEAST) == [f"environment: {line}"]
+
+
+def test_a_fault_in_a_list_is_its_file_s_beside_a_flag_of_the_same_section(write: Any) -> None:
+    file = write({**LEAST, "policies": {"group_max_size": {"overrides": [{"group": "g", "limit": 0}]}}})
+    assert faults(file, {"policies": {"group_max_size": {"limit": 5}}}) == [
+        "sidecar.yaml: policies.group_max_size.overrides.0.limit: must be at least 1"
+    ]
+
+
+def test_a_section_of_the_environment_over_a_plain_value_is_checked_as_it_is(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUP_SIDECAR__JOURNAL__INTERVAL_SECONDS", "5")
+    assert faults(write({**LEAST, "journal": 5})) == ["sidecar.yaml: journal.folder: is required"]
+
+
+def test_a_misspelt_variable_of_a_policy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUP_SIDECAR__POLICIES__GROUP_MAX_SIZE__LIMTI", "5")
+    assert faults(flags=LEAST) == ["environment: policies.group_max_size.limti: unknown key; did you mean limit?"]
 
 
 def test_several_faults_are_several_lines(write: Any) -> None:
@@ -182,6 +296,10 @@ def test_a_variable_that_is_no_section_is_refused(monkeypatch: pytest.MonkeyPatc
         ("listen: [", "is not YAML in line 1, column 10: expected the node content, but found '<stream end>'"),
         ("- listen", "must be a mapping of keys"),
         ("5: 6", "must be a mapping of keys"),
+        ("listen: 2026-13-01", "is not YAML: month must be in 1..12"),
+        ("[" * 5000, "is nested too deeply"),
+        ("mode: sidecar\nmode: gateway", "is not YAML in line 2, column 1: mode is there twice"),
+        ("limits:\n  groups: 1\n  groups: 2", "is not YAML in line 3, column 3: groups is there twice"),
     ],
 )
 def test_a_file_that_is_no_mapping_is_refused(write: Any, text: str, line: str) -> None:
@@ -192,6 +310,12 @@ def test_a_file_that_cannot_be_read_is_said_so(write: Any, tmp_path: Path) -> No
     assert faults(Path("absent.yaml")) == ["absent.yaml: no such file or directory"]
     Path("binary.yaml").write_bytes(b"\xff\xfe\x00")
     assert faults(Path("binary.yaml")) == ["binary.yaml: is not UTF-8"]
+
+
+def test_a_section_may_be_written_once_and_changed_elsewhere(write: Any) -> None:
+    shared = "- &team {limit: 5, group: a}\n    - {<<: *team, group: b}"
+    text = f"listen: 'a:1'\nupstream: 'b:1'\npolicies:\n  group_max_size:\n    overrides:\n    {shared}\n"
+    assert limits_of(load_config(write(text)), "b") == (5, None)
 
 
 def test_an_empty_file_is_as_none(write: Any) -> None:

@@ -1,24 +1,37 @@
 """Joins that may not pass: when that is judged, what the client is told, and what the broker."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from group_sidecar.codecs.headers import REQUEST_HEAD, decode_request_header
-from group_sidecar.codecs.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.facts import ClientRefused, Departure, Fact, MemberGone
 from group_sidecar.coordinator.views import GroupState
+from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
 from group_sidecar.proxy import enforcing
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.enforcing import REMOVAL_CORRELATION
-from group_sidecar.proxy.session import Close, ToClient, ToUpstream
+from group_sidecar.proxy.enforcing import DESCRIPTION_CORRELATION, MOST_ASKED, REMOVAL_CORRELATION
+from group_sidecar.proxy.session import Close, Command, ToClient, ToUpstream
 from tests.proxy.playbook import (
     EPOCH,
     Line,
     broker_copy,
+    certain_copy,
     joining,
     reply,
     request,
@@ -45,7 +58,7 @@ REFUSALS = {
 def limited(limit: int, facts: list[Fact] | None = None, error_code: int = 77) -> BrokerCopy:
     """A broker before which groups have a limit."""
     tell = (lambda fact: None) if facts is None else facts.append
-    return broker_copy(tell, policies={"group_max_size": {"limit": limit, "error_code": error_code}})
+    return certain_copy(tell, policies={"group_max_size": {"limit": limit, "error_code": error_code}})
 
 
 @pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS)
@@ -119,14 +132,6 @@ def test_joins_under_way_hold_their_places() -> None:
     assert to_client(lines[2].says(message, 3)) == b""
 
 
-def test_members_that_must_have_expired_do_not_count() -> None:
-    copy = limited(1)
-    settled(copy, "m1")
-    line = Line(copy)
-    line.now += 31
-    assert to_client(line.says(joining(), 3)) == b""
-
-
 def test_a_refusal_that_cannot_be_made_leaves_the_join_to_the_broker(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,11 +151,23 @@ def test_a_refusal_that_cannot_be_made_leaves_the_join_to_the_broker(
 # Its turn.
 
 
-def test_a_join_that_may_pass_is_not_delayed() -> None:
-    line = Line(limited(1))
+def test_a_join_that_may_pass_waits_for_its_turn_too_and_holds_no_place_before() -> None:
+    copy = limited(2)
+    line, others = Line(copy), [Line(copy), Line(copy)]
     before, join = request(1, 90), line.frame(joining(), 3)
-    assert to_upstream(line.client(before, join)) == before + join
-    assert line.session.wants_client
+    assert to_upstream(line.client(before, join)) == before
+    assert not line.session.wants_client
+    for other in others:
+        assert to_client(other.says(joining(), 3)) == b""
+    assert line.reads(line.upstream(reply(90))[1:], joining(), 3).error_code == 77
+
+
+def test_of_two_joins_on_one_connection_the_broker_has_one() -> None:
+    copy = limited(2)
+    line, message = Line(copy), joining()
+    first, second = line.frame(message, 3), line.frame(message, 3)
+    assert to_upstream(line.client(first, second)) == first
+    assert to_client(Line(copy).says(message, 3)) == b""
 
 
 def test_a_refusal_waits_for_the_replies_before_it() -> None:
@@ -199,8 +216,7 @@ def rebalancing(facts: list[Fact]) -> tuple[BrokerCopy, list[Line]]:
     """A group of three, above its limit of two: two have joined again and are parked, the third has not."""
     copy = limited(3, facts)
     lines = settled(copy, "m1", "m2", "m3")
-    assert copy.group_max_size is not None
-    copy.group_max_size.limit = 2
+    copy.rulebook.replace([GroupMaxSize(GroupMaxSizeSettings(limit=2))])
     for line, member in zip(lines[:2], ("m1", "m2"), strict=True):
         assert to_client(line.says(joining(member_id=member), 3)) == b""
     assert copy.manager.view("g", EPOCH + lines[0].now).state is GroupState.PREPARING_REBALANCE
@@ -253,3 +269,239 @@ def test_a_parked_member_that_joins_again_passes() -> None:
     copy, _ = rebalancing([])
     again = Line(copy)
     assert to_client(again.says(joining(member_id="m2"), 3)) == b""
+
+
+# What the copy is not sure of.
+
+
+def unsure(**policy: Any) -> BrokerCopy:
+    """A broker that clients may reach around the sidecar, before which groups have a limit."""
+    return broker_copy(policies={"group_max_size": {"limit": 1, **policy}})
+
+
+def described(state: str, *members: str, error_code: int = 0) -> DescribeGroupsResponse:
+    told = (
+        DescribedGroupMember(
+            member_id=m, client_id="c", client_host="/1.2.3.4", member_metadata=b"", member_assignment=b""
+        )
+        for m in members
+    )
+    group = DescribedGroup(
+        error_code=error_code,
+        group_id="g",
+        group_state=state,
+        protocol_type="consumer",
+        protocol_data="",
+        members=tuple(told),
+    )
+    return DescribeGroupsResponse(groups=(group,))
+
+
+def tells(line: Line, answer: DescribeGroupsResponse) -> list[Command]:
+    """The broker answers what the sidecar has asked."""
+    return line.broker_says(answer, 0, correlation=DESCRIPTION_CORRELATION)
+
+
+def asks(commands: list[Command], client_id: str = "client") -> bool:
+    """Whether all that is done is to have the broker describe the group, in the client's name."""
+    frame = to_upstream(commands)
+    header, body = decode_request_header(frame[4:], flexible=False)
+    assert to_client(commands) == b""
+    return (header.api_key, header.correlation_id, header.client_id) == (
+        ApiKey.DESCRIBE_GROUPS,
+        DESCRIPTION_CORRELATION,
+        client_id,
+    ) and decode(DescribeGroupsRequest, 0, body) == DescribeGroupsRequest(groups=("g",))
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [
+        (described("Stable", "x"), 77),
+        (described("AwaitingSync", "x"), 77),
+        (described("Stable", "x", "y"), 77),
+        (described("PreparingRebalance", "x"), 0),
+        (described("Empty"), 0),
+        (described("Dead"), 0),
+    ],
+)
+def test_the_broker_is_asked_before_a_verdict_that_is_not_sure(told: DescribeGroupsResponse, code: int) -> None:
+    copy = unsure()
+    line, message = Line(copy), joining()
+    join = line.frame(message, 3)
+    assert asks(line.client(join))
+    assert not line.session.wants_client
+    commands = tells(line, told)
+    if code:
+        assert line.reads(commands, message, 3).error_code == code
+    else:
+        assert commands == [ToUpstream(join)]
+    assert copy.traffic.policy_evaluations == {"group_max_size": 1}
+
+
+def test_where_the_broker_does_not_tell_the_join_passes() -> None:
+    line, message = Line(unsure()), joining()
+    join = line.frame(message, 3)
+    commands = line.client(join)
+    for _ in range(MOST_ASKED):
+        assert asks(commands)
+        commands = tells(line, described("", error_code=30))
+    assert commands == [ToUpstream(join)]
+
+
+def test_the_broker_is_asked_in_the_name_of_a_client_id_that_cannot_be_written_again() -> None:
+    line, message = Line(unsure(), client_id="x" * 0x7FFF), joining()
+    join = line.frame(message, 3).replace(b"x" * 0x7FFF, b"\xff" * 0x7FFF)
+    assert asks(line.client(join), "\ufffd" * 0x1FFF)
+    assert line.reads(tells(line, described("Stable", "x")), message, 3).error_code == 77
+
+
+def test_its_word_is_good_for_a_second() -> None:
+    copy = unsure()
+    first, message = Line(copy), joining()
+    first.says(message, 3)
+    assert first.reads(tells(first, described("Stable", "x")), message, 3).error_code == 77
+    again = Line(copy)
+    again.now += 0.9
+    assert again.reads(again.says(message, 3), message, 3).error_code == 77
+    again.now += 0.2
+    assert asks(again.says(message, 3))
+
+
+def test_members_that_must_have_expired_are_asked_about() -> None:
+    copy = limited(1)
+    settled(copy, "m1")
+    line = Line(copy)
+    line.now += 31
+    join = line.frame(joining(), 3)
+    assert asks(line.client(join))
+    assert tells(line, described("Empty")) == [ToUpstream(join)]
+
+
+def test_a_join_whose_connection_has_gone_keeps_its_place() -> None:
+    copy = limited(1)
+    gone, message = Line(copy), joining()
+    gone.says(message, 3)
+    gone.session.close(gone.now)
+    early, late = Line(copy), Line(copy)
+    early.now += 0.1
+    assert asks(early.client(early.frame(message, 3)))
+    assert early.reads(tells(early, described("Empty")), message, 3).error_code == 77, "it may yet arrive"
+    late.now += 1.1
+    join = late.frame(message, 3)
+    assert asks(late.client(join))
+    assert tells(late, described("Empty")) == [ToUpstream(join)], "it never has"
+
+
+def test_a_lost_join_that_has_arrived_keeps_its_place_until_the_generation() -> None:
+    copy = limited(1)
+    gone, message = Line(copy), joining()
+    gone.says(message, 3)
+    gone.session.close(gone.now)
+    for seconds in (1.1, 2.2):
+        line = Line(copy)
+        line.now += seconds
+        assert asks(line.client(line.frame(message, 3)))
+        assert line.reads(tells(line, described("PreparingRebalance", "x")), message, 3).error_code == 77
+    line = Line(copy)
+    line.now += 3.3
+    assert asks(line.client(line.frame(message, 3)))
+    assert line.reads(tells(line, described("Stable", "x")), message, 3).error_code == 77
+
+
+def test_the_broker_is_not_asked_where_the_copy_is_sure() -> None:
+    copy = limited(2)
+    (line,) = settled(copy, "m1")
+    join = line.frame(joining(member_id="m1"), 3)
+    assert line.client(join) == [ToUpstream(join)]
+
+
+# Clients that try again and again.
+
+
+def test_a_client_that_tries_again_is_asked_to_wait_longer_each_time() -> None:
+    copy = limited(1)
+    settled(copy, "m1")
+    line, message = Line(copy), joining()
+    waits = []
+    for _ in range(12):
+        waits.append(line.reads(line.says(message, 3), message, 3).throttle_time_ms)
+        line.now += 1
+    assert waits == [0, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]
+    other = Line(copy)
+    assert other.reads(other.says(message, 3), message, 3).throttle_time_ms == 0
+
+
+# What is only reported.
+
+
+def test_in_audit_mode_what_would_be_refused_passes_and_is_told() -> None:
+    facts: list[Fact] = []
+    copy = certain_copy(facts.append, policies={"group_max_size": {"limit": 1, "mode": "audit"}})
+    settled(copy, "m1")
+    line = Line(copy)
+    join = line.frame(joining(), 3)
+    assert line.client(join) == [ToUpstream(join)]
+    (fact,) = [fact for fact in facts if isinstance(fact, ClientRefused)]
+    assert (fact.enforced, fact.size, fact.limit) == (False, 1, 1)
+    assert copy.traffic.policy_audits == {("group_max_size", 77): 1}
+    assert copy.traffic.policy_rejections == {}
+
+
+# Frames that are too long to be looked into otherwise.
+
+
+def test_nobody_gets_past_a_limit_by_being_long() -> None:
+    copy = certain_copy(policies={"group_max_size": {"limit": 1}}, limits={"inspected_frame": 1024})
+    settled(copy, "m1")
+    line = Line(copy)
+    message = replace(joining(), protocols=(JoinGroupProtocol(name="range", metadata=bytes(5000)),))
+    assert line.reads(line.says(message, 3), message, 3).error_code == 77
+
+
+# Members of consumer groups (KIP-848).
+
+
+def beating(member_id: str, epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch)
+
+
+def let_in(member_id: str, epoch: int = 1) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0, error_code=0, member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=5000
+    )
+
+
+@pytest.mark.parametrize("version", ConsumerGroupHeartbeatRequest.VERSIONS)
+def test_a_full_consumer_group_refuses_new_members_as_kafka_does(version: int) -> None:
+    copy = certain_copy(policies={"group_max_size": {"consumer_max_size": 1}})
+    member, late = Line(copy), Line(copy)
+    member.exchange(beating("a"), let_in("a"), version)
+    message = beating("b")
+    answer = late.reads(late.says(message, version), message, version)
+    assert answer == ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=81,
+        error_message="The consumer group has reached its maximum capacity of 1 members.",
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )
+    member.exchange(beating("a", 1), let_in("a", 1), version)
+    member.exchange(beating("a", -1), let_in("a", -1), version)
+    late.exchange(message, let_in("b"), version)
+
+
+def test_new_members_under_way_hold_their_places() -> None:
+    copy = certain_copy(policies={"group_max_size": {"consumer_max_size": 1}})
+    first, second = Line(copy), Line(copy)
+    assert to_client(first.says(beating("a"), 1)) == b""
+    assert second.reads(second.says(beating("b"), 1), beating("b"), 1).error_code == 81
+    refused = ConsumerGroupHeartbeatResponse(throttle_time_ms=0, error_code=42, member_epoch=0, heartbeat_interval_ms=0)
+    first.broker_says(refused, 1)
+    second.exchange(beating("b"), let_in("b"), 1)
+
+
+def test_a_limit_of_classic_groups_is_none_of_consumer_groups() -> None:
+    copy = limited(1)
+    for member in "abc":
+        Line(copy).exchange(beating(member), let_in(member), 1)

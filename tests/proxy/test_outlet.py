@@ -28,7 +28,7 @@ def sources(outlet: Outlet, *groups: GroupView, traffic: Traffic | None = None) 
         mirror_ready=lambda: True,
         held_bytes=lambda: 7,
         journal=outlet.journal,
-        group_max_size=3,
+        most_members=lambda _: 3,
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,19 @@ from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.client import BrokerClosed, connect
-from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.client import BrokerClosed, KafkaClient, connect
+from group_sidecar.proxy.config import Config, ConfigError
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.server import ListenError, listen, port_of
 from group_sidecar.proxy.sidecar import Addresses, run_sidecar
@@ -64,20 +71,22 @@ def configured(**settings: Any) -> Config:
 
 
 @asynccontextmanager
-async def sidecar(upstream: Address, **settings: Any) -> AsyncIterator[tuple[Addresses, trio.Event]]:
+async def sidecar(
+    upstream: Address, read: Callable[[], Config] | None = None, /, **settings: Any
+) -> AsyncIterator[tuple[Addresses, trio.Event]]:
     """A sidecar before a broker, until the block ends; and what makes it stop gently."""
     config = configured(upstream=str(upstream), admin="127.0.0.1:0", **settings)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(run_sidecar, config, stop=stop)), stop
+        yield await nursery.start(partial(run_sidecar, config, read=read, stop=stop)), stop
         stop.set()
 
 
-async def get(address: Address | None, path: str) -> tuple[int, bytes]:
-    """GET over HTTP: status and body."""
+async def get(address: Address | None, path: str, method: str = "GET") -> tuple[int, bytes]:
+    """GET or another method over HTTP: status and body."""
     assert address is not None
     async with await trio.open_tcp_stream(*address) as stream:
-        await stream.send_all(f"GET {path} HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\n\r\n".encode())
+        await stream.send_all(f"{method} {path} HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\n\r\n".encode())
         head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
@@ -198,6 +207,99 @@ async def test_an_address_in_use_comes_out_as_it_is(name: str) -> None:
         addresses = {"upstream": "127.0.0.1:1", name: f"127.0.0.1:{port_of([taken])}"}
         with pytest.raises(ListenError, match=r"(?i)address already in use"):
             await run_sidecar(configured(**addresses))
+
+
+def full(group: str, members: int) -> DescribeGroupsResponse:
+    """What a broker says of a stable group."""
+    who = tuple(
+        DescribedGroupMember(
+            member_id=f"m{number}", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b""
+        )
+        for number in range(members)
+    )
+    described = DescribedGroup(
+        error_code=0, group_id=group, group_state="Stable", protocol_type="consumer", protocol_data="range", members=who
+    )
+    return DescribeGroupsResponse(groups=(described,))
+
+
+JOIN = JoinGroupRequest(
+    group_id="orders",
+    session_timeout_ms=10_000,
+    rebalance_timeout_ms=10_000,
+    member_id="",
+    protocol_type="consumer",
+    protocols=(JoinGroupProtocol(name="range", metadata=b""),),
+)
+LET_IN = JoinGroupResponse(
+    error_code=ErrorCode.REBALANCE_IN_PROGRESS, protocol_name="", leader="", member_id="", generation_id=-1
+)
+"""The broker's own word, whatever it is."""
+
+
+async def joined(client: KafkaClient) -> int:
+    """Joins a group; gives the error code of the reply."""
+    code: int = (await client.ask(JOIN, 3)).error_code
+    return code
+
+
+async def limit_shown(at: Addresses) -> list[str]:
+    """What the metrics say of the limit, and of the last reload."""
+    _, body = await get(at.admin, "/metrics")
+    shown = ("group_sidecar_group_max_size ", "group_sidecar_config_last_reload_successful ")
+    return [line.rpartition(" ")[2] for line in body.decode().splitlines() if line.startswith(shown)]
+
+
+async def test_a_reload_is_in_force_at_once_on_open_connections(nursery: trio.Nursery) -> None:
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    cluster.scripted[1].answers |= {JoinGroupRequest: LET_IN, DescribeGroupsRequest: full("orders", 3)}
+
+    def limited(limit: int, **further: Any) -> dict[str, Any]:
+        return {"policies": {"group_max_size": {"limit": limit}}, **further}
+
+    file = limited(3)
+
+    def read() -> Config:
+        if "faults" in file:
+            raise ConfigError(file["faults"])
+        return configured(upstream=str(upstream), admin="127.0.0.1:0", **file)
+
+    async with sidecar(upstream, read, **limited(5)) as (at, _), connect(*at.listen) as client:
+        assert await joined(client) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert await limit_shown(at) == ["5.0", "1.0"]
+        status, body = await get(at.admin, "/-/reload", "POST")
+        assert (status, json.loads(body)) == (200, {"changed": ["policies.group_max_size.limit: 5 -> 3"]})
+        assert await joined(client) == 77
+        assert await limit_shown(at) == ["3.0", "1.0"]
+        file = {"faults": ["sidecar.yaml: listen: is required"]}
+        status, body = await get(at.admin, "/-/reload", "POST")
+        assert (status, json.loads(body)["lines"]) == (400, ["sidecar.yaml: listen: is required"])
+        assert await joined(client) == 77
+        assert await limit_shown(at) == ["3.0", "0.0"]
+        file = limited(9, limits={"groups": 5})
+        status, body = await get(at.admin, "/-/reload", "POST")
+        assert (status, json.loads(body)["lines"]) == (
+            400,
+            ["limits.groups: cannot change while it runs; restart to change it"],
+        )
+        assert await joined(client) == 77
+        file = {}
+        status, body = await get(at.admin, "/-/reload", "POST")
+        assert (status, json.loads(body)) == (200, {"changed": ["policies.group_max_size.limit: 3 -> unset"]})
+        assert await joined(client) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert await limit_shown(at) == ["1.0"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_sidecar_without_a_file_says_so(nursery: trio.Nursery) -> None:
+    upstream = await Cluster().start(nursery, 1)
+    async with sidecar(upstream) as (at, _):
+        status, body = await get(at.admin, "/-/reload", "POST")
+        assert status == 400
+        assert "without --config" in json.loads(body)["lines"][0]
+        assert (await get(at.admin, "/-/reload"))[0] == 405
+    nursery.cancel_scope.cancel()
 
 
 async def test_the_journal_is_whole_when_the_sidecar_has_stopped(nursery: trio.Nursery, tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""What a refused client is told.
+
+Owns: the error replies of all APIs (Kafka's ``AbstractRequest.getErrorResponse``), and for how long a client that is
+refused again and again is asked to wait. Must not know: why it is refused.
+"""
+
+import dataclasses
+from types import MappingProxyType
+from typing import Any
+
+from group_sidecar.codecs.registry import APIS
+from group_sidecar.codecs.schema import Array, Struct, specs
+
+FIRST_WAIT_MS, LONGEST_WAIT_MS = 100, 30_000
+"""The wait that the second refusal in a row asks for, doubled with each further one."""
+FORGIVEN_SECONDS = 60.0
+"""Refusals that are longer apart than that, and the wait that was asked for, are not in a row."""
+
+_BLANKS: MappingProxyType[type, Any] = MappingProxyType({str: "", bytes: b"", int: 0, bool: False, float: 0.0})
+
+
+def error_reply(request: Struct, version: int, error_code: int, message: str | None, throttle_ms: int) -> Struct:
+    """A reply that says an error in its one place for it, and else nothing.
+
+    Raises:
+        ValueError: the API's replies have no such place.
+    """
+    response = APIS[request.KEY].response
+    said = {"error_code": error_code, "error_message": message, "throttle_time_ms": throttle_ms}
+    fields, layout = {field.name: field for field in dataclasses.fields(response)}, specs(response)
+    if "error_code" not in layout or not layout["error_code"].since <= version <= layout["error_code"].until:
+        raise ValueError(f"{response.NAME} v{version} has no error of its own")
+    values: dict[str, Any] = {name: value for name, value in said.items() if name in fields}
+    for name, spec in layout.items():
+        if name not in values and fields[name].default is dataclasses.MISSING:
+            absent = spec.nullable <= version <= spec.nullable_until
+            values[name] = None if absent else () if isinstance(spec.kind, Array) else _blank(fields[name].type)
+    return response(**values)
+
+
+def _blank(annotation: Any) -> Any:
+    return next(blank for kind, blank in _BLANKS.items() if kind in (annotation, *getattr(annotation, "__args__", ())))
+
+
+class Patience:
+    """How long refused clients are asked to wait (KIP-219), by connection and group."""
+
+    def __init__(self) -> None:
+        self._refused: dict[int, dict[str, tuple[int, float]]] = {}
+
+    def refused(self, connection: int, group_id: str, now: float) -> int:
+        """A client was refused. How long it is asked to wait, in milliseconds: longer each time in a row."""
+        of_connection = self._refused.setdefault(connection, {})
+        times, until = of_connection.get(group_id, (0, now))
+        if now > until + FORGIVEN_SECONDS:
+            times = 0
+        wait = min(FIRST_WAIT_MS << times - 1, LONGEST_WAIT_MS) if times else 0
+        of_connection[group_id] = min(times + 1, 16), now + wait / 1000
+        return wait
+
+    def let_in(self, connection: int, group_id: str) -> None:
+        """A client was not refused."""
+        if connection in self._refused:
+            self._refused[connection].pop(group_id, None)
+
+    def gone(self, connection: int) -> None:
+        """A connection is over."""
+        self._refused.pop(connection, None)

@@ -1,0 +1,167 @@
+"""Commits of which some partitions may not pass.
+
+Owns: the request without them, and the reply with their errors in it. Must not know: why they may not pass.
+
+The client is told what a broker with such a rule of its own would tell it (KafkaApis, then the group coordinator):
+first whether the partition is there and may be written, then what is wrong with the commit as a whole, and only then
+what is wrong with the partition.
+"""
+
+from collections import deque
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from group_sidecar.codecs.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.coordinator.exchange import Exchange
+from group_sidecar.policies.verdicts import RefusePartitions
+from group_sidecar.proxy.session import Answer, Disposal, Forward
+
+Commit: TypeAlias = Any
+Topic: TypeAlias = Any
+CommitReply: TypeAlias = Any
+TopicReply: TypeAlias = Any
+PartitionReply: TypeAlias = Any
+"""Of OffsetCommit or of TxnOffsetCommit. They are alike as far as it matters here, and share no type."""
+
+WHOLE_TOPIC = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
+NOT_THERE = WHOLE_TOPIC | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""What KafkaApis says of partitions without asking the group coordinator. They stand before all others in its reply."""
+OF_ONE = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
+"""What the group coordinator says of single partitions. All else it says of a commit as a whole."""
+
+
+def trimmed(exchange: Exchange, header: RequestHeader, refusal: RefusePartitions) -> Disposal:
+    """What is to become of a commit that loses these partitions: what is left of it goes on, if anything is."""
+    whole: Commit = exchange.request
+    topics = tuple(
+        replace(topic, partitions=left)
+        for at, topic in enumerate(whole.topics)
+        if (left := tuple(p for index, p in enumerate(topic.partitions) if (at, index) not in refusal.sizes))
+    )
+    if not topics:
+        frame = encode_reply(_of_all(whole, refusal.error_code), exchange.version, header.correlation_id)
+        return Answer(lambda _: frame)
+    rest = replace(whole, topics=topics)
+    values = {field.name: getattr(exchange, field.name) for field in fields(Exchange)} | {"request": rest}
+    return Forward(Withheld(**values, whole=whole, refusal=refusal), encode_request(rest, header))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld(Exchange):
+    """What is left of a commit, on its way.
+
+    Attributes:
+        whole: what the client sent; `request` is what the broker gets.
+        refusal: what it lost.
+    """
+
+    whole: Commit
+    refusal: RefusePartitions
+
+    def merged(self, reply: CommitReply) -> CommitReply:
+        """What the client gets, from what the broker said of the rest: in the order that Kafka 4 has.
+
+        That is the request's; but where some partitions are not there, these come first, and each topic comes once.
+        """
+        told = _Told(reply)
+        answers: list[tuple[int, PartitionReply]] = []
+        for at, topic in enumerate(self.whole.topics):
+            for index, partition in enumerate(topic.partitions):
+                if (at, index) in self.refusal.sizes:
+                    code = told.of_withheld(topic, partition.partition_index, self.refusal.error_code)
+                    answers.append((at, _answer(topic, partition.partition_index, code)))
+                elif answer := told.of_sent(topic, partition.partition_index):
+                    answers.append((at, answer))
+        first = [each for each in answers if each[1].error_code in NOT_THERE]
+        if first:
+            answers = first + [each for each in answers if each[1].error_code not in NOT_THERE]
+        entries: dict[object, tuple[TopicReply, list[PartitionReply]]] = {}
+        for at, answer in answers:
+            topic = self.whole.topics[at]
+            entry = entries.setdefault(_name(topic) if first else at, (told.entry(topic), []))
+            entry[1].append(answer)
+        return replace(reply, topics=tuple(replace(entry, partitions=tuple(each)) for entry, each in entries.values()))
+
+    def unknown(self, correlation_id: int) -> bytes:
+        """What the client gets where nobody can read what the broker said: as where a write timed out, to try again.
+
+        The broker's own words could pass for success: the Java client takes what is not listed for committed.
+        """
+        reply = _of_all(self.whole, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return encode_reply(reply, self.version, correlation_id)
+
+
+class _Told:
+    """What the broker said of the rest of a commit."""
+
+    def __init__(self, reply: CommitReply) -> None:
+        self._entries: dict[object, TopicReply] = {}
+        self._answers: dict[object, deque[PartitionReply]] = {}
+        self._missing: dict[object, tuple[int, int]] = {}
+        self._of_all: int | None = None
+        for topic in reply.topics:
+            self._entries[_name(topic)] = topic
+            for answer in topic.partitions:
+                self._answers.setdefault((_name(topic), answer.partition_index), deque()).append(answer)
+                self._learn(_name(topic), answer.partition_index, answer.error_code)
+
+    def _learn(self, name: object, index: int, code: int) -> None:
+        if code in NOT_THERE:
+            # The partitions of a topic are numbered without gaps: behind one that is not there, none is.
+            since = (0 if code in WHOLE_TOPIC else index, code)
+            self._missing[name] = min(since, self._missing.get(name, since))
+        elif code not in OF_ONE:
+            self._of_all = code
+
+    def of_sent(self, topic: Topic, index: int) -> PartitionReply | None:
+        """The next answer for a partition that the broker got. One that it got twice it may have answered once."""
+        answers = self._answers.get((_name(topic), index), deque())
+        return answers.popleft() if len(answers) > 1 else next(iter(answers), None)
+
+    def of_withheld(self, topic: Topic, index: int, refused: int) -> int:
+        """The error of a partition that the broker did not get."""
+        since, code = self._missing.get(_name(topic), (index + 1, ErrorCode.NONE))
+        if index >= since:
+            return code
+        return refused if self._of_all is None else self._of_all
+
+    def entry(self, topic: Topic) -> TopicReply:
+        """A topic's entry in the reply; its partitions are to be put in."""
+        return self._entries.get(_name(topic)) or _entry(topic, ())
+
+
+def _name(topic: Topic | TopicReply) -> object:
+    return topic.name, getattr(topic, "topic_id", None)
+
+
+def _of_all(commit: Commit, code: int) -> CommitReply:
+    """A reply that says the same of each partition, as Kafka's ``getErrorResponse``."""
+    topics = tuple(_entry(t, tuple(_answer(t, p.partition_index, code) for p in t.partitions)) for t in commit.topics)
+    if commit.KEY == ApiKey.OFFSET_COMMIT:
+        return OffsetCommitResponse(topics=topics)
+    return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def _entry(topic: Topic, partitions: tuple[PartitionReply, ...]) -> TopicReply:
+    if isinstance(topic, OffsetCommitRequestTopic):
+        return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
+
+
+def _answer(topic: Topic, index: int, code: int) -> PartitionReply:
+    if isinstance(topic, OffsetCommitRequestTopic):
+        return OffsetCommitResponsePartition(partition_index=index, error_code=code)
+    return TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)

@@ -1,0 +1,102 @@
+"""What a real broker refuses by the rules of the policies, as a sidecar before it tells of it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import Client, Dialect, until
+from tests.kafka.members import MINUTES, ClassicMember, ConsumerMember
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import SidecarProcess
+
+TOPIC = "t"
+PROPERTIES = {"group.max.size": "1", "group.consumer.max.size": "1", "offset.metadata.max.bytes": "5"}
+AUDITED = {
+    "group_max_size": {"limit": 1, "consumer_max_size": 1, "mode": "audit"},
+    "offset_metadata_max_bytes": {"limit": 5, "mode": "audit"},
+}
+FULL, TOO_LONG = (
+    ("group_max_size", "GROUP_MAX_SIZE_REACHED"),
+    ("offset_metadata_max_bytes", "OFFSET_METADATA_TOO_LARGE"),
+)
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """Before a broker with limits of its own; it has the same, and only reports."""
+    folder = tmp_path_factory.mktemp("refusals")
+    with KafkaBroker(folder / "broker", properties=PROPERTIES) as broker:
+        broker.wait_for_coordinator()
+        admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+        settings = {"policies": AUDITED}
+        with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
+            yield sidecar
+
+
+@pytest.fixture(scope="module")
+def client(sidecar: SidecarProcess) -> Client:
+    return Client(sidecar.listen, Dialect.of(sidecar.listen))
+
+
+def counted(sidecar: SidecarProcess, family: str) -> dict[tuple[str, str], float]:
+    """What has been counted, by policy and error."""
+    samples = sidecar.samples(f"group_sidecar_policy_{family}_total")
+    return {(s.labels["policy"], s.labels["error"]): s.value for s in samples if s.value}
+
+
+def timeline(sidecar: SidecarProcess, group: str) -> list[dict[str, Any]]:
+    """What the flight recorder has of a group."""
+    status, body = sidecar.get(f"/api/v1/timeline?group={quote(group, safe='')}")
+    assert status == 200
+    told: list[dict[str, Any]] = json.loads(body)["timeline"]
+    return told
+
+
+def test_what_the_broker_refuses_is_counted_apart_and_told(sidecar: SidecarProcess, client: Client) -> None:
+    group = "classic & full/ü"
+    with ClassicMember(client, group, TOPIC) as first, ClassicMember(client, group, TOPIC, instance_id="i") as second:
+        first.join()
+        first.sync()
+        second.send_join()
+        assert second.receive_join().error_code == 81
+        assert first.commit({0: 1}).topics[0].partitions[0].error_code == 12
+        told = timeline(sidecar, group)
+    assert counted(sidecar, "broker_rejections") == {FULL: 1, TOO_LONG: 1}
+    assert counted(sidecar, "audited_rejections") == {
+        ("group_max_size", "GROUP_MAX_SIZE_REACHED_KIP_389"): 1,
+        TOO_LONG: 1,
+    }
+    assert counted(sidecar, "rejections") == {}
+    assert [entry["what"] for entry in told] == [
+        *("rebalance_started", "member_joined", "rebalance_completed"),
+        *("client_audited", "client_audited", "offsets_committed"),
+    ]
+    assert told[3].items() >= {"size": 1, "limit": 1, "policy": "group_max_size", "client_host": "/127.0.0.1"}.items()
+
+
+def test_a_full_group_of_the_new_protocol(sidecar: SidecarProcess, client: Client) -> None:
+    before = counted(sidecar, "broker_rejections")
+    with ConsumerMember(client, "new", (TOPIC,)) as first:
+        first.join()
+        join = ConsumerGroupHeartbeatRequest(
+            group_id="new",
+            member_id="second",
+            member_epoch=0,
+            rebalance_timeout_ms=MINUTES,
+            subscribed_topic_names=(TOPIC,),
+            topic_partitions=(),
+        )
+        assert client.ask(join).error_code == 81
+        # The log tells who is in it.
+        until(lambda: sidecar.metric("group_sidecar_groups_near_limit") == 1, "its only member is known")
+        assert sidecar.metric("group_sidecar_groups_over_limit") == 0
+        assert sidecar.metric("group_sidecar_group_members", group="new") == 1
+        assert sidecar.metric("group_sidecar_group_members_limit", group="new") == 1
+    assert counted(sidecar, "broker_rejections") == {**before, FULL: before.get(FULL, 0) + 1}

@@ -1,0 +1,208 @@
+"""group.consumer.max.size (KIP-848): the sidecar's limit beside the broker's own, byte by byte."""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
+from group_sidecar.codecs.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.codecs.schema import Struct, decode, encode
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address, free_addresses
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
+
+LIMIT, JOINERS, BEATS = 10, 100, 3
+JOIN, LEAVE, RESTART = 0, -1, -2
+VERSION, MINUTE = 1, 60_000
+STRAIGHT = 3
+"""The last JoinGroup version in which a member is let in without an id (KIP-394)."""
+FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@dataclass
+class Group:
+    """A consumer group, and the epochs of those that are in it."""
+
+    at: Address
+    group_id: str = field(default_factory=lambda: f"new-{secrets.token_hex(5)}")
+    epochs: dict[str, int] = field(default_factory=dict)
+
+    def ask(self, questions: Iterable[tuple[Struct, int]]) -> list[bytes]:
+        """Asks all at once, each over a connection of its own. The replies."""
+        with ExitStack() as stack:
+            wires = []
+            for request, version in questions:
+                wire = stack.enter_context(Wire(self.at))
+                wire.send(encode_request(request, RequestHeader(request.KEY, version, 1, "raw")))
+                wires.append(wire)
+            return [wire.receive() for wire in wires]
+
+    def beat(self, *members: str, epoch: int | None = None, instance_id: str | None = None) -> list[str]:
+        """A heartbeat of each member: what it is told, the whole of it where it is an error."""
+        epochs = [self.epochs.get(member, JOIN) if epoch is None else epoch for member in members]
+        asked = [(self.heartbeat(each, at, instance_id), VERSION) for each, at in zip(members, epochs, strict=True)]
+        outcomes = []
+        for member, reply in zip(members, self.ask(asked), strict=True):
+            said = decode(ConsumerGroupHeartbeatResponse, VERSION, split_reply(reply, flexible=True))
+            if said.error_code == 0:
+                self.epochs[member] = said.member_epoch
+            outcomes.append(reply.hex() if said.error_code else "in")
+        return outcomes
+
+    def heartbeat(self, member_id: str, epoch: int, instance_id: str | None = None) -> ConsumerGroupHeartbeatRequest:
+        joins: dict[str, Any] = {
+            "rebalance_timeout_ms": MINUTE,
+            "subscribed_topic_names": ("topic",),
+            "topic_partitions": (),
+        }
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance_id,
+            **(joins if epoch == JOIN else {}),
+        )
+
+    def classic_join(self) -> JoinGroupRequest:
+        subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=("topic",)), 0)
+        return JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=MINUTE,
+            rebalance_timeout_ms=MINUTE,
+            member_id="",
+            protocol_type="consumer",
+            protocols=(JoinGroupProtocol(name="range", metadata=subscription),),
+        )
+
+    def close(self) -> None:
+        """All leave."""
+        here = [member for member, epoch in self.epochs.items() if epoch > 0]
+        self.beat(*here, epoch=LEAVE)
+
+
+def somebody() -> str:
+    """A member id."""
+    return secrets.token_hex(11)
+
+
+@pytest.fixture
+def strict(strict_broker: KafkaBroker) -> Iterator[Group]:
+    """A group of the broker with a limit of its own."""
+    group = Group(strict_broker.direct)
+    yield group
+    group.close()
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["log read", "log not read"])
+def sidecar(
+    broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SidecarProcess]:
+    """With a limit, before a broker without one."""
+    broker.wait_for_coordinator()
+    [listen] = free_addresses(1)
+    limits = {"group_max_size": {"consumer_max_size": LIMIT, "error_code": int(FULL)}}
+    settings = {"policies": limits, "offsets_log": {"read": request.param}}
+    folder = tmp_path_factory.mktemp("consumer-max-size")
+    with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=settings) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture
+def limited(sidecar: SidecarProcess) -> Iterator[Group]:
+    """A group of the broker without a limit, through the sidecar."""
+    group = Group(sidecar.listen)
+    yield group
+    group.close()
+
+
+def crowd(group: Group) -> tuple[Counter[str], list[str]]:
+    """What many joiners at once are told, and then those that are in, again and again."""
+    told = Counter(group.beat(*(somebody() for _ in range(JOINERS))))
+    members = list(group.epochs)
+    return told, [each for _ in range(BEATS) for each in group.beat(*members)]
+
+
+def test_of_many_that_join_at_once_so_many_get_in_and_stay(strict: Group, limited: Group) -> None:
+    told, after = crowd(limited)
+    assert (told["in"], told.total(), len(told)) == (LIMIT, JOINERS, 2)
+    assert after == ["in"] * LIMIT * BEATS
+    assert (told, after) == crowd(strict)
+
+
+def full(group: Group, *, instance_id: str | None = None) -> list[str]:
+    """Fills a group, one after another; the first may be a static member. Returns the members."""
+    members = [somebody() for _ in range(LIMIT)]
+    told = [*group.beat(members[0], instance_id=instance_id)]
+    told += [outcome for member in members[1:] for outcome in group.beat(member)]
+    assert told == ["in"] * LIMIT
+    return members
+
+
+def leaving(group: Group) -> list[str]:
+    """What is told while a member goes, another takes its place, and a third has come too late."""
+    members = full(group)
+    steps = group.beat(somebody()) + group.beat(members[3], epoch=LEAVE)
+    return steps + group.beat(somebody()) + group.beat(somebody())
+
+
+def test_who_leaves_makes_room(strict: Group, limited: Group) -> None:
+    steps = leaving(limited)
+    assert [step == "in" for step in steps] == [False, True, True, False]
+    assert steps == leaving(strict)
+
+
+def restarting(group: Group) -> list[str]:
+    """What a static member is told that comes back as somebody else, and then as who it was."""
+    who = full(group, instance_id="instance")[0]
+    steps = group.beat(who, epoch=RESTART, instance_id="instance")
+    steps += group.beat(somebody(), instance_id="instance")
+    return steps + group.beat(who, epoch=JOIN, instance_id="instance")
+
+
+def test_a_static_member_that_restarts_keeps_its_place_and_is_known_by_its_id_alone(
+    strict: Group, limited: Group
+) -> None:
+    steps = restarting(limited)
+    assert [step == "in" for step in steps] == [True, False, True]
+    assert steps == restarting(strict)
+
+
+def joining_classically(group: Group) -> list[str]:
+    """What classic members are told that would join a full consumer group."""
+    full(group)
+    return [
+        reply.hex() for reply in group.ask((group.classic_join(), version) for version in JoinGroupRequest.VERSIONS)
+    ]
+
+
+def test_a_full_consumer_group_is_full_for_classic_members_too(strict: Group, limited: Group) -> None:
+    assert joining_classically(limited) == joining_classically(strict)
+
+
+def crowding_classically(group: Group) -> Counter[int]:
+    """How many of many classic joiners at once are told what, with two places free."""
+    assert group.beat(*(somebody() for _ in range(LIMIT - 2))) == ["in"] * (LIMIT - 2)
+    replies = group.ask([(group.classic_join(), STRAIGHT)] * JOINERS)
+    joined = [decode(JoinGroupResponse, STRAIGHT, split_reply(reply, flexible=False)) for reply in replies]
+    leave = [(LeaveGroupRequest(group_id=group.group_id, member_id=each.member_id), 1) for each in joined]
+    group.ask(leave)
+    return Counter(each.error_code for each in joined)
+
+
+def test_of_many_classic_members_at_once_so_many_get_in(strict: Group, limited: Group) -> None:
+    told = crowding_classically(limited)
+    assert told == {0: 2, int(FULL): JOINERS - 2}
+    assert told == crowding_classically(strict)

@@ -1,0 +1,116 @@
+"""group.max.size under a storm: the sidecar's limit, and the broker's own by the same script."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+import trio
+
+from group_sidecar.codecs.errors import ErrorCode
+from tests.conformance.storm import Plan, Storm
+from tests.conformance.storm_outcome import Outcome, Seen
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address, free_addresses
+from tests.kafka.sidecar import SidecarProcess
+
+LARGE = Plan(name="large", clients=500, limit=50, seconds=6)
+SMALL = Plan(name="small", clients=60, limit=20, seconds=4)
+FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
+SOON_FORGOTTEN = {"group.min.session.timeout.ms": "100"}
+ITSELF = "4.3.1 itself"
+"""The broker with a limit of its own. 1.1.1 has none: what comes of its sidecars is compared with 4.3.1's too."""
+THROUGH = ("4.3.1, exclusive", "4.3.1", "1.1.1, exclusive", "1.1.1")
+STORMS = ((ITSELF, LARGE), *product(THROUGH, (LARGE, SMALL)))
+
+
+@dataclass(frozen=True)
+class Way:
+    """Where a storm's clients go, and the broker behind it."""
+
+    through: Address
+    broker: Address
+
+
+def settings(way: str) -> dict[str, Any]:
+    """Of the sidecar, with the error code of the broker."""
+    small = {"pattern": f"{SMALL.name}-.*", "limit": SMALL.limit}
+    limits = {"limit": LARGE.limit, "error_code": int(FULL), "overrides": [small]}
+    return {"policies": {"group_max_size": limits}, "answers": {"exclusive": way.endswith("exclusive")}}
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
+    """To a broker with a limit of its own, and to two without, each through two sidecars."""
+    folder = tmp_path_factory.mktemp("storm")
+    limit = {"group.max.size": str(LARGE.limit)}
+    limited = KafkaBroker(folder / "limited", properties={**SOON_FORGOTTEN, **limit})
+    free = {
+        version: KafkaBroker(folder / version, version=version, properties=SOON_FORGOTTEN)
+        for version in ("4.3.1", "1.1.1")
+    }
+    with ExitStack() as stack, ThreadPoolExecutor() as together:
+        brokers = [limited, *free.values()]
+        list(together.map(stack.enter_context, brokers))
+        list(together.map(KafkaBroker.wait_for_coordinator, brokers))
+        ways = {ITSELF: Way(limited.direct, limited.direct)}
+        for way, listen in zip(THROUGH, free_addresses(len(THROUGH)), strict=True):
+            broker = free[way.partition(",")[0]]
+            stack.enter_context(
+                SidecarProcess(folder / way, listen=listen, upstream=broker.client, settings=settings(way))
+            )
+            ways[way] = Way(listen, broker.direct)
+        yield ways
+
+
+Outcomes = dict[tuple[str, Plan], Outcome]
+
+
+@pytest.fixture(scope="module")
+def outcomes(ways: dict[str, Way]) -> Outcomes:
+    """Of all storms, which rage at the same time: most of it is waiting."""
+    storms = {(way, plan): Storm(plan, ways[way].through, ways[way].broker) for way, plan in STORMS}
+
+    async def rage() -> None:
+        async with trio.open_nursery() as nursery:
+            for storm in storms.values():
+                nursery.start_soon(storm.run)
+
+    trio.run(rage)
+    return {key: storm.outcome for key, storm in storms.items()}
+
+
+@pytest.fixture(params=STORMS, ids=[f"{way}, {plan.name}" for way, plan in STORMS])
+def outcome(outcomes: Outcomes, request: pytest.FixtureRequest) -> Outcome:
+    """Of one storm. All of them are shown beside a test that fails."""
+    table = "\n".join(f"{way}, {plan.name}: {each.row()}" for (way, plan), each in outcomes.items())
+    request.node.add_report_section("setup", "storms", table)
+    return outcomes[request.param]
+
+
+def test_no_generation_has_more_members_than_the_limit(outcome: Outcome) -> None:
+    """But for static members that did not join in it, whom Kafka keeps and does not count."""
+    assert len(outcome.sizes) > 1
+    assert max(outcome.joined.values()) == outcome.limit
+    assert outcome.most_settled <= max(outcome.sizes.values())
+
+
+def test_who_is_refused_is_told_so_and_nobody_is_told_anything_unheard_of(outcome: Outcome) -> None:
+    assert outcome.errors[FULL] > outcome.limit
+    assert outcome.errors.keys() <= {0, FULL, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID}
+    refused = [told for told in outcome.told if told.error_code == FULL]
+    assert {(told.generation, told.member_id, told.roster) for told in refused} == {(-1, "", ())}
+
+
+def test_it_ends_with_a_full_group(outcome: Outcome) -> None:
+    assert outcome.described[-1] == Seen("Stable", outcome.limit)
+
+
+def test_in_the_calm_a_place_is_given_where_one_is_free_and_only_there(outcomes: Outcomes, outcome: Outcome) -> None:
+    itself = outcomes[ITSELF, LARGE].calm
+    assert itself == [f"{FULL}, and let in"] * 3 + [f"static {FULL}, and let in"]
+    assert outcome.calm == itself[: len(outcome.calm)]
+    assert len(outcome.calm) >= 3  # 1.1.1 has no static members.

@@ -1,0 +1,213 @@
+"""Odd group ids and odd joins: the sidecar's limit treats them as the broker's own limit does.
+
+The limit is one member in both, so that whatever is taken for another group than the broker takes it for gets past.
+"""
+
+import secrets
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address, free_addresses
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
+
+JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
+MINUTE = 60_000
+FULL = struct.pack(">h", 81)
+LARGE = 20 * 1024 * 1024
+NUMBERS = count()
+
+
+def classic(text: bytes) -> bytes:
+    """A string as versions before the flexible ones have it."""
+    return struct.pack(">h", len(text)) + text
+
+
+def compact(text: bytes) -> bytes:
+    """A string as flexible versions have it."""
+    length, encoded = len(text) + 1, b""
+    while length > 0x7F:
+        encoded, length = encoded + bytes([length & 0x7F | 0x80]), length >> 7
+    return encoded + bytes([length]) + text
+
+
+def framed(key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
+    """A request of any API."""
+    payload = struct.pack(">hhih", key, version, 7, -1) + b"\0" * flexible + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+def join(group: bytes, *, metadata: bytes = b"", behind: bytes = b"") -> bytes:
+    """A JoinGroup v2, which makes a member at once."""
+    timeouts = struct.pack(">ii", MINUTE, MINUTE)
+    protocols = struct.pack(">i", 1) + classic(b"range") + struct.pack(">i", len(metadata)) + metadata
+    return framed(JOIN, 2, classic(group) + timeouts + classic(b"") + classic(b"consumer") + protocols + behind)
+
+
+def flexible_join(group: bytes, instance: bytes) -> bytes:
+    """A JoinGroup v6 of a static member, which is made one at once."""
+    timeouts = struct.pack(">ii", MINUTE, MINUTE)
+    protocols = b"\2" + compact(b"range") + b"\1" + b"\0"
+    body = compact(group) + timeouts + compact(b"") + compact(instance) + compact(b"consumer") + protocols + b"\0"
+    return framed(JOIN, 6, body, flexible=True)
+
+
+def told(at: Address, *frames: bytes) -> list[str]:
+    """What comes back to each frame, each over a connection of its own, member ids aside; or that it is closed."""
+    return [_told(at, frame) for frame in frames]
+
+
+def _told(at: Address, frame: bytes) -> str:
+    with Wire(at) as wire:
+        try:
+            wire.send(frame)
+            reply = wire.receive()
+        except ConnectionError:
+            return "closed"
+    # Behind the correlation id, the tags of a flexible one, and the throttle time.
+    flexible = frame[4:8] == struct.pack(">hh", JOIN, 6)
+    error = reply[8 + flexible : 10 + flexible] if frame[4:6] != struct.pack(">h", HEARTBEAT) else reply[4:]
+    return "in" if error == b"\0\0" else reply.hex()
+
+
+@pytest.fixture(scope="module", params=["exclusive", "not exclusive"])
+def limited(
+    broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Address]:
+    """A sidecar with a limit of one member, before a broker without any."""
+    broker.wait_for_coordinator()
+    [listen] = free_addresses(1)
+    settings = {
+        "policies": {"group_max_size": {"limit": 1, "error_code": 81}},
+        "answers": {"exclusive": request.param == "exclusive"},
+    }
+    with SidecarProcess(tmp_path_factory.mktemp("odd"), listen=listen, upstream=broker.client, settings=settings):
+        yield listen
+
+
+@pytest.fixture
+def suffix() -> bytes:
+    """Makes ids of groups that no other test has used."""
+    return secrets.token_hex(5).encode()
+
+
+LONGEST = 0x7FFF
+IDS: dict[str, Callable[[bytes], bytes]] = {
+    "the longest that there is": lambda suffix: suffix.ljust(LONGEST, b"x"),
+    "not UTF-8": lambda suffix: b"\xff\xfe\x80" + suffix,
+    "cut off within a character": lambda suffix: suffix + b"\xf0\x9f\x90",
+    "a lone surrogate": lambda suffix: b"\xed\xa0\x80" + suffix,
+    "NUL": lambda suffix: b"\0" + suffix + b"\0",
+    "only NUL": lambda suffix: b"\0" * (1 + next(NUMBERS)),
+    "emoji": lambda suffix: "🐳🇩🇪".encode() + suffix,
+    "slashes": lambda suffix: b"/../" + suffix + b"/%2f?a=b&c#d",
+    "blanks and line ends": lambda suffix: b" \t\r\n" + suffix + b"\n",
+    "quotes": lambda suffix: b'"' + suffix + b"'\\{}",
+    "decomposed": lambda suffix: "e\u0301".encode() + suffix,
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_group_of_any_id_has_its_limit(
+    strict_broker: KafkaBroker, limited: Address, suffix: bytes, name: str
+) -> None:
+    group = IDS[name](suffix)
+    frames = [join(group), join(group), flexible_join(group, b"instance"), join(suffix + b" another")]
+    seen = told(limited, *frames)
+    assert [each == "in" for each in seen] == [True, False, False, True]
+    assert seen == told(strict_broker.direct, *frames)
+
+
+@pytest.mark.parametrize("pair", [(b"\xff", b"\xfe"), (b"\xff", "\ufffd".encode()), (b"\xc3(", "\ufffd(".encode())])
+def test_ids_that_the_broker_reads_alike_are_one_group(
+    strict_broker: KafkaBroker, limited: Address, suffix: bytes, pair: tuple[bytes, bytes]
+) -> None:
+    frames = [join(suffix + each) for each in pair]
+    seen = told(limited, *frames)
+    assert seen[0] == "in" != seen[1]
+    assert seen == told(strict_broker.direct, *frames)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(("GROUP", "group"), id="case"),
+        pytest.param(("é", "e\u0301"), id="normalization"),
+        pytest.param(("ﬁ", "fi"), id="ligature"),
+        pytest.param(("group", "group "), id="a blank"),
+        pytest.param(("group", "group\0"), id="NUL"),
+        pytest.param(("\ufeffgroup", "group"), id="byte order mark"),
+    ],
+)
+def test_nobody_else_counts_in_a_group(
+    strict_broker: KafkaBroker, limited: Address, suffix: bytes, pair: tuple[str, str]
+) -> None:
+    frames = [join(suffix + each.encode()) for each in (*pair, *pair)]
+    seen = told(limited, *frames)
+    assert [each == "in" for each in seen] == [True, True, False, False]
+    assert seen == told(strict_broker.direct, *frames)
+
+
+def test_a_flexible_id_may_be_longer_than_any_other(
+    strict_broker: KafkaBroker, limited: Address, suffix: bytes
+) -> None:
+    group = suffix.ljust(LONGEST + 100, b"x")
+    frames = [flexible_join(group, b"one"), flexible_join(group, b"two")]
+    assert told(limited, *frames) == told(strict_broker.direct, *frames)
+
+
+def test_the_empty_id_is_refused_by_the_broker(strict_broker: KafkaBroker, limited: Address) -> None:
+    member = struct.pack(">i", 1) + classic(b"member")
+    frames = [
+        join(b""),
+        join(b""),
+        flexible_join(b"", b"instance"),
+        framed(HEARTBEAT, 0, classic(b"") + member),
+        framed(LEAVE, 1, classic(b"") + classic(b"member")),
+        framed(SYNC, 1, classic(b"") + member + struct.pack(">i", 0)),
+    ]
+    seen = told(limited, *frames)
+    assert "in" not in seen
+    assert seen == told(strict_broker.direct, *frames)
+
+
+def test_a_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
+    """By what stands behind it, by its version or by its size: who is in is in, and nobody else gets there."""
+    body = join(suffix)[14:]
+    frames = [
+        join(suffix),
+        join(suffix, behind=b"garbage"),
+        join(suffix, behind=join(suffix)),
+        framed(JOIN, 10, body),
+        framed(JOIN, 99, body),
+        framed(JOIN, -1, body),
+        framed(JOIN, 6, body),
+        framed(JOIN, 2, body[:-4]),
+        join(suffix, metadata=bytes(LARGE)),
+        join(suffix),
+    ]
+    seen = told(limited, *frames)
+    assert seen[0] == "in" not in seen[1:]
+    assert seen == told(strict_broker.direct, *frames)
+
+
+def test_a_join_of_any_size_is_let_in_where_there_is_room(
+    strict_broker: KafkaBroker, limited: Address, suffix: bytes
+) -> None:
+    frames = [join(suffix, metadata=bytes(LARGE)), join(suffix)]
+    assert told(limited, *frames) == told(strict_broker.direct, *frames)
+
+
+def test_what_is_pipelined_is_refused_in_its_turn(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
+    def seen(at: Address) -> list[str]:
+        with ExitStack() as stack:
+            wire = stack.enter_context(Wire(at))
+            wire.send(join(suffix + b"a") + join(suffix + b"a") + join(suffix + b"b") + join(suffix + b"b"))
+            return [wire.receive()[8:10].hex() for _ in range(4)]
+
+    assert seen(limited) == seen(strict_broker.direct) == ["0000", FULL.hex(), "0000", FULL.hex()]

@@ -1,0 +1,165 @@
+"""Strings that are not UTF-8 name the same to the sidecar as to the broker, and are told alike, byte for byte.
+
+Kafka reads U+FFFD where bytes are not UTF-8. So a group has many names in bytes, and every one of them comes under its
+limit.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from group_sidecar.codecs.primitives import decoded
+from group_sidecar.codecs.schema import Struct, encode
+from tests.conformance.librdkafka import create_topic
+from tests.conformance.routes import Route, Run
+from tests.conformance.test_exclusive import DESCRIBE_VERSIONS, FETCH_VERSIONS, Pair, by_id
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.members import MINUTES, offsets_to_commit, succeeded
+from tests.kafka.processes import Address
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
+
+ODD = {
+    "<group>": b"g\xff\xed\xa0\x80\xc3",
+    "<client>": b"c\xe2\x82A\xf0\x9f\x92",
+    "<instance>": b"i\xed\xbf\xbf\xc0\x80\xf4\x90\x80",
+    "<protocol>": b"p\xfe\xed\xa0A\x80\xe0\x9f\xf8",
+    "<metadata>": b"m\xff\xff\xf1\x80\xff\xed\xae\x80",
+    "<stranger>": b"s\xff\xed\xa0\x80\xc3\xff\xff\xff",
+}
+"""What is sent in place of these words."""
+SAME_GROUP = "g\ufffd\ufffd\ufffd"
+SUBSCRIPTION = b"\0\0" + encode(ConsumerProtocolSubscription(topics=()), 0)
+REJECTIONS = "group_sidecar_policy_rejections_total"
+
+
+class OddWire(Wire):
+    """A connection that sends odd bytes for certain words."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, client_id=odd("<client>"))
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes with the words replaced."""
+        for word in ODD:
+            data = data.replace(odd(word).encode(), ODD[word])
+        super().send(data)
+
+
+def odd(word: str) -> str:
+    """The word, as long as what is sent in its place."""
+    return word[:1] + word[1:2] * (len(ODD[word]) - 2) + word[-1:]
+
+
+def raw_answer(address: Address, request: Struct, version: int) -> bytes:
+    """The reply as it came."""
+    with OddWire(address) as wire:
+        wire.send_request(request, version)
+        return wire.receive()
+
+
+def own_answer(pair: Pair, api: str, request: Struct, version: int) -> bytes:
+    """The sidecar's own reply as it came; asserts that it is, and that the broker's is the same."""
+    direct, before = raw_answer(pair.broker, request, version), pair.answers(api)
+    own = raw_answer(pair.sidecar.listen, request, version)
+    assert pair.answers(api) == before + 1, "the sidecar left the question to the broker"
+    assert own == direct
+    return own
+
+
+def join(group: str, instance: str | None = None) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        member_id="",
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol(name=odd("<protocol>"), metadata=SUBSCRIPTION),),
+        session_timeout_ms=MINUTES,
+        rebalance_timeout_ms=MINUTES,
+    )
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """With one group of one member and one offset, whose strings are all odd, and whose limit is one member."""
+    folder = tmp_path_factory.mktemp("odd")
+    with KafkaBroker(folder / "broker") as broker, limited(folder, broker) as sidecar:
+        # A broker that is still making its offsets topic says NOT_COORDINATOR, and so puts its groups in doubt.
+        broker.wait_for_coordinator()
+        sidecar.wait_for_log()
+        run = Run(Route("sidecar", broker.sidecar, broker.sidecar), "odd")
+        create_topic(run, "topic", 1)
+        with OddWire(sidecar.listen) as wire:
+            populate(wire, run.name("topic"))
+            yield Pair(broker.direct, sidecar, run)
+
+
+def limited(folder: Path, broker: KafkaBroker) -> SidecarProcess:
+    settings = {"answers": {"exclusive": True}, "policies": {"group_max_size": {"limit": 1, "error_code": 81}}}
+    return SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings)
+
+
+def populate(wire: OddWire, topic: str) -> None:
+    group, instance = odd("<group>"), odd("<instance>")
+    joined = succeeded(wire.ask(join(group, instance), 5))
+    who = {
+        "group_id": group,
+        "member_id": joined.member_id,
+        "group_instance_id": instance,
+    }
+    assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
+    succeeded(wire.ask(SyncGroupRequest(generation_id=joined.generation_id, assignments=(assignment,), **who), 3))
+    topics = offsets_to_commit(topic, {0: 7}, odd("<metadata>"))
+    commit = OffsetCommitRequest(generation_id_or_member_epoch=joined.generation_id, topics=topics, **who)
+    succeeded(wire.ask(commit, 7))
+
+
+def test_the_group_is_listed_under_the_broker_s_name(pair: Pair) -> None:
+    direct, own = pair.own("ListGroups", ListGroupsRequest(), 5)
+    assert by_id(own) == by_id(direct)
+    assert decoded(ODD["<group>"]) == SAME_GROUP
+    assert SAME_GROUP in {group.group_id for group in own.groups}
+
+
+@pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
+def test_the_group_is_described_byte_for_byte(pair: Pair, version: int) -> None:
+    described = own_answer(pair, "DescribeGroups", DescribeGroupsRequest(groups=(odd("<group>"),)), version)
+    assert SAME_GROUP.encode() in described
+    for word in ("<client>", "<protocol>", *(["<instance>"] if version >= 4 else [])):
+        assert decoded(ODD[word]).encode() in described, word
+
+
+@pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
+def test_a_group_that_is_not_there_is_told_byte_for_byte(pair: Pair, version: int) -> None:
+    told = own_answer(pair, "DescribeGroups", DescribeGroupsRequest(groups=(odd("<stranger>"),)), version)
+    assert decoded(ODD["<stranger>"]).encode() in told
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS[1:])
+def test_its_offsets_are_told_byte_for_byte(pair: Pair, version: int) -> None:
+    group = odd("<group>")
+    request = OffsetFetchRequest(group_id=group, topics=None)
+    if version >= 8:
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=None),))
+    assert decoded(ODD["<metadata>"]).encode() in own_answer(pair, "OffsetFetch", request, version)
+
+
+@pytest.mark.parametrize("group", [odd("<group>"), SAME_GROUP], ids=["the same bytes", "other bytes"])
+@pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS[2:])
+def test_nobody_gets_past_the_limit(pair: Pair, group: str, version: int) -> None:
+    refused = pair.sidecar.metric(REJECTIONS)
+    with OddWire(pair.sidecar.listen) as wire:
+        assert wire.ask(join(group), version).error_code == 81
+    assert pair.sidecar.metric(REJECTIONS) == refused + 1
+
+
+def test_everything_was_understood(pair: Pair) -> None:
+    assert pair.sidecar.metric("group_sidecar_decode_failures_total") == 0

@@ -1,0 +1,207 @@
+"""Groups that were too large before anybody limited them: members leave until they fit, and all others go on."""
+
+import json
+import secrets
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
+from group_sidecar.proxy.shrinking import GROUPS_A_SECOND
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import Client, Dialect, until
+from tests.kafka.members import MINUTES, ClassicMember, succeeded
+from tests.kafka.processes import free_addresses
+from tests.kafka.sidecar import SidecarProcess
+
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, REFUSED = 25, 27, 77
+_INITIAL = 5
+_DESCRIBE_UNTIL = 5  # v6 has another form for what is not there.
+
+
+@dataclass
+class Stage:
+    """A broker that limits nothing, and a name for a group."""
+
+    broker: KafkaBroker
+    folder: Path
+    group: str
+
+    def __post_init__(self) -> None:
+        self.dialect = Dialect.of(self.broker.direct)
+        self.direct = Client(self.broker.direct, self.dialect)
+
+    def described(self, group: str = "") -> DescribedGroup:
+        """The broker's own word."""
+        reply = self.direct.ask(DescribeGroupsRequest(groups=(group or self.group,)), _DESCRIBE_UNTIL)
+        [told] = reply.groups
+        assert isinstance(told, DescribedGroup)
+        return told
+
+    @contextmanager
+    def gathered(
+        self, size: int, group: str = "", instances: Sequence[str | None] = ()
+    ) -> Iterator[list[ClassicMember]]:
+        """A Stable group of so many members, made at the broker itself."""
+        group = group or self.group
+        with ExitStack() as stack:
+            members = [
+                stack.enter_context(ClassicMember(self.direct, group, "topic", instance_id=instance))
+                for instance in instances or [None] * size
+            ]
+            members[0].join()
+            members[0].sync()
+            for member in members[1:]:
+                member.send_join()
+            until(lambda: len(self.described(group).members) == size, "all are there")
+            members[0].send_join()
+            complete(members)
+            yield members
+
+    @contextmanager
+    def sidecar(self, limit: int, *, exclusive: bool = False, mode: str = "enforce") -> Iterator[SidecarProcess]:
+        """Before the broker, with a limit for this stage's groups."""
+        [listen] = free_addresses(1)
+        settings = self.settings(limit, mode=mode) | {"answers": {"exclusive": exclusive}}
+        with SidecarProcess(self.folder, listen=listen, upstream=self.broker.client, settings=settings) as sidecar:
+            yield sidecar
+
+    def settings(self, limit: int, mode: str = "enforce") -> dict[str, Any]:
+        override = {"pattern": f"{self.group}.*", "limit": limit}
+        return {"policies": {"group_max_size": {"overrides": [override], "mode": mode}}}
+
+    def newcomer(self, address: tuple[str, int]) -> int:
+        """What somebody is told who would join the group."""
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=MINUTES,
+            rebalance_timeout_ms=MINUTES,
+            member_id="",
+            protocol_type="consumer",
+            protocols=(JoinGroupProtocol(name="range", metadata=b""),),
+        )
+        return int(Client(address, self.dialect).ask(request).error_code)
+
+
+def complete(members: Sequence[ClassicMember]) -> None:
+    """All have sent their joins: they get their generation, and sync."""
+    for member in members:
+        succeeded(member.receive_join())
+    for member in members:
+        member.send_sync()
+    for member in members:
+        succeeded(member.receive_sync())
+
+
+def go_on(members: Sequence[ClassicMember]) -> None:
+    """Survivors of a rebalance join again, as clients do."""
+    for member in members:
+        assert member.heartbeat() == REBALANCE_IN_PROGRESS
+    for member in members:
+        member.send_join()
+    complete(members)
+
+
+def lines(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
+    """What the log says of it."""
+    log = map(json.loads, sidecar.process.log.read_text().splitlines())
+    return [line for line in log if line["event"] == event]
+
+
+def wait_for(sidecar: SidecarProcess, event: str, count: int = 1) -> list[dict[str, Any]]:
+    sidecar.process.wait_until(lambda: len(lines(sidecar, event)) >= count, 30)
+    return lines(sidecar, event)
+
+
+@pytest.fixture(scope="module", params=["4.3.1", "1.1.1"])
+def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
+    folder = tmp_path_factory.mktemp("broker")
+    with KafkaBroker(folder / "broker", version=request.param) as broker:
+        broker.wait_for_coordinator()
+        yield broker
+
+
+@pytest.fixture
+def stage(broker: KafkaBroker, tmp_path: Path) -> Stage:
+    return Stage(broker, tmp_path, f"g{secrets.token_hex(5)}")
+
+
+@pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "not exclusive"])
+def test_a_group_from_before_the_sidecar_is_shrunk(stage: Stage, *, exclusive: bool) -> None:
+    with stage.gathered(_INITIAL) as members, stage.sidecar(3, exclusive=exclusive) as sidecar:
+        [leader] = [member.member_id for member in members if member.leads]
+        [line] = wait_for(sidecar, "group shrunk")
+        assert (line["group"], line["size"], line["limit"], line["removed"]) == (stage.group, _INITIAL, 3, 2)
+        left = {member.member_id for member in stage.described().members}
+        assert len(left) == 3
+        assert leader in left
+        if exclusive:
+            for member in members:
+                member.reconnect(Client(sidecar.listen, stage.dialect))
+        removed = [member for member in members if member.member_id not in left]
+        go_on([member for member in members if member not in removed])
+        assert [member.heartbeat() for member in removed] == [UNKNOWN_MEMBER_ID] * 2
+        told = stage.described()
+        assert (told.group_state, {member.member_id for member in told.members}) == ("Stable", left)
+        assert stage.newcomer(sidecar.listen) == REFUSED
+        assert sidecar.metric("group_sidecar_policy_rejections_total", policy="group_max_size") == 3
+        assert len(lines(sidecar, "group shrunk")) == 1
+
+
+@pytest.mark.parametrize("broker", ["4.3.1"], indirect=True)
+def test_static_members_are_removed_by_their_instance_ids(stage: Stage) -> None:
+    instances = [f"instance {number}" for number in range(_INITIAL)]
+    with stage.gathered(_INITIAL, instances=instances) as members, stage.sidecar(2) as sidecar:
+        [line] = wait_for(sidecar, "group shrunk")
+        assert line["removed"] == 3
+        left = {member.group_instance_id: member.member_id for member in stage.described().members}
+        assert len(left) == 2
+        go_on([member for member in members if member.member_id in left.values()])
+        assert stage.described().group_state == "Stable"
+        assert stage.newcomer(sidecar.listen) == REFUSED
+
+
+def test_in_audit_mode_it_is_only_reported(stage: Stage) -> None:
+    with stage.gathered(_INITIAL) as members, stage.sidecar(3, mode="audit") as sidecar:
+        [line] = wait_for(sidecar, "group over its limit")
+        assert (line["group"], line["size"], line["limit"], line["surplus"]) == (stage.group, _INITIAL, 3, 2)
+        assert [member.heartbeat() for member in members] == [0] * _INITIAL
+        told = stage.described()
+        assert (told.group_state, len(told.members)) == ("Stable", _INITIAL)
+        assert sidecar.metric("group_sidecar_policy_rejections_total", policy="group_max_size") == 0
+
+
+def test_a_limit_that_is_lowered_while_it_runs(stage: Stage) -> None:
+    with stage.gathered(_INITIAL) as members, stage.sidecar(_INITIAL) as sidecar:
+        sidecar.wait_for_log()
+        assert [member.heartbeat() for member in members] == [0] * _INITIAL
+        for times, limit in enumerate((4, 2), 1):
+            sidecar.write(stage.settings(limit))
+            sidecar.process.running.send_signal(signal.SIGHUP)
+            wait_for(sidecar, "group shrunk", times)
+            left = {member.member_id for member in stage.described().members}
+            assert len(left) == limit
+            members[:] = [member for member in members if member.member_id in left]
+            go_on(members)
+        assert stage.described().group_state == "Stable"
+
+
+def test_many_groups_are_shrunk_at_the_rate_there_is(stage: Stage) -> None:
+    names = [f"{stage.group} {number}" for number in range(2 * GROUPS_A_SECOND + 1)]
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(stage.gathered(2, name))
+        sidecar = stack.enter_context(stage.sidecar(1))
+        shrunk = wait_for(sidecar, "group shrunk", len(names))
+        assert sorted(line["group"] for line in shrunk) == sorted(names)
+        assert {len(stage.described(name).members) for name in names} == {1}
+        times = [datetime.fromisoformat(line["timestamp"]).timestamp() for line in shrunk]
+        windows = zip(times, times[GROUPS_A_SECOND:], strict=False)
+        assert min(later - first for first, later in windows) > 0.9

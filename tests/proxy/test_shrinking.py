@@ -1,0 +1,334 @@
+"""Groups with more members than a policy lets them have: which members have to go, how many groups at a time."""
+
+from collections.abc import Iterator, MutableMapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from trio.testing import MockClock
+
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.coordinator.events import Joining, JoinSent, RebalanceSeen
+from group_sidecar.coordinator.facts import Departure, MemberGone
+from group_sidecar.coordinator.views import GroupState
+from group_sidecar.proxy.shrinking import GROUPS_A_SECOND, LONGEST_AGAIN, REMEMBERED_SECONDS
+from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Said, ScriptedBroker
+from tests.proxy.shrinking_stage import BROKER, Stage, limited, staged
+
+Lines = list[MutableMapping[str, Any]]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """What was logged."""
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture(params=[True, False], ids=["exclusive", "not exclusive"])
+async def stage(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, lines: Lines
+) -> Stage:
+    network, broker = MemoryNetwork(nursery), ScriptedBroker()
+    network.brokers[BROKER] = broker
+    monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
+    stage = staged(broker, exclusive=request.param)
+    nursery.start_soon(stage.run)
+    return stage
+
+
+def removed(stage: Stage) -> list[str]:
+    gone = [fact for fact in stage.facts if isinstance(fact, MemberGone)]
+    return [fact.member_id for fact in gone if fact.how is Departure.REMOVED]
+
+
+async def test_the_newest_members_have_to_go(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "xy")
+    await trio.sleep(5)
+    stage.gather("g", "bxay", leader="x")
+    await trio.sleep(5)
+    stage.gather("g", "bxa0y", leader="x")
+    stage.limit(3)
+    await trio.sleep(60)
+    assert [members for _, _, members in stage.left] == [("b", "0")]
+    assert set(stage.groups["g"].members) == {"x", "y", "a"}
+
+
+async def test_the_leader_stays_though_it_is_the_newest(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc")
+    await trio.sleep(5)
+    stage.gather("g", "abcz", leader="z")
+    stage.limit(1)
+    await trio.sleep(60)
+    assert set(stage.groups["g"].members) == {"z"}
+
+
+async def test_all_of_a_group_leave_in_one_request_with_a_reason(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abcde")
+    stage.limit(3)
+    await trio.sleep(60)
+    [request] = stage.broker.requests(LeaveGroupRequest)
+    assert [(m.member_id, m.group_instance_id) for m in request.members] == [("d", None), ("e", None)]
+    assert {m.reason for m in request.members} == {"The group has 5 members, where 3 are allowed."}
+
+
+async def test_static_members_leave_by_their_instance_ids(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc", static=True)
+    stage.limit(1)
+    await trio.sleep(60)
+    [request] = stage.broker.requests(LeaveGroupRequest)
+    assert [(m.member_id, m.group_instance_id) for m in request.members] == [("", "B"), ("", "C")]
+    assert removed(stage) == ["b", "c"]
+
+
+async def test_old_brokers_are_asked_for_each_member(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.broker.versions = {LeaveGroupRequest: (0, 2), DescribeGroupsRequest: (0, 1)}
+    stage.gather("g", "abcde")
+    stage.limit(3)
+    await trio.sleep(60)
+    assert [members for _, _, members in stage.left] == [("d",), ("e",)]
+    assert [fact.client_id for fact in stage.refused()] == ["client d", "client e"]
+
+
+async def test_it_is_told_who_was_removed_and_why(stage: Stage, autojump_clock: MockClock, lines: Lines) -> None:
+    stage.gather("g", "abcde")
+    stage.limit(3, error_code=81)
+    await trio.sleep(60)
+    assert removed(stage) == ["d", "e"]
+    first, second = stage.refused()
+    assert (first.group_id, first.policy, first.error_code) == ("g", "group_max_size", 81)
+    assert (first.client_id, first.client_host, first.size, first.limit) == ("client d", "/host-d", 5, 3)
+    assert first.enforced
+    assert second.client_id == "client e"
+    [line] = lines
+    assert (line["event"], line["group"], line["size"], line["limit"], line["removed"]) == (
+        "group shrunk",
+        "g",
+        5,
+        3,
+        2,
+    )
+    assert stage.copy.manager.view("g", trio.current_time()).state is GroupState.PREPARING_REBALANCE
+
+
+async def test_groups_within_the_limit_are_left_alone(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc")
+    stage.limit(3)
+    await trio.sleep(60)
+    assert stage.broker.asked == []
+
+
+async def test_no_group_is_touched_without_a_limit(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc")
+    await trio.sleep(60)
+    assert stage.broker.asked == []
+
+
+async def test_a_limit_that_is_lowered_counts_at_once(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abcde")
+    stage.limit(5)
+    await trio.sleep(60)
+    for most in (4, 2):
+        stage.limit(most)
+        await trio.sleep(3)
+        assert len(stage.groups["g"].members) == most
+        stage.gather("g", list(stage.groups["g"].members))
+
+
+async def test_a_group_that_rebalances_is_left_to_the_rule_on_joins(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abcde")
+    stage.groups["g"].state = "PreparingRebalance"
+    stage.limit(3)
+    await trio.sleep(60)
+    assert stage.broker.requests(DescribeGroupsRequest)
+    assert stage.left == []
+    stage.gather("g", "abcde")
+    await trio.sleep(60)
+    assert len(stage.left) == 1
+
+
+async def test_a_group_that_is_known_to_rebalance_is_not_even_asked_about(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    stage.gather("g", "abcde")
+    now = trio.current_time()
+    stage.copy.apply([RebalanceSeen(group_id="g", sent_at=now, member_id="a", generation=1, alive=True)], now)
+    stage.limit(3)
+    await trio.sleep(60)
+    assert stage.broker.asked == []
+
+
+async def test_nobody_is_removed_while_the_copy_and_the_broker_do_not_agree(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    stage.gather("g", "abcde")
+    describe = stage.broker.answers[DescribeGroupsRequest]
+
+    def overtaken(request: DescribeGroupsRequest, version: int) -> Said:
+        assert callable(describe)
+        told = describe(request, version)
+        stage.broker.answers[DescribeGroupsRequest] = describe
+        stage.gather("g", "abcdef")
+        return told
+
+    stage.broker.answers[DescribeGroupsRequest] = overtaken
+    stage.limit(3)
+    await trio.sleep(60)
+    assert len(stage.broker.requests(DescribeGroupsRequest)) == 2
+    assert [members for _, _, members in stage.left] == [("d", "e", "f")]
+
+
+async def test_a_member_that_joins_anew_between_two_requests_is_left_to_the_rule_on_joins(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    stage.broker.versions = {LeaveGroupRequest: (0, 2)}
+    leave = stage.broker.answers[LeaveGroupRequest]
+    joining = Joining(
+        token="1:1",
+        member_id="e",
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        protocol_type="consumer",
+        protocols=(),
+        parks=True,
+    )
+
+    def while_another_joins(request: LeaveGroupRequest, version: int) -> Said:
+        assert callable(leave)
+        now = trio.current_time()
+        stage.copy.apply([JoinSent(group_id="g", sent_at=now, joining=joining)], now)
+        return leave(request, version)
+
+    stage.broker.answers[LeaveGroupRequest] = while_another_joins
+    stage.gather("g", "abcde")
+    stage.limit(3)
+    await trio.sleep(60)
+    assert [members for _, _, members in stage.left] == [("d",)]
+
+
+async def test_in_audit_mode_it_is_only_reported_once_per_generation(
+    stage: Stage, autojump_clock: MockClock, lines: Lines
+) -> None:
+    stage.gather("g", "abcde")
+    stage.limit(3, "audit")
+    await trio.sleep(60)
+    stage.copy.rulebook.replace([limited(3, "audit")])
+    await trio.sleep(60)
+    assert [(fact.client_id, fact.enforced) for fact in stage.refused()] == [("client d", False), ("client e", False)]
+    [line] = lines
+    assert (line["event"], line["group"], line["surplus"]) == ("group over its limit", "g", 2)
+    assert len(stage.broker.asked) == 1
+    stage.gather("g", "abcde")
+    await trio.sleep(60)
+    assert (len(stage.refused()), len(lines), stage.left) == (4, 2, [])
+
+
+async def test_what_one_policy_only_reports_another_enforces(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abcde")
+    stage.copy.rulebook.replace([limited(4), limited(1, "audit"), limited(3)])
+    await trio.sleep(60)
+    assert [fact.enforced for fact in stage.refused()] == [False] * 4 + [True] * 2
+    assert len(stage.groups["g"].members) == 3
+
+
+async def test_many_groups_are_shrunk_little_by_little(stage: Stage, autojump_clock: MockClock) -> None:
+    for number in range(5 * GROUPS_A_SECOND):
+        stage.gather(f"g{number}", "ab")
+    stage.limit(1)
+    await trio.sleep(60)
+    assert len({group for _, group, _ in stage.left}) == len(stage.left) == 5 * GROUPS_A_SECOND
+    times = [at for at, _, _ in stage.left]
+    for first, later in zip(times, times[GROUPS_A_SECOND:], strict=False):
+        assert later - first >= 0.999
+    assert times[-1] - times[0] < 10
+
+
+async def test_a_group_that_fills_again_is_shrunk_more_and_more_rarely(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.limit(1)
+    for _ in range(100):
+        stage.gather("g", "ab")
+        await trio.sleep(10)
+    times = [at for at, _, _ in stage.left]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses == sorted(pauses)
+    assert 6 <= len(times) <= 12
+    stage.gather("g", "a")
+    await trio.sleep(REMEMBERED_SECONDS)
+    before = len(stage.left)
+    for _ in range(2):
+        stage.gather("g", "ab")
+        await trio.sleep(5)
+    assert len(stage.left) == before + 2
+
+
+@pytest.mark.parametrize("api", [LeaveGroupRequest, DescribeGroupsRequest])
+async def test_a_right_that_is_missing_is_told_of_once(
+    stage: Stage, autojump_clock: MockClock, lines: Lines, api: type
+) -> None:
+    stage.gather("g", "ab")
+    stage.gather("h", "ab")
+    stage.denies = {api}
+    stage.limit(1)
+    await trio.sleep(100)
+    [line] = lines
+    assert (line["event"], line["log_level"]) == ("groups may not be shrunk", "warning")
+    assert "READ" in line["hint"]
+    assert stage.refused() == []
+    assert 2 * 5 <= len(stage.broker.requests(DescribeGroupsRequest)) <= 2 * 8
+    stage.denies = set()
+    await trio.sleep(LONGEST_AGAIN)
+    assert len(stage.groups["g"].members) == len(stage.groups["h"].members) == 1
+
+
+async def test_a_member_that_went_by_itself_was_not_removed(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc")
+    leave = stage.broker.answers[LeaveGroupRequest]
+
+    def too_late(request: LeaveGroupRequest, version: int) -> Said:
+        stage.groups["g"].members.pop("c", None)
+        assert callable(leave)
+        return leave(request, version)
+
+    stage.broker.answers[LeaveGroupRequest] = too_late
+    stage.limit(1)
+    await trio.sleep(1.5)
+    assert [fact.client_id for fact in stage.refused()] == ["client b"]
+
+
+async def test_a_broker_that_hangs_up_puts_the_group_in_doubt_and_is_asked_again(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    stage.gather("g", "abc")
+    answer, stage.broker.answers[LeaveGroupRequest] = stage.broker.answers[LeaveGroupRequest], HangUp()
+    stage.limit(1)
+    await trio.sleep(1.5)
+    assert not stage.copy.manager.view("g", trio.current_time()).roster_known
+    stage.broker.answers[LeaveGroupRequest] = answer
+    await trio.sleep(30)
+    assert len(stage.groups["g"].members) == 1
+
+
+async def test_a_log_that_is_not_read_to_its_end_is_waited_for(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc")
+    list(stage.copy.manager.log.lose(trio.current_time(), serves=False))
+    stage.limit(1)
+    await trio.sleep(10)
+    assert stage.broker.asked == []
+    stage.copy.manager.log.serves(0)
+    await trio.sleep(10)
+    assert len(stage.left) == 1
+
+
+async def test_a_group_of_the_new_protocol_is_left_alone(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.gather("g", "abc")
+    group = stage.copy.manager.group_metadata_cache["g"]
+    group.kind = type(group.kind).CONSUMER
+    stage.limit(1, consumer_max_size=1)
+    await trio.sleep(10)
+    assert stage.broker.asked == []

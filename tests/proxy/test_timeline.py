@@ -1,0 +1,95 @@
+"""The flight recorder on the admin port."""
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import trio
+from prometheus_client import CollectorRegistry
+
+from group_sidecar.coordinator.facts import ClientRefused, MemberJoined
+from group_sidecar.coordinator.views import GroupView, Snapshot
+from group_sidecar.metrics.flight_recorder import FlightRecorder, told
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.admin import admin_app, serve_admin
+from group_sidecar.proxy.reloading import Outcome
+from tests.proxy.fakes import read_to_end
+
+PATH = "/api/v1/timeline"
+
+
+async def no_reload() -> Outcome:
+    return Outcome(False, [])
+
+
+@asynccontextmanager
+async def recorded(recorder: FlightRecorder, groups: Iterable[str] = ()) -> AsyncIterator[Address]:
+    """An admin port that has this recorder, and knows these groups."""
+    app = admin_app(
+        registry=CollectorRegistry(),
+        readiness=dict,
+        snapshots=lambda: [Snapshot(groups=tuple(GroupView(group_id=group_id) for group_id in groups))],
+        reload=no_reload,
+        timeline=recorder.timeline,
+    )
+    async with trio.open_nursery() as nursery:
+        yield Address(*await nursery.start(partial(serve_admin, app, "127.0.0.1", 0)))
+        nursery.cancel_scope.cancel()
+
+
+async def ask(at: Address, target: str, method: str = "GET") -> tuple[int, Any]:
+    """Status, and what the body says as JSON; None where it is empty."""
+    async with await trio.open_tcp_stream(*at) as stream:
+        await stream.send_all(f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head
+    return int(head.split()[1]), json.loads(body) if body else None
+
+
+def joined(group_id: str, at: float) -> MemberJoined:
+    return MemberJoined(group_id=group_id, at=at, member_id="m", client_id="<b>&amp;", client_host="/h")
+
+
+@pytest.mark.parametrize(
+    "group_id", ["orders", "", "a b", "a+b", "a&group=b", "100%41", "größe ☂", "<b>\"'\\", "\x00\r\n", "�", "x" * 3000]
+)
+async def test_a_group_by_whatever_name(group_id: str) -> None:
+    refused = ClientRefused(
+        group_id=group_id,
+        at=2.0,
+        policy="group_max_size",
+        error_code=81,
+        client_id=group_id,
+        client_host="/h",
+        size=5,
+        limit=5,
+    )
+    recorder = FlightRecorder(1 << 20)
+    for fact in (refused, joined(group_id, 1.0), joined("another", 1.5)):
+        recorder.observe(fact)
+    async with recorded(recorder) as at:
+        status, content = await ask(at, f"{PATH}?group={quote(group_id, safe='')}")
+    assert (status, content) == (200, {"group": group_id, "timeline": [told(joined(group_id, 1.0)), told(refused)]})
+
+
+async def test_a_group_that_nobody_knows() -> None:
+    async with recorded(FlightRecorder(1 << 20), ["known"]) as at:
+        assert await ask(at, f"{PATH}?group=gone%2Fwild") == (404, {"error": "no such group", "group": "gone/wild"})
+        assert await ask(at, f"{PATH}?group=known") == (200, {"group": "known", "timeline": []})
+
+
+@pytest.mark.parametrize("query", ["", "?", "?groups=a", "?group=a&group=b", "?a"])
+async def test_a_query_that_does_not_name_one_group(query: str) -> None:
+    async with recorded(FlightRecorder(1 << 20), ["a", "b", ""]) as at:
+        status, content = await ask(at, PATH + query)
+    assert (status, list(content)) == (400, ["error"])
+
+
+async def test_nothing_else_than_reading() -> None:
+    async with recorded(FlightRecorder(1 << 20), ["a"]) as at:
+        assert await ask(at, f"{PATH}?group=a", "HEAD") == (200, None)
+        assert (await ask(at, f"{PATH}?group=a", "DELETE"))[0] == 405
