@@ -172,6 +172,7 @@ def _member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact
 
 def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
     left: list[Member] = []
+    group.reservations.outdate()
     for named, instance_id in event.members:
         member_id = named or group.by_instance(instance_id)
         if (here := group.members.get(member_id)) is not None:

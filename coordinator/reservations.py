@@ -123,6 +123,10 @@ class Reservations:
             del self._ghosts[seat]
         self.arrivals.forget(member_id)
 
+    def outdate(self) -> None:
+        """Somebody has gone: what the broker said before is not so any longer."""
+        self._told = None
+
     def begin_generation(self, now: float) -> None:
         """A join phase is over: who waited in it is a member, or is gone."""
         self._ghosts = {seat: ghost for seat, ghost in self._ghosts.items() if ghost.until > now}

@@ -81,6 +81,9 @@ class Enforcing:
     def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.view(case.group_id, self._copy.epoch(now))
+        if self._copy.lacks(DescribeGroupsRequest.KEY):
+            # Such a broker would close the client's connection over it: the best that is known will do.
+            group = replace(group, seats=replace(group.seats, certain=True))
         policies = self._copy.rulebook.judging(case.exchange.request.KEY)
         judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
         unsure = [policy.name for policy, verdict in judged if isinstance(verdict, Confirm)]

@@ -358,7 +358,8 @@ class Storm:
 
     async def _look(self) -> Seen:
         [group] = (await self._asker.ask(DescribeGroupsRequest(groups=(self.group,)))).groups
-        seen = Seen(group.group_state, len(group.members))
+        dynamic = sum(member.group_instance_id is None for member in group.members)
+        seen = Seen(group.group_state, len(group.members), dynamic)
         self.outcome.described.append(seen)
         await trio.sleep(ASK_SECONDS)
         return seen
@@ -367,7 +368,7 @@ class Storm:
         """Returns when the group is stable, of so many members, and just so many others would be in it."""
         with trio.fail_after(SETTLING_SECONDS):
             while (
-                await self._look() != Seen("Stable", members)
+                not (await self._look()).is_stable(members)
                 or len(self.inside) != members
                 or outside not in (None, len(self.steady) - len(self.inside))
             ):

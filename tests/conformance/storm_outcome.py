@@ -19,10 +19,15 @@ class Told(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the broker itself said of the group."""
+    """What the broker itself said of the group. `dynamic`: how many of its members are not static."""
 
     state: str
     members: int
+    dynamic: int
+
+    def is_stable(self, members: int) -> bool:
+        """Whether it has so many members, and no rebalance."""
+        return self.state == "Stable" and self.members == members
 
 
 @dataclass
@@ -64,10 +69,9 @@ class Outcome:
 
     @property
     def most_settled(self) -> int:
-        """The most members that the broker has told of outside a rebalance."""
-        return max(
-            (seen.members for seen in self.described if seen.state in ("Stable", "CompletingRebalance")), default=0
-        )
+        """The most dynamic members that the broker has told of outside a rebalance."""
+        settled = ("Stable", "CompletingRebalance", "AwaitingSync")
+        return max((seen.dynamic for seen in self.described if seen.state in settled), default=0)
 
     def row(self) -> str:
         """In one line, for people."""

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
-from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.events import CONFIRMED_SECONDS, FOREVER, LOST_SECONDS, NEVER
@@ -159,6 +159,8 @@ class GuardedWorld(World):
             return True
         if any(self._now < until and isinstance(lost.request, JoinGroupRequest) for until, lost in self._lost):
             return True
+        if any(isinstance(reply, JoinGroupResponse) for c in self.connections for _, reply in c.down):
+            return True  # Whoever has been answered waits no more, but that is not known before it has passed by.
         undone: list[Exchange] = []
         start = self.broker
         for exchange, before in reversed(self._history):
@@ -180,11 +182,14 @@ class GuardedWorld(World):
         return self._hasty and any(handled.exchange.token not in self._delivered for handled in self._history)
 
     def _still_lost(self) -> list[Exchange]:
-        """What may be under way yet. Of a static member's join a description does not tell whether it came in time."""
+        """What may be under way yet.
+
+        Of a join a description does not tell whether it waits, or has waited in a generation before and not come again.
+        """
         return [
             exchange
             for until, exchange in self._lost
-            if self._now < until or getattr(exchange.request, "group_instance_id", None)
+            if self._now < until or isinstance(exchange.request, JoinGroupRequest)
         ]
 
     # Who does not come through the sidecar.

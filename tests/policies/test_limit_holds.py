@@ -228,3 +228,18 @@ def test_who_leaves_by_its_instance_id_takes_no_lost_join_with_it() -> None:
     world.gather(*clients[:2])
     world.pass_time(4.0)
     assert all(size <= LIMIT for _, _, size in world.broker.completed)
+
+
+def test_what_the_broker_said_is_not_so_when_somebody_has_left_since() -> None:
+    world = GuardedWorld(initial_delay=3.0)
+    a, i, j = four(world)[:3]
+    world.gather(a, i, j)
+    i.reconnect()
+    i.leave()
+    world.pass_time(4.0)
+    world.gather(a, i)
+    assert a.refused > 0
+    refused = a.refused
+    a.go_on()
+    world.settle()
+    assert a.refused == refused, "there is a place again"

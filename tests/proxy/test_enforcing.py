@@ -356,6 +356,15 @@ def test_the_broker_is_asked_in_the_name_of_a_client_id_that_cannot_be_written_a
     assert line.reads(tells(line, described("Stable", "x")), message, 3).error_code == 77
 
 
+def test_a_broker_that_cannot_describe_groups_is_not_asked() -> None:
+    copy = unsure()
+    copy.learn_versions({int(ApiKey.JOIN_GROUP): (0, 3)})
+    first, second, message = Line(copy), Line(copy), joining()
+    join = first.frame(message, 3)
+    assert first.client(join) == [ToUpstream(join)]
+    assert second.reads(second.says(message, 3), message, 3).error_code == 77
+
+
 def test_its_word_is_good_for_a_second() -> None:
     copy = unsure()
     first, message = Line(copy), joining()
