@@ -267,10 +267,13 @@ class BrokerDesk:
         self._enforcing.gone(origin)
 
     def _unread(self, note: Any, now: float) -> None:
-        """A reply came and could not be read: what the broker made of the request is not known."""
+        """A reply came and could not be read: what the broker made of the request is not known.
+
+        Of a sync the next generation makes good; not every broker writes its errors as Kafka does.
+        """
         self._copy.traffic.decode_failed(_key(note))
         self._lost(note, now)
-        if isinstance(note, Exchange) and note.request.KEY in CHANGING:
+        if isinstance(note, Exchange) and note.request.KEY in CHANGING - {ApiKey.SYNC_GROUP}:
             for group in _groups(note.request):
                 self._copy.manager.obscure(group, self._copy.epoch(now))
 

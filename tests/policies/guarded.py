@@ -108,12 +108,14 @@ class GuardedWorld(World):
 
     Attributes:
         intruders: replies to joins around the sidecar.
+        fair: whether each refusal must be right.
     """
 
     broker: Twin
 
-    def __init__(self, *, initial_delay: float = 0.0, exclusive: bool = True) -> None:
+    def __init__(self, *, initial_delay: float = 0.0, exclusive: bool = True, fair: bool = True) -> None:
         super().__init__(Twin(initial_delay=initial_delay), exclusive=exclusive)
+        self.fair = fair
         self.intruders: list[list[Any]] = []
         self._history: list[Handled] = []
         self._lost: list[tuple[float, Exchange]] = []
@@ -267,7 +269,8 @@ class Guarded(Client):
             super().send(request, version)
             return
         assert self._since is not None
-        assert self.world.right_to_refuse(request, self._since), f"{self.name} is refused, and Kafka would not"
+        right = not self.world.fair or self.world.right_to_refuse(request, self._since)
+        assert right, f"{self.name} is refused, and Kafka would not"
         if verdict.remove:
             leave = LeaveGroupRequest(group_id=self.group_id, member_id=verdict.remove)
             self.world.send(self.connection, leave, 0, self.name, removing=True)

@@ -17,7 +17,12 @@ from group_sidecar.codecs.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
-from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from group_sidecar.codecs.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.facts import ClientRefused, Departure, Fact, MemberGone
@@ -375,6 +380,19 @@ def test_its_word_is_good_for_a_second() -> None:
     assert again.reads(again.says(message, 3), message, 3).error_code == 77
     again.now += 0.2
     assert asks(again.says(message, 3))
+
+
+def test_its_word_is_not_so_any_longer_when_somebody_has_left() -> None:
+    copy = unsure()
+    line, message = Line(copy), joining()
+    line.says(message, 3)
+    assert line.reads(tells(line, described("Stable", "x")), message, 3).error_code == 77
+    leaving_by_instance = LeaveGroupRequest(
+        group_id="g", members=(MemberIdentity(member_id="", group_instance_id="i"),)
+    )
+    left = MemberResponse(member_id="", group_instance_id="i", error_code=0)
+    Line(copy).exchange(leaving_by_instance, LeaveGroupResponse(error_code=0, members=(left,)), 3)
+    assert asks(line.says(message, 3))
 
 
 def test_members_that_must_have_expired_are_asked_about() -> None:
