@@ -1,4 +1,4 @@
-"""The cost of the data path, beside the direct connection to the same broker.
+"""The cost of the data path, and of refusing, beside the direct connection to the same broker.
 
     python -m benchmarks.forwarding [--rounds N]
 
@@ -16,14 +16,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.groups import consumers, joining
 from group_sidecar.codecs.headers import RequestHeader, encode_request
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, spelled
 from tests.kafka.sidecar import SidecarProcess
@@ -32,13 +35,23 @@ HEARTBEATS = 8_000
 RECORDS = 100_000
 RECORD = b"x" * 1024
 TOPIC = "bench"
+FULL = "full"
+"""A group with one member, which is all that it may have."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def heartbeats(address: Address, connections: int) -> float:
     """Heartbeats a second, each connection with one under way. The broker refuses them: their cost is the way."""
-    header = RequestHeader(12, 4, 1, "bench")
-    frame = encode_request(HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none"), header)
+    heartbeat = HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none")
+    return _repeat(address, connections, encode_request(heartbeat, RequestHeader(heartbeat.KEY, 4, 1, "bench")))
+
+
+def refusals(address: Address) -> float:
+    """Joins of a full group that are refused, a second: the broker has the same limit as the sidecar."""
+    return _repeat(address, 1, encode_request(joining(FULL), RequestHeader(JoinGroupRequest.KEY, 3, 1, "bench")))
+
+
+def _repeat(address: Address, connections: int, frame: bytes) -> float:
     sockets = [socket.create_connection(address) for _ in range(connections)]
     try:
         for connection in sockets:
@@ -121,6 +134,7 @@ class Measure:
 MEASURES = (
     Measure("Heartbeat, 1 connection, per second", lambda at: heartbeats(at, 1), HEARTBEATS / 10_000, "10,000"),
     Measure("Heartbeat, 16 connections, per second", lambda at: heartbeats(at, 16), HEARTBEATS / 10_000, "10,000"),
+    Measure("JoinGroup refused, per second", refusals, HEARTBEATS / 10_000, "10,000"),
     Measure("produce 1 KiB, acks=1, MB/s", produce, RECORDS * len(RECORD) / 1e9, "GB"),
     Measure("consume, MB/s", consume, RECORDS * len(RECORD) / 1e9, "GB"),
     Measure("connect, Heartbeat, close, per second", connect, 300 / 10_000, "10,000"),
@@ -135,15 +149,17 @@ def cpu_seconds(pid: int) -> float:
 
 def run(rounds: int) -> None:
     """Measures, and prints the table."""
-    with tempfile.TemporaryDirectory() as folder, KafkaBroker(Path(folder) / "broker") as broker:
-        settings = {"policies": {"group_max_size": {"limit": 100}}}
+    full = {"group.max.size": "1", "group.max.session.timeout.ms": "3600000"}
+    with tempfile.TemporaryDirectory() as folder, KafkaBroker(Path(folder) / "broker", properties=full) as broker:
+        settings = {"policies": {"group_max_size": {"limit": 1}}, "answers": {"exclusive": True}}
         sidecar = SidecarProcess(
             Path(folder) / "sidecar", listen=broker.sidecar, upstream=broker.client, settings=settings
         )
-        with sidecar:
+        with sidecar, ExitStack() as held:
             admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
             admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
             produce(broker.direct)
+            held.enter_context(consumers(broker.sidecar, FULL, members=1))
             pid = sidecar.process.running.pid
             for number in range(rounds):
                 print(f"round {number + 1} of {rounds}", file=sys.stderr)

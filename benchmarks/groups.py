@@ -92,14 +92,14 @@ def commit_all(address: Address, commits: Iterable[OffsetCommitRequest]) -> None
 
 
 @contextmanager
-def consumers(address: Address, group: str) -> Iterator[None]:
-    """A stable group of MEMBERS, each with a hundredth of all partitions, for the length of a with statement.
+def consumers(address: Address, group: str, members: int = MEMBERS) -> Iterator[None]:
+    """A stable group of so many, each with a hundredth of all partitions, for the length of a with statement.
 
     Their sessions last for half an hour. The broker must wait long enough for all of them to join at once.
     """
     with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(address, client_id=f"consumer-{number}")) for number in range(MEMBERS)]
-        request = _join(group)
+        wires = [stack.enter_context(Wire(address, client_id=f"consumer-{number}")) for number in range(members)]
+        request = joining(group)
         sent = [wire.send_request(request, _JOIN) for wire in wires]
         joined = [wire.receive_reply(request, _JOIN, number) for wire, number in zip(wires, sent, strict=True)]
         assert {reply.generation_id for reply in joined} == {joined[0].generation_id}, "they did not join together"
@@ -107,7 +107,8 @@ def consumers(address: Address, group: str) -> Iterator[None]:
         yield
 
 
-def _join(group: str) -> JoinGroupRequest:
+def joining(group: str) -> JoinGroupRequest:
+    """Somebody joins a group."""
     subscription = ConsumerProtocolSubscription(topics=TOPICS[:10])
     return JoinGroupRequest(
         group_id=group,

@@ -75,7 +75,8 @@ class Enforcing:
         self._patience.gone(origin.number)
 
     def _forward(self, exchange: Exchange, now: float) -> Forward:
-        self._copy.apply(wire.sent(exchange), now)
+        if events := wire.sent(exchange):
+            self._copy.apply(events, now)
         return Forward(exchange)
 
     def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:

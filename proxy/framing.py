@@ -79,6 +79,11 @@ class FrameWalker:
         """How much is held: unread, or of a frame being collected."""
         return len(self._buffer) - self._position + self._parted
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to look at, if only a part of a frame."""
+        return self._position < len(self._buffer)
+
     def rest(self) -> bytes:
         """Gives up what is held unread: the stream is no longer one of frames. To be called between taken frames."""
         rest = self._buffer[self._position :]
@@ -137,6 +142,7 @@ class FrameWalker:
         end = self._position + self._taking
         if end > len(self._buffer):
             return None
-        frame = Frame(self._buffer[self._position : end])
+        whole = self._position == 0 and end == len(self._buffer)
+        frame = Frame(self._buffer if whole else self._buffer[self._position : end])
         self._position, self._taking = end, 0
         return frame

@@ -328,7 +328,8 @@ class Session:
             self._failed = CloseReason.BAD_FRAME_LENGTH
         if not self._failed:
             self._take_turn()
-            self._serve_requests()
+            if self._requests.has_more or self._client_ended or self._fault:
+                self._serve_requests()
 
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> Look:
         if not self._expected:

@@ -100,6 +100,7 @@ def staged(
         SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=EXCLUSIVE) as sidecar,
     ):
         broker.wait_for_coordinator()
+        sidecar.wait_for_log()
         dialect = Dialect.of(broker.direct)
         direct, client = Client(broker.direct, dialect), Client(broker.sidecar, dialect, "client of the sidecar")
         run = Run(Route("direct", broker.direct, broker.direct), "t")

@@ -548,3 +548,13 @@ def test_a_commit_that_a_deletion_has_overtaken_may_be_gone_with_it() -> None:
     assert reader.offsets(1.3) is Lacking.IN_DOUBT
     reader.read(offset(0, 5), at=1.4)
     assert reader.offsets(1.4) == {T0: 5}
+
+
+def test_a_group_that_may_be_gone_is_not_told_of_as_one_of_another_kind() -> None:
+    reader = Reader(exclusive=True)
+    reader.read(offset(0, 5), at=1)
+    assert reader.manager.consumer_lacking("g", 1) is None
+    reader.stored(1.1, 1.2, t0=6)
+    reader.append(offset(0, None))
+    list(reader.follower.follow(0, 1, 1.3))
+    assert reader.manager.consumer_lacking("g", 1.3) is Lacking.IN_DOUBT
