@@ -14,7 +14,7 @@ from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.partitions import PartitionState
-from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+from group_sidecar.coordinator.views import GroupKind, Lacking
 
 _ERRORS = {
     PartitionState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -86,9 +86,8 @@ class Doubts:
             # A classic group is not in the log before its first generation, and the broker says which of both it is.
             return self.of_group(group_id, group, now)
         if group.kind is GroupKind.CLASSIC:
-            if group.unsure is not None and group.state in (GroupState.EMPTY, GroupState.DEAD):
-                return group.unsure  # It may be gone.
-            logged = group.logged is not None or group_id in self._cache.offsets
+            offsets = self._cache.offsets.get(group_id)  # Of one that is going they may be kept a little longer.
+            logged = group.logged is not None or (offsets is not None and bool(offsets.committed.logged))
             return self._behind(group_id, now) or (None if logged else Lacking.IN_DOUBT)
         return group.lacking(now) or self._behind(group_id, now)
 

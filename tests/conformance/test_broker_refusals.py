@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -27,20 +28,19 @@ FULL, TOO_LONG = (
 )
 
 
-@pytest.fixture(scope="module")
-def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
-    """Before a broker with limits of its own; it has the same, and only reports."""
-    folder = tmp_path_factory.mktemp("refusals")
-    with KafkaBroker(folder / "broker", properties=PROPERTIES) as broker:
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
+    """Before a broker with limits of its own; it has the same, and only reports. It has counted nothing yet."""
+    with KafkaBroker(tmp_path / "broker", properties=PROPERTIES) as broker:
         broker.wait_for_coordinator()
         admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
         settings = {"policies": AUDITED}
-        with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
+        with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
             yield sidecar
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(sidecar: SidecarProcess) -> Client:
     return Client(sidecar.listen, Dialect.of(sidecar.listen))
 

@@ -30,7 +30,7 @@ from tests.kafka.dialect import Client
 
 MINUTES = 5 * 60_000
 """Milliseconds; longer than any test, and what the oldest brokers allow at most."""
-_MEMBER_ID_REQUIRED = 79
+_UNKNOWN_MEMBER_ID, _MEMBER_ID_REQUIRED = 25, 79
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
 
@@ -111,9 +111,18 @@ class ClassicMember:
         return reply
 
     def join(self) -> None:
-        """Joins, and waits for the generation."""
+        """Joins, and waits for the generation.
+
+        A group of which there is only an issued id may be cleared away; like any client it then asks for another.
+        """
+        is_new = not self.member_id
         self.send_join()
-        succeeded(self.receive_join())
+        reply = self.receive_join()
+        while is_new and reply.error_code == _UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+            self.send_join()
+            reply = self.receive_join()
+        succeeded(reply)
 
     def answered(self, seconds: float) -> bool:
         """Whether a join or sync that was sent has its reply, within so many seconds."""
