@@ -159,6 +159,7 @@ def run(rounds: int) -> None:
             admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
             admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
             produce(broker.direct)
+            broker.wait_for_coordinator()
             held.enter_context(consumers(broker.sidecar, FULL, members=1))
             pid = sidecar.process.running.pid
             for number in range(rounds):
