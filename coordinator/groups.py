@@ -34,7 +34,6 @@ from group_sidecar.coordinator.views import (
     GroupView,
     Lacking,
     MemberView,
-    Seats,
     TopicPartition,
 )
 
@@ -137,8 +136,7 @@ class Group:
     @property
     def awaiting(self) -> frozenset[str]:
         """Whose joins are parked at the broker: member ids, or tokens of those that have no id yet."""
-        joins = (sent.joining for sent in self.joins.values())
-        return frozenset(joining.member_id or joining.token for joining in joins if joining.parks)
+        return frozenset(self.reservations.joining)
 
     def begin_rebalance(self, reason: RebalanceReason, since: float) -> bool:
         """The group prepares a rebalance. Whether that is news."""
@@ -373,7 +371,6 @@ class Group:
     def view(
         self,
         *,
-        seats: Seats,
         lacking: Lacking | None,
         offsets_lacking: Lacking | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
@@ -392,7 +389,6 @@ class Group:
             generation=self.generation,
             members=self._members_seen[1],
             awaiting=self.awaiting if self.joins else frozenset(),
-            seats=seats,
             offsets=offsets,
             roster_known=self.unsure is None,
             lacking=lacking,

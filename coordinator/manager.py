@@ -1,15 +1,17 @@
 """All groups of one broker: the cache, what is lacking to answer for them, and the views.
 
-Owns: what each kind of event does, why a copy may not be used to answer, and the views. Must not know: where
-events come from, who asks, sockets or clocks. Vocabulary of Kafka's GroupMetadataManager.
+Owns: what each kind of event does, but for offsets (`committing`), why a copy may not be used to answer, and the views.
+Must not know: where events come from, who asks, sockets or clocks. Vocabulary of Kafka's GroupMetadataManager.
 
 The wire's events come through `apply`; what the log says is merged by `log` (`following`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from group_sidecar.coordinator.cache import GroupCache
+from group_sidecar.coordinator.committing import Committing
 from group_sidecar.coordinator.doubts import Doubts
 from group_sidecar.coordinator.events import (
     FOREVER,
@@ -23,20 +25,13 @@ from group_sidecar.coordinator.events import (
     GroupDescribed,
     GroupsListed,
     LogEndsSeen,
-    OffsetsDeleted,
-    OffsetsDoubted,
-    OffsetsLearned,
-    OffsetsPending,
-    OffsetsStored,
     ReplyLost,
-    TransactionEnded,
 )
-from group_sidecar.coordinator.facts import Fact, OffsetsCommitted
+from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.listing import Listed, Listing, listed
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire
-from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.seating import seats
 from group_sidecar.coordinator.views import GroupState, GroupView, Lacking, Seats, Snapshot, TopicPartition
 
@@ -65,23 +60,17 @@ class GroupMetadataManager:
         self.log = LogFollower(self._cache)
         self._doubts = Doubts(self._cache)
         self._listing = Listing(self._listed, self._cache.changed)
-        self._transactions: dict[int, set[str]] = {}
         self._log_ends: dict[TopicPartition, tuple[int, float]] = {}
         self.default_assignor: str | None = None
         self.explains: bool | None = None
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(HANDLERS, self._group_changed),
+            **Committing(self._cache, self.log).rules,
             ReplyLost: self._reply_lost,
             GroupDescribed: self._group_described,
             GroupsListed: self._groups_listed,
             GroupDeleted: self._group_deleted,
             CoordinatorMoved: self._coordinator_moved,
-            OffsetsStored: self._offsets_stored,
-            OffsetsPending: self._offsets_pending,
-            OffsetsDeleted: self._offsets_deleted,
-            OffsetsDoubted: self._offsets_doubted,
-            OffsetsLearned: self._offsets_learned,
-            TransactionEnded: self._transaction_ended,
             LogEndsSeen: self._log_ends_seen,
             ConsumerGroupDescribed: self._consumer_group_described,
         }
@@ -240,82 +229,6 @@ class GroupMetadataManager:
         self._cache.pasts.note(event.group_id, now, elsewhere=True)
         return []
 
-    # Offsets.
-
-    def _offsets_of(self, event: Event, now: float) -> GroupOffsets | None:
-        """The offsets an event is about, with its group: a commit makes an Empty group where there was none."""
-        group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
-        if group is None:
-            return None
-        if group.state is GroupState.DEAD:
-            group.become(GroupState.EMPTY)
-            group.touch(now)
-        elif self._cache.fades(group) and group.protocol_type:
-            group.doubt(now)  # If it was cleared away before, the one that is there now never had a protocol.
-        return self._cache.offsets_of(group, event.sent_at)
-
-    def _offsets_stored(self, event: OffsetsStored, now: float) -> list[Fact]:
-        accepted = len(event.offsets) + event.unnamed
-        if accepted and (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets)
-            offsets.store(kept, event.sent_at)
-            if self.log.overtook(event):
-                offsets.compare(now)
-            if event.unnamed:
-                offsets.unsure = offsets.unsure or Lacking.COLD
-                offsets.settled_at = max(offsets.settled_at, now)
-            if not event.lasting:
-                offsets.unfollowed = offsets.unfollowed or Lacking.STALE
-            self._cache.account(event.group_id, now)
-        return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=event.refused)]
-
-    def _offsets_pending(self, event: OffsetsPending, now: float) -> list[Fact]:
-        if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets)
-            offsets.hold(event.producer_id, kept, now)
-            self._cache.account(event.group_id, now)
-            if kept and not offsets.followed:
-                self._transactions.setdefault(event.producer_id, set()).add(event.group_id)
-        return []
-
-    def _transaction_ended(self, event: TransactionEnded, now: float) -> list[Fact]:
-        for group_id in self._transactions.pop(event.producer_id, ()):
-            if (offsets := self._cache.offsets.get(group_id)) is not None:
-                offsets.end(event.producer_id, committed=event.committed)
-                self._cache.account(group_id, now)
-        return []
-
-    def _offsets_deleted(self, event: OffsetsDeleted, now: float) -> list[Fact]:
-        if (offsets := self._cache.offsets.get(event.group_id)) is None:
-            self._cache.note_removal(now)
-        else:
-            offsets.delete(event.partitions, event.sent_at, now)
-            self._cache.account(event.group_id, now)
-        return []
-
-    def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
-        if not self._cache.exists(event.group_id):
-            if event.creates:
-                self._cache.pasts.note(event.group_id, now + LOST_SECONDS)
-        elif (event.creates or event.group_id in self._cache.offsets) and (offsets := self._offsets_of(event, now)):
-            offsets.doubt(event.partitions, now + LOST_SECONDS)
-            self._cache.account(event.group_id, now)
-        return []
-
-    def _offsets_learned(self, event: OffsetsLearned, now: float) -> list[Fact]:
-        """Of a group that is not known to exist nothing is learned, nor where the log tells more."""
-        if not self._cache.exists(event.group_id) or event.as_of != self.changes_of(event.group_id)[1]:
-            return []
-        if self._cache.partitions.holding(event.group_id) is not None:
-            return []
-        if now < self._cache.disturbed_until:
-            return []
-        if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets)
-            offsets.learn(kept, event.absent, whole=event.whole, sent_at=event.sent_at)
-            self._cache.account(event.group_id, now)
-        return []
-
     def _log_ends_seen(self, event: LogEndsSeen, now: float) -> list[Fact]:
         for partition, end in event.ends.items():
             if partition in self._log_ends or len(self._log_ends) < self._cache.most_offsets:
@@ -342,19 +255,25 @@ class GroupMetadataManager:
         if group is None:
             return GroupView(
                 group_id=group_id,
-                seats=Seats(certain=lacking is None or self._cache.pasts.is_missing(group_id, now)),
                 roster_known=lacking is None,
                 lacking=lacking,
                 offsets_lacking=offsets_lacking,
                 error_code=error_code,
             )
         return group.view(
-            seats=seats(group, now, exclusive=self._cache.exclusive),
             lacking=lacking,
             offsets_lacking=offsets_lacking,
             offsets=offsets.committed if offsets else {},
             error_code=error_code,
         )
+
+    def seated(self, group_id: str, now: float) -> GroupView:
+        """The same, with who has a place in it."""
+        view, group = self.view(group_id, now), self._cache.groups.get(group_id)
+        if group is not None:
+            return replace(view, seats=seats(group, now, exclusive=self._cache.exclusive))
+        certain = view.lacking is None or self._cache.pasts.is_missing(group_id, now)
+        return replace(view, seats=Seats(certain=certain))
 
     def group_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why DescribeGroups may not be answered from this copy; None where it may."""

@@ -191,7 +191,7 @@ class GroupView:
 
     Attributes:
         awaiting: member ids, or request tokens where there is no id yet, whose join is with the broker unanswered.
-        seats: who has a place in it.
+        seats: who has a place in it, where that was asked for (`GroupMetadataManager.seated`).
         roster_known: whether `members` are all members, not only those that passed by.
         lacking: why DescribeGroups may not be answered from this copy; None where it may.
         offsets_lacking: the same for OffsetFetch.

@@ -35,7 +35,6 @@ class OffsetMetadataMaxBytes(Policy):
     judges = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
     asks_about = False
     broker_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    error_codes = frozenset({int(ErrorCode.OFFSET_METADATA_TOO_LARGE)})
 
     def __init__(self, settings: OffsetMetadataSettings) -> None:
         self.settings: OffsetMetadataSettings = settings

@@ -71,9 +71,9 @@ class Policy(ABC):
         return int(self.broker_error)
 
     @property
-    @abstractmethod
     def error_codes(self) -> frozenset[int]:
         """All that it may tell a client."""
+        return frozenset({self.error_code})
 
     @abstractmethod
     def judge(self, request: Struct, group: GroupView) -> Verdict:

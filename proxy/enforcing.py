@@ -20,6 +20,7 @@ from group_sidecar.coordinator.views import GroupView
 from group_sidecar.policies.policy import Policy
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.errands import DESCRIBE_UNTIL
 from group_sidecar.proxy.refusals import Patience, error_reply
 from group_sidecar.proxy.session import Answer, Disposal, Forward, Origin
 from group_sidecar.proxy.withholding import trimmed
@@ -30,8 +31,6 @@ MOST_ASKED = 3
 """How often the broker is asked about a group for one request: what it says may be overtaken."""
 LONGEST_CLIENT_ID = MAX_STRING_BYTES // 4
 """Characters that fit whatever they are. A client id read from bytes that are not UTF-8 may take thrice as many."""
-DESCRIBE_UNTIL = 5
-"""The DescribeGroups version with instance ids; v6 has another form for what is not there, and nothing more."""
 NOBODY = GroupView(group_id="")
 """For policies that do not look at the group."""
 
@@ -81,7 +80,7 @@ class Enforcing:
 
     def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:
         self._copy.refresh(case.group_id, now)
-        group = self._copy.manager.view(case.group_id, self._copy.epoch(now))
+        group = self._copy.manager.seated(case.group_id, self._copy.epoch(now))
         if self._copy.lacks(DescribeGroupsRequest.KEY):
             # Such a broker would close the client's connection over it: the best that is known will do.
             group = replace(group, seats=replace(group.seats, certain=True))

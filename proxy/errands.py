@@ -20,7 +20,8 @@ from group_sidecar.proxy.logs import log
 
 Due = TypeVar("Due")
 
-_DESCRIBE_UNTIL = 5  # v4 has instance ids; v6 has another form for what is not there, and nothing more.
+DESCRIBE_UNTIL = 5
+"""The DescribeGroups version to ask in: v4 has instance ids; v6 has another form for what is not there, and no more."""
 
 
 class Errand(Protocol[Due]):
@@ -63,7 +64,7 @@ async def run_errand(copy: BrokerCopy, errand: Errand[Due], pause: float) -> Non
 async def describe(copy: BrokerCopy, client: KafkaClient, groups: tuple[str, ...]) -> DescribeGroupsResponse:
     """Has the broker say how these groups are, and the copy learn it. Raises as `KafkaClient.ask`."""
     request = DescribeGroupsRequest(groups=groups)
-    version = client.version_for(DescribeGroupsRequest, highest=_DESCRIBE_UNTIL)
+    version = client.version_for(DescribeGroupsRequest, highest=DESCRIBE_UNTIL)
     as_of = {group: copy.manager.changes_of(group) for group in groups}
     reply: DescribeGroupsResponse = await carry_out(copy, client, request, version, as_of=as_of)
     return reply

@@ -172,7 +172,7 @@ class _Shrinker:
         removed: list[MemberView] = []
         for some, request in _leaves(group.group_id, members, version, reason):
             # Between two requests the group rebalances: who has joined anew by then is left to the rule on joins.
-            if len(some) == 1 and self._view(group.group_id).seats.is_parked(some[0].member_id):
+            if len(some) == 1 and self._is_parked(group.group_id, some[0].member_id):
                 continue
             reply = await carry_out(self._copy, client, request, version, removing=True)
             codes = _outcomes(reply, some, version)
@@ -213,6 +213,9 @@ class _Shrinker:
 
     def _view(self, group_id: str) -> GroupView:
         return self._copy.manager.view(group_id, self._now())
+
+    def _is_parked(self, group_id: str, member_id: str) -> bool:
+        return self._copy.manager.seated(group_id, self._now()).seats.is_parked(member_id)
 
     def _now(self) -> float:
         return self._copy.epoch(trio.current_time())

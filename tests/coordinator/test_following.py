@@ -402,7 +402,7 @@ def test_a_partition_that_is_lost_does_not_take_the_joins_that_are_at_the_broker
         reader.follower.begin_load(0, 3, 0, 2)
     else:
         reader.follower.count_partitions(2, 2)
-    seats = reader.manager.view("g", 2).seats
+    seats = reader.manager.seated("g", 2).seats
     assert (seats.parked, seats.state, seats.certain) == (2, GroupState.PREPARING_REBALANCE, False)
 
 

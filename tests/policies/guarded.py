@@ -282,7 +282,7 @@ class Guarded(Client):
         now = self.world.now()
         self.world.facts += self.world.manager.refresh(self.group_id, now)
         policy = GroupMaxSize(GroupMaxSizeSettings(limit=LIMIT))
-        return policy.judge(request, self.world.manager.view(self.group_id, now))
+        return policy.judge(request, self.world.manager.seated(self.group_id, now))
 
     def _learn_of_refusal(self) -> None:
         self.refused += 1
