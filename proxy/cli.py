@@ -83,8 +83,6 @@ def run(
     }
     settings = _load(config, _given(flags))
 
-    import trio
-
     from group_sidecar.proxy.config import load_config
     from group_sidecar.proxy.logs import configure_logs
     from group_sidecar.proxy.server import ListenError
@@ -93,7 +91,7 @@ def run(
     configure_logs(settings.log.format, settings.log.level)
     read = partial(load_config, config, _given(flags)) if config else None
     try:
-        trio.run(run_until_signalled, settings, read)
+        run_until_signalled(settings, read)
     except ListenError as error:
         raise _failed([str(error)]) from None
 

@@ -7,11 +7,13 @@ Neighbouring frames that nobody takes leave as one slice of the chunk they came 
 leaves piece by piece as it comes. Only a frame that is taken is held until it is whole.
 """
 
+import struct
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
 LENGTH_BYTES = 4
+_LENGTH = struct.Struct(">i")
 
 
 class Look(Enum):
@@ -21,6 +23,8 @@ class Look(Enum):
     """It goes on as it comes."""
     TAKE = "take"
     """It is collected and handed out whole."""
+    SHOW = "show"
+    """It goes on as it comes, and a copy is read behind it. Of no matter to who walks: it passes, or is taken."""
     MORE = "more"
     """Its first bytes do not say yet; ask again when more have come."""
 
@@ -63,6 +67,22 @@ class FrameWalker:
         self._taking = 0
         self._parts: list[bytes] = []
         self._parted = 0
+
+    def first(self, chunk: bytes) -> Run | Frame | None:
+        """Adds what was read, and gives what `next` would: most chunks are one frame, and find nothing held."""
+        if self._passing >= len(chunk):
+            self._passing -= len(chunk)
+            return Run(chunk)
+        if not (self._buffer or self._passing or self._taking) and len(chunk) >= self.head:
+            size = _LENGTH.unpack_from(chunk)[0]
+            if size + LENGTH_BYTES == len(chunk) and self.smallest <= size <= self._largest:
+                look = self._look(chunk, 0, len(chunk))
+                if look is Look.PASS:
+                    return Run(chunk)
+                if look is Look.TAKE:
+                    return Frame(chunk)
+        self.push(chunk)
+        return self.next()
 
     @property
     def between_frames(self) -> bool:
@@ -118,7 +138,7 @@ class FrameWalker:
             left = end - position
             if left < LENGTH_BYTES:
                 break
-            size = int.from_bytes(buffer[position : position + LENGTH_BYTES], "big", signed=True)
+            size = _LENGTH.unpack_from(buffer, position)[0]
             if not self.smallest <= size <= self._largest:
                 # What came before is whole and goes on; the next call meets the bad length again.
                 if position > start:
@@ -133,7 +153,7 @@ class FrameWalker:
                 if look is Look.TAKE:
                     self._taking = LENGTH_BYTES + size
                 break
-        self._position = position
+        self._move_to(position)
         if position > start:
             return Run(buffer if position - start == end else buffer[start:position])
         return self._taken() if self._taking else None
@@ -144,5 +164,11 @@ class FrameWalker:
             return None
         whole = self._position == 0 and end == len(self._buffer)
         frame = Frame(self._buffer if whole else self._buffer[self._position : end])
-        self._position, self._taking = end, 0
+        self._taking = 0
+        self._move_to(end)
         return frame
+
+    def _move_to(self, position: int) -> None:
+        if position == len(self._buffer):
+            self._buffer, position = b"", 0  # Nothing is kept for who is silent.
+        self._position = position

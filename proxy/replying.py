@@ -106,15 +106,18 @@ class Replying:
 
     def _fetch(self, question: Question, request: OffsetFetchRequest, at: float) -> bytes | None:
         version, manager, names = question.version, self._copy.manager, self._copy.names
-        if not answers.is_plain(request, version):
+        parts = question.parts
+        if parts is None and not answers.is_plain(request, version):
             return None
         views = {group: manager.view(group, at) for group in answers.groups_asked(request, version)}
         if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values()):
             return None
-        if question.parts is None and worth_keeping(request, version, views):
-            question.parts = EncodedFetch(request, version)
-        if question.parts is not None and not any(view.error_code for view in views.values()):
-            body = question.parts.encode(views, names)
-            return None if body is None else reply_rest(OffsetFetchResponse, version, body)
-        reply = answers.offset_fetch(request, version, views, names)
-        return None if reply is None else encode_reply_rest(reply, version)
+        if any(view.error_code for view in views.values()):
+            reply = answers.offset_fetch(request, version, views, names)
+            return None if reply is None else encode_reply_rest(reply, version)
+        if parts is None:
+            parts = EncodedFetch(request, version)
+            if worth_keeping(request, version, views):
+                question.parts = parts
+        body = parts.encode(views, names)
+        return None if body is None else reply_rest(OffsetFetchResponse, version, body)

@@ -1,14 +1,19 @@
 """Accepts clients, connects each to its broker, and hands both to the pump.
 
 Owns: listening sockets, connecting, what is done where that fails. Must not know: what moves on a connection.
-Everything here is slow compared with moving bytes, and so is ordinary trio.
+
+A broker next door is connected to at once, to where the last connection went, and no task is needed. What takes time
+is ordinary trio: looking up names, a broker that is far away, one that does not answer.
 """
 
 import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
 from ipaddress import IPv4Address, ip_address
+from select import EPOLLIN
 from typing import Any
 
 import trio
@@ -16,6 +21,7 @@ import trio
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.logs import Recurring, log
+from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.session import Session
 
@@ -54,6 +60,7 @@ def listen(address: Address) -> list[socket.socket]:
             sockets.append(listener)
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _tune(listener)  # What it accepts inherits that.
             listener.bind((host, port))
             listener.listen(BACKLOG)
             port = listener.getsockname()[1]
@@ -78,29 +85,50 @@ async def connect(address: Address, seconds: float = CONNECT_SECONDS) -> socket.
     """
     failure = OSError(errno.EHOSTUNREACH, "has no address")
     with trio.move_on_after(seconds):
-        for family, kind, protocol, _, target in await trio.socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        for family, _, _, _, target in await trio.socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             try:
-                return await _connect_to(family, kind, protocol, target)
+                return await _connected(_connecting(family, target))
             except OSError as error:
                 failure = error
         raise failure
     raise OSError(errno.ETIMEDOUT, f"no connection within {seconds:g} seconds")
 
 
-async def _connect_to(family: int, kind: int, protocol: int, target: tuple[Any, ...]) -> socket.socket:
-    peer = socket.socket(family, kind, protocol)
+def _connecting(family: int, target: tuple[Any, ...]) -> socket.socket:
+    """A connection that is being made. Raises OSError where it cannot be."""
+    peer = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    _tune(peer)
+    failed = peer.connect_ex(target)
+    if failed and failed != errno.EINPROGRESS:
+        peer.close()
+        raise OSError(failed, os.strerror(failed))
+    return peer
+
+
+async def _connected(peer: socket.socket) -> socket.socket:
+    """The same when it has been made. Raises OSError where it has not, and closes it."""
     try:
-        peer.setblocking(False)
-        failed = peer.connect_ex(target)
-        if failed == errno.EINPROGRESS:
-            await trio.lowlevel.wait_writable(peer)
-            failed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if failed:
+        await trio.lowlevel.wait_writable(peer)
+        if failed := peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(failed, os.strerror(failed))
     except BaseException:
         peer.close()
         raise
     return peer
+
+
+def _peer_of(sock: socket.socket) -> tuple[Any, ...] | None:
+    """Where a socket is connected to; None where it is not yet."""
+    try:
+        peer: tuple[Any, ...] = sock.getpeername()
+    except OSError:
+        return None
+    return peer
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 class Server:
@@ -117,38 +145,43 @@ class Server:
         self._traffic = traffic
         self._most_connections = most_connections
         self._recurring = Recurring()
+        self._targets: dict[Address, tuple[int, tuple[Any, ...]]] = {}
+        """Where the last connection to a broker went: the address family, and the socket's address."""
 
     async def serve(
         self, listeners: list[socket.socket], upstream: Callable[[], Address], new_session: SessionFactory
     ) -> None:
         """Accepts until cancelled, then closes the listeners. `upstream`: where the broker is by now."""
+        poller = self._pump.poller
+        doors: list[_Door] = []
         try:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
-                    nursery.start_soon(self._accept, listener, upstream, new_session, nursery)
+                    door = _Door(self, poller, listener, upstream, new_session, nursery)
+                    poller.watch(listener.fileno(), EPOLLIN, door.ready)
+                    doors.append(door)
+                await trio.sleep_forever()
         finally:
+            for door in doors:
+                poller.forget(door.listener.fileno())
             for listener in listeners:
                 listener.close()
 
-    async def _accept(
-        self,
-        listener: socket.socket,
-        upstream: Callable[[], Address],
-        new_session: SessionFactory,
-        nursery: trio.Nursery,
-    ) -> None:
-        while True:
-            await trio.lowlevel.wait_readable(listener)
-            try:
-                for _ in range(ACCEPTED_AT_ONCE):
-                    client, peer = listener.accept()
-                    if self._admit(client):
-                        nursery.start_soon(self._bring, client, shown_host(peer[0]), upstream(), new_session)
-            except OSError as error:
-                # What is not of the system is of that one client, who went before it was accepted.
-                if error.errno in EXHAUSTED:
-                    self._warn("no connection can be accepted", _reason(error))
-                    await trio.sleep(EXHAUSTED_SECONDS)
+    def accept(self, door: "_Door") -> None:
+        """Takes the next client. Raises OSError: BlockingIOError where none waits."""
+        client, peer = door.listener.accept()
+        if not self._admit(client):
+            return
+        host, address = shown_host(peer[0]), door.upstream()
+        attempt = self._attempt(address)
+        if attempt is not None and (target := _peer_of(attempt)):
+            self._join(client, host, attempt, target, door.new_session)
+        else:
+            door.nursery.start_soon(self._bring, client, host, address, attempt, door.new_session)
+
+    def exhausted(self, error: OSError) -> None:
+        """The system has no room for another connection."""
+        self._warn("no connection can be accepted", _reason(error))
 
     def _admit(self, client: socket.socket) -> bool:
         self._traffic.connection_opened()
@@ -158,9 +191,26 @@ class Server:
         self._warn("a client was turned away", f"{self._most_connections} connections are open")
         return False
 
-    async def _bring(self, client: socket.socket, host: str, address: Address, new_session: SessionFactory) -> None:
+    def _attempt(self, address: Address) -> socket.socket | None:
+        """A connection that is being made to where the last one went; None where there was none."""
+        if address not in self._targets:
+            return None
         try:
-            upstream = await connect(address)
+            return _connecting(*self._targets[address])
+        except OSError:
+            return None
+
+    async def _bring(
+        self,
+        client: socket.socket,
+        host: str,
+        address: Address,
+        attempt: socket.socket | None,
+        new_session: SessionFactory,
+    ) -> None:
+        try:
+            upstream = await self._connect(address, attempt)
+            target = upstream.getpeername()
         except OSError as error:
             # The client sees a connection closed at once, and tries again later, as where it is refused.
             self._traffic.upstream_connect_failures += 1
@@ -172,9 +222,28 @@ class Server:
             raise
         if self._recurring.ended(f"{UNREACHABLE} at {address}"):
             log.info(f"the broker is reachable again at {address}")
+        self._targets[address] = upstream.family, target
+        self._join(client, host, upstream, target, new_session)
+
+    async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
+        """The attempt, when it is made; where it fails the name may have another address by now."""
+        if attempt is not None:
+            with trio.move_on_after(CONNECT_SECONDS), suppress(OSError):
+                return await _connected(attempt)
+            self._targets.pop(address, None)
+        return await connect(address)
+
+    def _join(
+        self,
+        client: socket.socket,
+        host: str,
+        upstream: socket.socket,
+        target: tuple[Any, ...],
+        new_session: SessionFactory,
+    ) -> None:
         try:
-            self._pump.add(client, upstream, new_session(host, Address(*upstream.getpeername()[:2])))
-        except Exception as error:  # noqa: BLE001  It must not reach the listener's nursery.
+            self._pump.add(client, upstream, new_session(host, Address(*target[:2])))
+        except Exception as error:  # noqa: BLE001  It must not reach other connections.
             upstream.close()
             if isinstance(error, OSError):
                 self._refuse(client, CloseReason.CLIENT_CLOSED)
@@ -191,6 +260,45 @@ class Server:
             log.warning(event, cause=cause, times=times)
 
 
+class _Door:
+    """A listening socket, and where its clients go."""
+
+    def __init__(
+        self,
+        server: Server,
+        poller: Poller,
+        listener: socket.socket,
+        upstream: Callable[[], Address],
+        new_session: SessionFactory,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._server = server
+        self._poller = poller
+        self.listener = listener
+        self.upstream = upstream
+        self.new_session = new_session
+        self.nursery = nursery
+
+    def ready(self, events: int) -> None:
+        """Takes the clients who wait; some of them where they are many."""
+        try:
+            for _ in range(ACCEPTED_AT_ONCE):
+                self._server.accept(self)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # What is not of the system is of that one client, who went before it was accepted.
+            if error.errno in EXHAUSTED:
+                self._server.exhausted(error)
+                self._poller.pause(self.listener.fileno())
+                self.nursery.start_soon(self._rest)
+
+    async def _rest(self) -> None:
+        await trio.sleep(EXHAUSTED_SECONDS)
+        self._poller.resume(self.listener.fileno(), EPOLLIN)
+
+
+@lru_cache(maxsize=4096)
 def shown_host(host: str) -> str:
     """A peer's address as Java's InetAddress prints it: no zone, IPv4 in its own form, IPv6 with all its groups."""
     address = ip_address(host.partition("%")[0])

@@ -10,6 +10,8 @@ Rules:
 - A local answer waits until everything before it has been answered, and is computed then. While it
   waits, nothing behind it is read: the broker too handles one request of a connection at a time.
 - A forwarded frame goes on as the original bytes, unless the desk replaced it.
+- What need not be understood before it goes on is understood behind it: the shell sends, then calls `learn`, and
+  nothing else happens in between. So no answer ever misses what an earlier reply told.
 - A client that sends what cannot be, or ends within a frame, first gets the replies to what it sent
   before, as from a broker.
 """
@@ -71,10 +73,16 @@ Command = ToClient | ToUpstream | ShutUpstream | Close
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who is asking. `client_host` is the peer's address; `number` tells connections apart."""
+    """Who is asking. `client_host` is the peer's address, `inet_address` the same as brokers tell it (as Java prints an
+    InetAddress without a name); `number` tells connections apart.
+    """
 
     client_host: str
     number: int = field(default_factory=lambda: next(_numbers))
+    inet_address: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inet_address", "/" + self.client_host)
 
 
 class Pass(NamedTuple):
@@ -104,6 +112,14 @@ Disposal = Pass | Forward | Answer
 """What is to become of a request."""
 
 
+class Shown(NamedTuple):
+    """A note: a request that went on as it came and is read with its reply. `frame`: without its length."""
+
+    frame: bytes
+    origin: Origin
+    at: float
+
+
 class Reply(NamedTuple):
     """What the client gets.
 
@@ -118,16 +134,20 @@ class Desk(Protocol):
     """Where frames are understood. Frames come without their length, sizes do not count it; it never raises."""
 
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
-        """Look.TAKE to be shown the request; any other note to be shown its reply only; None for neither."""
+        """Look.TAKE to be shown the request before it goes on; Look.SHOW to be shown it with its reply, as `Shown`;
+        any other note to be shown its reply only; None for neither.
+        """
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """What is to become of a request."""
 
-    def glance_reply(self, note: Any, size: int, now: float) -> bool:
-        """Whether to be shown a reply that was asked for with `note`; otherwise it passes unread."""
+    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+        """Look.TAKE to be shown a reply that was asked for with `note` before it goes on; Look.SHOW to be shown it
+        behind that, where it comes in one piece; Look.PASS for neither.
+        """
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
-        """What the client gets for a reply that was asked for with `note`."""
+        """What the client gets for a reply that was asked for with `note`; of one that went on nothing more."""
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """The connection is over; replies to these notes will not come."""
@@ -160,6 +180,7 @@ class Session:
         self.origin = origin
         self._now = 0.0
         self._out: list[Command] = []
+        self._unlearned: list[tuple[Any, bytes]] = []
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
         self._expected: deque[_Expected] = deque()
@@ -191,55 +212,80 @@ class Session:
         """What the client sent. `now` in seconds of the shell's clock."""
         if self._raw_tokens == OPAQUE:
             return [ToUpstream(chunk)]
-        self._requests.push(chunk)
-        return self._drive(self._serve_requests, now)
+        if self._over:
+            return []
+        self._now = now
+        self._serve_requests(chunk)
+        return self._commands()
 
     def receive_upstream(self, chunk: bytes, now: float) -> list[Command]:
         """What the broker sent."""
         if self._raw_tokens == OPAQUE:
             return [ToClient(chunk)]
-        self._replies.push(chunk)
-        return self._drive(self._serve_replies, now)
+        if self._over:
+            return []
+        self._now = now
+        self._serve_replies(chunk)
+        return self._commands()
 
     def client_closed(self, now: float) -> list[Command]:
         """The client will send no more. What it sent before is still served."""
+        if self._over:
+            return []
+        self._now = now
         self._client_ended = True
-        return self._drive(self._serve_requests, now)
+        self._serve_requests()
+        return self._commands()
 
     def upstream_closed(self, now: float) -> list[Command]:
         """The broker will send no more."""
+        if self._over:
+            return []
+        self._now = now
         between = self._replies.between_frames
         ended = CloseReason.BROKER_CLOSED if between else CloseReason.TRUNCATED_FRAME
         self._failed = self._failed or self._fault or ended
-        return self._drive(lambda: None, now)
+        return self._commands()
+
+    def learn(self) -> None:
+        """Understands what went on unread; to be called when the commands have been executed."""
+        if self._unlearned:
+            unlearned, self._unlearned = self._unlearned, []
+            for note, frame in unlearned:
+                self._desk.reply(note, frame, self.origin, self._now)
 
     def close(self, now: float) -> list[Command]:
         """The connection is over, whoever ended it; to be called once at least. Nothing is sent."""
         if not self._over:
             self._over = True
+            self.learn()
             self._desk.gone([note for _, _, _, note, _ in self._expected if note is not None], self.origin, now)
         return []
 
-    def _drive(self, serve: Callable[[], None], now: float) -> list[Command]:
-        if self._over:
-            return []
-        self._now = now
-        serve()
+    def _commands(self) -> list[Command]:
         if self._failed:
-            self.close(now)
+            self.close(self._now)
             self._out.append(Close(self._failed))
         out, self._out = self._out, []
         return out
 
     # From the client.
 
-    def _serve_requests(self) -> None:
+    def _serve_requests(self, chunk: bytes = b"") -> None:
+        requests = self._requests
         try:
-            while self.wants_client and (item := self._requests.next()) is not None:
+            if not self.wants_client:
+                requests.push(chunk)
+                item = None
+            else:
+                item = requests.first(chunk) if chunk else requests.next()
+            while item is not None:
                 if isinstance(item, Run):
                     self._out.append(ToUpstream(item.data))
                 else:
+                    self.learn()
                     self._dispose(self._desk.request(item.data[LENGTH_BYTES:], self.origin, self._now), item.data)
+                item = requests.next() if requests.has_more and self.wants_client else None
         except BadFrameLength:
             self._fault = CloseReason.BAD_FRAME_LENGTH
         if self._client_ended and self.wants_client:
@@ -270,6 +316,11 @@ class Session:
         note = self._desk.glance(key, version, size)
         if note is Look.TAKE:
             return Look.TAKE
+        if note is Look.SHOW:
+            stop = start + LENGTH_BYTES + size
+            if stop > end:
+                return Look.TAKE
+            note = Shown(buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
         self._expected.append((correlation, key, self._now, note, False))
         return Look.PASS
 
@@ -308,6 +359,7 @@ class Session:
         if self._turn is None or not self._nothing_owed:
             return
         (answer, request, since), self._turn = self._turn, None
+        self.learn()
         made = answer.make(self._now)
         if isinstance(made, bytes):
             self._out.append(ToClient(made))
@@ -317,13 +369,16 @@ class Session:
 
     # From the broker.
 
-    def _serve_replies(self) -> None:
+    def _serve_replies(self, chunk: bytes) -> None:
+        replies = self._replies
         try:
-            while (item := self._replies.next()) is not None:
+            item = replies.first(chunk)
+            while item is not None:
                 if isinstance(item, Run):
                     self._out.append(ToClient(item.data))
                 else:
                     self._settle(item.data)
+                item = replies.next() if replies.has_more else None
         except BadFrameLength:
             self._failed = CloseReason.BAD_FRAME_LENGTH
         if not self._failed:
@@ -340,8 +395,15 @@ class Session:
         size, correlation = REPLY_HEAD.unpack_from(buffer, start)
         if correlation != expected:
             return self._mismatch()
-        if note is not None and (injected or key == SASL_HANDSHAKE or self._desk.glance_reply(note, size, self._now)):
-            return Look.TAKE
+        if note is not None:
+            if injected or key == SASL_HANDSHAKE:
+                return Look.TAKE
+            look = self._desk.glance_reply(note, size, self._now)
+            stop = start + LENGTH_BYTES + size
+            if look is Look.TAKE or (look is Look.SHOW and stop > end):
+                return Look.TAKE
+            if look is Look.SHOW:
+                self._unlearned.append((note, buffer[start + LENGTH_BYTES : stop]))
         self._expected.popleft()
         self._traffic.request_done(key, self._now - since)
         return Look.PASS
@@ -358,6 +420,7 @@ class Session:
 
     def _settle(self, frame: bytes) -> None:
         _, key, since, note, injected = self._expected.popleft()
+        self.learn()
         reply = self._desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
             return

@@ -38,6 +38,7 @@ from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.outlet import Outlet
+from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.probe import probe_forever
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
@@ -102,14 +103,18 @@ async def run_sidecar(
         await Sidecar(config, read).run(trio.Event() if stop is None else stop, task_status)
 
 
-async def run_until_signalled(config: Config, read: Callable[[], Config] | None = None) -> None:
+def run_until_signalled(config: Config, read: Callable[[], Config] | None = None) -> None:
     """Runs a sidecar until SIGTERM or SIGINT; a second one ends it at once. At SIGHUP it reads its settings again.
 
-    Args and Raises as `run_sidecar`.
+    It has the process to itself: trio runs as the poller's guest. Args and Raises as `run_sidecar`.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    poller = Poller()
+    poller.host(_obey_signals, Sidecar(config, read, poller))
+
+
+async def _obey_signals(sidecar: "Sidecar") -> None:
     stop = trio.Event()
-    sidecar = Sidecar(config, read)
     with (
         _listen_errors_alone(),
         trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
@@ -128,7 +133,7 @@ async def run_until_signalled(config: Config, read: Callable[[], Config] | None 
             nursery.start_soon(obey)
             async with trio.open_nursery() as running:
                 await running.start(sidecar.run, stop)
-                _raise_descriptor_limit(config.limits.connections)
+                _raise_descriptor_limit(sidecar.most_connections)
             nursery.cancel_scope.cancel()
 
 
@@ -148,12 +153,13 @@ def _listen_errors_alone() -> Iterator[None]:
 
 
 class Sidecar:
-    """One sidecar. Runs once. Args as `run_sidecar`."""
+    """One sidecar. Runs once. Args as `run_sidecar`; `poller`: what hosts it, if anything does."""
 
-    def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
+    def __init__(self, config: Config, read: Callable[[], Config] | None = None, poller: Poller | None = None) -> None:
         self._config = config
         self._traffic = Traffic()
-        self._pump = Pump(self._traffic, config.limits.idle_seconds)
+        self._poller = poller or Poller()
+        self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds)
         self._server = Server(self._pump, self._traffic, config.limits.connections)
         self._registry = new_registry()
         self._instruments = Instruments(self._registry, max_groups=config.limits.groups)
@@ -190,6 +196,11 @@ class Sidecar:
         self._rulebook.replace(config.rules())
         for policy in self._rulebook:
             self._traffic.expect_policy(policy.name, policy.error_codes)
+
+    @property
+    def most_connections(self) -> int:
+        """Client connections at a time."""
+        return self._config.limits.connections
 
     async def reload(self) -> Outcome:
         """Reads the settings again and puts them into force, or leaves all as it is; the log says which."""
@@ -234,6 +245,7 @@ class Sidecar:
             raise ListenError(f"cannot listen on {error.strerror or error}") from error
 
     def _start_tasks(self) -> None:
+        self._tasks.start_soon(self._poller.run)
         self._tasks.start_soon(self._pump.run)
         self._tasks.start_soon(self._sweep)
         self._tasks.start_soon(self._relist)

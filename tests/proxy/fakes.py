@@ -17,6 +17,7 @@ from group_sidecar.codecs.headers import REQUEST_HEAD
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.framing import Look
+from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.server import Server, listen, port_of
 from group_sidecar.proxy.session import Answer, Desk, Forward, Origin, Pass, Reply, Session
@@ -37,8 +38,8 @@ class PassingDesk:
     def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
         return Pass()
 
-    def glance_reply(self, note: Any, size: int, now: float) -> bool:
-        return False
+    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+        return Look.PASS
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         raise AssertionError("no reply was asked for")
@@ -177,13 +178,15 @@ async def carried(
 ) -> AsyncIterator[Carried]:
     """A pump and a server before a fake broker."""
     traffic = Traffic()
-    pump = Pump(traffic, idle_seconds)
+    poller = Poller()
+    pump = Pump(poller, traffic, idle_seconds)
     server = Server(pump, traffic, most_connections)
     broker = FakeBroker(behaviour)
     chosen = desk or PassingDesk()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
         listeners = listen(ANY_PORT)
+        nursery.start_soon(poller.run)
         nursery.start_soon(pump.run)
         nursery.start_soon(
             server.serve,

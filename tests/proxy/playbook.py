@@ -105,8 +105,8 @@ class ScriptedDesk:
         self.shown.append(("request", frame))
         return self.disposals[int.from_bytes(frame[:2], "big")]
 
-    def glance_reply(self, note: Any, size: int, now: float) -> bool:
-        return note not in self.unread
+    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+        return Look.PASS if note in self.unread else Look.TAKE
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.shown.append((note, frame))
@@ -126,11 +126,15 @@ class Playbook:
 
     def client(self, *data: bytes) -> list[Command]:
         """The client sends all of it at once."""
-        return self.session.receive_client(b"".join(data), self.now)
+        return self._executed(self.session.receive_client(b"".join(data), self.now))
 
     def upstream(self, *data: bytes) -> list[Command]:
         """The broker sends all of it at once."""
-        return self.session.receive_upstream(b"".join(data), self.now)
+        return self._executed(self.session.receive_upstream(b"".join(data), self.now))
+
+    def _executed(self, commands: list[Command]) -> list[Command]:
+        self.session.learn()
+        return commands
 
     def client_closed(self) -> list[Command]:
         return self.session.client_closed(self.now)

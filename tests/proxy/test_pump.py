@@ -6,7 +6,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from itertools import cycle
-from select import EPOLLIN
 
 import pytest
 import trio
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
-from group_sidecar.proxy import pump as pump_module
+from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import CHUNK, FLUSH_SECONDS, SWEEP_SECONDS, Pump
 from group_sidecar.proxy.session import Command, Origin, Session, ShutUpstream, ToClient, ToUpstream
 from tests.proxy.fakes import (
@@ -374,40 +373,6 @@ async def test_others_have_their_turn_beside_a_busy_connection() -> None:
         nursery.cancel_scope.cancel()
 
 
-class RestlessEpoll:
-    """Always has something ready."""
-
-    def __init__(self) -> None:
-        self._readable, writer = socket.socketpair()
-        with writer:
-            writer.send(b"!")
-
-    def fileno(self) -> int:
-        return self._readable.fileno()
-
-    def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
-        return [(-1, EPOLLIN)]
-
-    def close(self) -> None:
-        self._readable.close()
-
-
-async def test_a_pump_that_never_runs_dry_leaves_others_their_turn(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pump_module, "epoll", RestlessEpoll)
-    nursery.start_soon(Pump(Traffic()).run)
-    for _ in range(10):
-        await trio.lowlevel.checkpoint()
-    nursery.cancel_scope.cancel()
-
-
-async def test_rounds_end_for_other_tasks_to_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pump_module, "TURN_SECONDS", 0.0)
-    async with carried() as shell:
-        await shell.round_trip(payload(1_000_000))
-
-
 async def test_draining_closes_those_at_rest_and_waits_for_a_reply() -> None:
     answer = trio.Event()
 
@@ -518,8 +483,10 @@ async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.
     broker.close()
     # Both are ready from the start, and the client is served first: what it sent cannot be passed on.
     traffic = Traffic()
-    pump = Pump(traffic)
+    poller = Poller()
+    pump = Pump(poller, traffic)
     pump.add(at_pump, to_broker, Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
+    nursery.start_soon(poller.run)
     nursery.start_soon(pump.run)
     await holds(lambda: pump.connections == 0)
     assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
@@ -546,8 +513,10 @@ def scripted(traffic: Traffic, *commands: Command) -> Scripted:
 async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery: trio.Nursery) -> None:
     (client, at_pump), (to_broker, broker) = connected(), connected()
     traffic = Traffic()
-    pump = Pump(traffic)
+    poller = Poller()
+    pump = Pump(poller, traffic)
     pump.add(at_pump, to_broker, scripted(traffic, ToUpstream(bytes(KERNEL_BUFFERS)), ShutUpstream()))
+    nursery.start_soon(poller.run)
     nursery.start_soon(pump.run)
     with client:
         client.sendall(request_frame(1))
@@ -562,9 +531,11 @@ async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_c
 ) -> None:
     (client, at_pump), (to_broker, broker) = connected(), connected()
     traffic = Traffic()
-    pump = Pump(traffic)
+    poller = Poller()
+    pump = Pump(poller, traffic)
     kept = bytes(KERNEL_BUFFERS)
     pump.add(at_pump, to_broker, scripted(traffic, ToClient(kept), ToUpstream(kept)))
+    nursery.start_soon(poller.run)
     nursery.start_soon(pump.run)
     client.sendall(request_frame(1))
     await holds(lambda: pump.held_bytes > KERNEL_BUFFERS)
@@ -578,7 +549,7 @@ async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_c
 
 
 async def test_sockets_that_are_not_connected_are_refused() -> None:
-    pump = Pump(Traffic())
+    pump = Pump(Poller(), Traffic())
     left, right = socket.socketpair()
     left.close()
     with right, pytest.raises(OSError):

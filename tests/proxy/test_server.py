@@ -10,6 +10,7 @@ from trio.testing import MockClock
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import server as server_module
 from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.server import ListenError, Server, SessionFactory, connect, listen, port_of, shown_host
 from group_sidecar.proxy.session import Origin, Session
@@ -32,11 +33,13 @@ class Shell:
 
     def __init__(self, nursery: trio.Nursery, upstream: Address, host: str = "127.0.0.1") -> None:
         self.traffic = Traffic()
-        self.pump = Pump(self.traffic)
+        poller = Poller()
+        self.pump = Pump(poller, self.traffic)
         self.server = Server(self.pump, self.traffic, 100)
         self.seen: list[tuple[str, Address]] = []
         self.listeners = listen(Address(host, 0))
         self.address = Address(host, port_of(self.listeners))
+        nursery.start_soon(poller.run)
         nursery.start_soon(self.pump.run)
         nursery.start_soon(self.server.serve, self.listeners, lambda: upstream, self.new_session)
 

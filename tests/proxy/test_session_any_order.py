@@ -123,8 +123,8 @@ class AnyDesk:
         }
         return disposals[kind]
 
-    def glance_reply(self, note: Any, size: int, now: float) -> bool:
-        return note is not Kind.UNREAD
+    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+        return Look.PASS if note is Kind.UNREAD else Look.TAKE
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.shown.append(note)

@@ -1,0 +1,143 @@
+"""What group requests and the broker's replies teach the copy, and what is not understood takes from it.
+
+Owns: reading requests that went on unread, turning replies into events, the marks that the unread leaves. Must not
+know: what goes to whom, and when (`desk`, `session`), how state changes (the coordinator's).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.headers import RequestHeader, decode_request_header, split_reply
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.registry import APIS, ApiKey, api_name
+from group_sidecar.codecs.schema import Struct, decode_start
+from group_sidecar.coordinator import wire
+from group_sidecar.coordinator.events import LOST_SECONDS
+from group_sidecar.coordinator.exchange import Exchange, begin_exchange
+from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
+from group_sidecar.proxy.broker_refusals import BrokerRefusals
+from group_sidecar.proxy.logs import Recurring, log
+from group_sidecar.proxy.principals import Principals
+from group_sidecar.proxy.rights import followed, shown
+from group_sidecar.proxy.session import Origin, Shown
+
+CHANGING = wire.WRITES - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
+"""Writes that make the copy wrong if they are not followed. Without a heartbeat it takes a session for shorter than it
+is; and where a group ever had offsets in a transaction, only the broker answers for them."""
+_DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
+
+
+class Unfollowed(NamedTuple):
+    """A note for the reply to a write that was not decoded: by then the group has changed. None: who knows which."""
+
+    api_key: int
+    group: str | None = None
+
+
+class Learning:
+    """What is learnt about one broker's groups from its clients."""
+
+    def __init__(self, copy: BrokerCopy, principals: Principals) -> None:
+        self._copy = copy
+        self._principals = principals
+        self._broker_refusals = BrokerRefusals(copy.traffic)
+        self._recurring = Recurring()
+
+    # Requests.
+
+    def exchange(self, request: Struct, header: RequestHeader, origin: Origin, now: float) -> Exchange:
+        """A request on its way."""
+        return begin_exchange(
+            request=request,
+            version=header.api_version,
+            token=f"{origin.number}:{header.correlation_id}",
+            client_id=header.client_id or "",
+            client_host=origin.inet_address,
+            sent_at=self._copy.epoch(now),
+            names=self._copy.names,
+        )
+
+    def understood(self, went: Shown) -> Exchange | Unfollowed | None:
+        """The note that a request would have got, had it been read before it went on."""
+        frame, origin, now = went
+        key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
+        api = APIS[key]
+        assert api.request is not None  # Produce alone has none, and is not shown.
+        try:
+            header, body = decode_request_header(frame, api.flexible(version))
+            return self.exchange(decode_start(api.request, version, body)[0], header, origin, now)
+        except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+            self.warn("request", key, error)
+        return self.undecoded(key, frame)
+
+    def undecoded(self, api_key: int, frame: bytes | None) -> Unfollowed | None:
+        """Notes that a request goes on unread. Gives the note for its reply."""
+        self._copy.traffic.decode_failed(api_key)
+        if api_key not in CHANGING:
+            return None
+        return self.unfollowed(api_key, wire.group_named(api_key, frame) if frame else None)
+
+    def unfollowed(self, api_key: int, group: str | None) -> Unfollowed:
+        """A write that is not described, or not understood: what it does to its group, the log will tell."""
+        self._copy.manager.obscure(group)
+        return Unfollowed(api_key, group)
+
+    # Replies.
+
+    def replied(self, x: Exchange, reply: Struct, origin: Origin, now: float) -> None:
+        """The broker answered."""
+        copy, key = self._copy, x.request.KEY
+        self._broker_refusals.count(key, reply)
+        events = wire.replied(x, reply, copy.epoch(now))
+        copy.apply(followed(events) if copy.hides else events, now)
+        if key in LOCAL_APIS and (principal := self._principals.of(origin, now)):
+            copy.rights.grant(principal, shown(x, reply), x.sent_at)
+
+    def learn(self, went: Shown, frame: bytes, now: float) -> None:
+        """The broker answered what went on unread. `frame`: its reply, without its length."""
+        x = self.understood(went)
+        if not isinstance(x, Exchange):
+            self.lost(x, now)
+            return
+        try:
+            response = APIS[x.request.KEY].response
+            body = split_reply(frame, x.version >= response.HEADER_FLEXIBLE)
+            self.replied(x, decode_start(response, x.version, body)[0], went.origin, now)
+        except Exception as error:  # noqa: BLE001  As above.
+            self.warn("reply", x.request.KEY, error)
+            self.unread(x, now)
+
+    def unread(self, x: Exchange, now: float) -> None:
+        """A reply came and could not be read: what the broker made of the request is not known.
+
+        Of a sync the next generation makes good; not every broker writes its errors as Kafka does.
+        """
+        key = x.request.KEY
+        self._copy.traffic.decode_failed(key)
+        self.lost(x, now)
+        if key in CHANGING and key != ApiKey.SYNC_GROUP:
+            for group in _groups(x.request):
+                self._copy.manager.obscure(group, self._copy.epoch(now))
+
+    def lost(self, note: Exchange | Unfollowed | None, now: float) -> None:
+        """What the broker made of a request is not known, nor whether it had it."""
+        if isinstance(note, Exchange):
+            self._copy.apply(wire.abandoned(note), now)
+        elif note is not None and note.api_key == _DELETE_TOPICS:
+            self._copy.manager.disturb_offsets(self._copy.epoch(now))
+        elif note is not None:
+            self._copy.manager.obscure(note.group, self._copy.epoch(now) + LOST_SECONDS)
+
+    def warn(self, what: str, api_key: int, error: Exception) -> None:
+        """Says that a request, a reply or a question was not understood: once, and then how often."""
+        event = f"a {what} was not understood and passed on"
+        tell = log.warning if isinstance(error, DecodeError) else log.exception
+        if times := self._recurring.due(f"{event}: {api_name(api_key)}"):
+            tell(event, api=api_name(api_key), cause=str(error), times=times)
+
+
+def _groups(request: Struct) -> Sequence[str | None]:
+    if isinstance(request, DeleteGroupsRequest):
+        return request.groups_names
+    return (getattr(request, "group_id", None),)
