@@ -8,7 +8,7 @@ It fails open: whatever cannot be decoded goes on as it came, is counted, and ma
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import decode_request_header, split_reply
@@ -41,6 +41,12 @@ BEHIND = wire.READ - {ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, *LOCAL
 """What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what holds
 a place in its group from when it is sent."""
 _METADATA, _API_VERSIONS, _DELETE_TOPICS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
+
+
+# An enum's members are slow to look up.
+PASS: Final = Look.PASS
+TAKE: Final = Look.TAKE
+SHOW: Final = Look.SHOW
 
 
 class ReplyOnly(NamedTuple):
@@ -92,9 +98,9 @@ class BrokerDesk:
         judged = self._copy.rulebook.judging(api_key)
         if size <= self._longest or judged:  # Nobody gets past a policy by being long.
             if api_key in BEHIND and not judged:
-                return Look.SHOW
+                return SHOW
             if api_key in self._taken:
-                return Look.TAKE
+                return TAKE
         return self._note(api_key, api_version)
 
     def _note(self, api_key: int, api_version: int) -> Any:
@@ -163,17 +169,17 @@ class BrokerDesk:
         """See Desk."""
         kind = type(note)
         if size <= self._longest and (kind is Shown or kind is Exchange):
-            return Look.SHOW
+            return SHOW
         if kind is Unfollowed or kind is RuleChange:
             self._lost(note, now)
-            return Look.PASS
+            return PASS
         if kind is Token or kind is Withheld:
-            return Look.TAKE
+            return TAKE
         if size > self._longest:
             self._reply_unread(note, now)
-            return Look.PASS
+            return PASS
         small = self._copy.advertise is not None or _key(note) != _METADATA or size <= LARGEST_METADATA
-        return Look.TAKE if small else Look.PASS
+        return TAKE if small else PASS
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """See Desk."""

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 LENGTH_BYTES = 4
-_LENGTH = struct.Struct(">i")
+_unpack_length = struct.Struct(">i").unpack_from
 
 
 class Look(Enum):
@@ -45,6 +45,12 @@ class BadFrameLength(Exception):
     """A length that no frame can have; where the next frame begins is lost."""
 
 
+def is_frame(chunk: bytes, smallest: int, largest: int) -> bool:
+    """Whether a chunk is one whole frame, of a length that is possible."""
+    size = len(chunk) - LENGTH_BYTES
+    return smallest <= size <= largest and _unpack_length(chunk)[0] == size
+
+
 class FrameWalker:
     """Cuts one direction of a connection.
 
@@ -69,18 +75,10 @@ class FrameWalker:
         self._parted = 0
 
     def first(self, chunk: bytes) -> Run | Frame | None:
-        """Adds what was read, and gives what `next` would: most chunks are one frame, and find nothing held."""
+        """Adds what was read, and gives what `next` would."""
         if self._passing >= len(chunk):
             self._passing -= len(chunk)
             return Run(chunk)
-        if not (self._buffer or self._passing or self._taking) and len(chunk) >= self.head:
-            size = _LENGTH.unpack_from(chunk)[0]
-            if size + LENGTH_BYTES == len(chunk) and self.smallest <= size <= self._largest:
-                look = self._look(chunk, 0, len(chunk))
-                if look is Look.PASS:
-                    return Run(chunk)
-                if look is Look.TAKE:
-                    return Frame(chunk)
         self.push(chunk)
         return self.next()
 
@@ -138,7 +136,7 @@ class FrameWalker:
             left = end - position
             if left < LENGTH_BYTES:
                 break
-            size = _LENGTH.unpack_from(buffer, position)[0]
+            size = _unpack_length(buffer, position)[0]
             if not self.smallest <= size <= self._largest:
                 # What came before is whole and goes on; the next call meets the bad length again.
                 if position > start:

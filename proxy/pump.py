@@ -85,6 +85,7 @@ class _Link:
         "client_ended",
         "closing",
         "deaf",
+        "flowing",
         "flush_until",
         "pump",
         "session",
@@ -103,6 +104,8 @@ class _Link:
         """The client spoke last: most likely it waits for a reply."""
         self.client_ended = False
         """The client sends nothing more."""
+        self.flowing = True
+        """Both sides are read, as far as the session wants it."""
         self.deaf = False
         """The broker takes nothing more."""
         self.shut = False
@@ -157,7 +160,7 @@ class _Link:
             self.pump.traffic.received_bytes += len(chunk)
             self._execute(self.session.receive_client(chunk, now))
         else:
-            self.client_ended, self.asking = True, False
+            self.client_ended, self.asking, self.flowing = True, False, False
             self._execute(self.session.client_closed(now))
 
     def _read_upstream(self) -> None:
@@ -174,43 +177,40 @@ class _Link:
     # Sending.
 
     def _execute(self, commands: list[Command]) -> None:
+        session, client, upstream = self.session, self.client, self.upstream
         if len(commands) > 1:
             commands = _joined(commands)
         for command in commands:
             if isinstance(command, ToUpstream):
-                self._send_upstream(command.data)
+                try:
+                    upstream.send(command.data)
+                except OSError:
+                    self._give_up_upstream()
             elif isinstance(command, ToClient):
-                if not self._send_client(command.data):
+                self.pump.traffic.sent_bytes += len(command.data)
+                try:
+                    client.send(command.data)
+                except OSError:
+                    self.finish(CloseReason.CLIENT_CLOSED)
                     return
             elif isinstance(command, ShutUpstream):
+                if session.at_rest and not upstream.backlog:
+                    self.finish(CloseReason.CLIENT_CLOSED)  # There is nothing to wait for.
+                    return
                 self.shut = True
                 self._shut_if_sent()
             else:
                 self._close(command.reason)
                 return
-        self.session.learn()
-        self._watch()
-
-    def _send_client(self, data: bytes) -> bool:
-        """Says whether the connection is still there."""
-        self.pump.traffic.sent_bytes += len(data)
-        try:
-            self.client.send(data)
-        except OSError:
-            self.finish(CloseReason.CLIENT_CLOSED)
-            return False
-        return True
-
-    def _send_upstream(self, data: bytes) -> None:
-        try:
-            self.upstream.send(data)
-        except OSError:
-            self._give_up_upstream()
+        if session.unlearned:
+            session.learn()
+        if not (session.at_ease and self.flowing) or client.backlog or upstream.backlog:
+            self._watch()
 
     def _give_up_upstream(self) -> None:
         """The broker takes nothing more. What it sent before that still goes to the client; then its end is read."""
         self.upstream.backlog.clear()
-        self.deaf = True
+        self.deaf, self.flowing = True, False
 
     def _flush_client(self) -> None:
         try:
@@ -261,6 +261,7 @@ class _Link:
             from_upstream |= EPOLLOUT
         if from_upstream != upstream.interest:
             self._watch_upstream(from_upstream)
+        self.flowing = from_client == from_upstream == EPOLLIN
 
     def _watch_upstream(self, wanted: int) -> None:
         # A broker that hangs up while it is not read would be reported for ever: so it is taken out altogether.

@@ -18,7 +18,7 @@ from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.answers_consumer import consumer_group_describe
 from group_sidecar.coordinator.committed import CommittedOffsets
 from group_sidecar.coordinator.consumer_groups import consumer_group_of
-from group_sidecar.coordinator.encoded_offsets import EncodedFetch, worth_keeping
+from group_sidecar.coordinator.encoded_offsets import MANY, SOME, EncodedFetch, partitions_asked
 from group_sidecar.coordinator.views import GroupView
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.remembered import Question, Remembered
@@ -112,12 +112,12 @@ class Replying:
         views = {group: manager.view(group, at) for group in answers.groups_asked(request, version)}
         if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values()):
             return None
-        if any(view.error_code for view in views.values()):
+        count = partitions_asked(request, version, views)
+        if count < SOME or any(view.error_code for view in views.values()):
             reply = answers.offset_fetch(request, version, views, names)
             return None if reply is None else encode_reply_rest(reply, version)
-        if parts is None:
-            parts = EncodedFetch(request, version)
-            if worth_keeping(request, version, views):
-                question.parts = parts
+        parts = parts or EncodedFetch(request, version)
+        if count >= MANY:
+            question.parts = parts
         body = parts.encode(views, names)
         return None if body is None else reply_rest(OffsetFetchResponse, version, body)

@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD, body_start
 from group_sidecar.codecs.messages.produce import ProduceResponse, acks_of
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason, Traffic
-from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run
+from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run, is_frame
 
 SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
 SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
@@ -43,6 +43,12 @@ REACHES = (256, 131_072)
 """Bytes of a Produce request in which acks is looked for, and looked for again. The second has room for the longest
 client id and transactional id; a client that puts acks further back, behind tags that Kafka has not, gets a reply."""
 
+# An enum's members are slow to look up.
+PASS: Final = Look.PASS
+TAKE: Final = Look.TAKE
+SHOW: Final = Look.SHOW
+MORE: Final = Look.MORE
+_unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
 _numbers = count(1)
 
 
@@ -172,6 +178,11 @@ class Session:
         traffic: is told of requests that were answered.
         origin: the client.
         largest_frame: longest request in bytes that is accepted (the broker's `socket.request.max.bytes`).
+
+    Attributes:
+        unlearned: replies that went on unread, with their notes; where there are none `learn` does nothing.
+        at_ease: nothing is held, nobody's turn is awaited, and the client is to be read. Then most of what comes is one
+            whole frame, and goes the short way.
     """
 
     def __init__(self, desk: Desk, traffic: Traffic, origin: Origin, largest_frame: int) -> None:
@@ -179,8 +190,10 @@ class Session:
         self._traffic = traffic
         self.origin = origin
         self._now = 0.0
+        self._largest_frame = largest_frame
         self._out: list[Command] = []
-        self._unlearned: list[tuple[Any, bytes]] = []
+        self.unlearned: list[tuple[Any, bytes]] = []
+        self.at_ease = True
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
         self._expected: deque[_Expected] = deque()
@@ -204,27 +217,47 @@ class Session:
         )
 
     @property
+    def at_rest(self) -> bool:
+        """Whether neither side has to hear anything more."""
+        return self._nothing_owed and self._fault is None
+
+    @property
     def held_bytes(self) -> int:
         """Bytes held in this session, for the metric that shows it."""
         return self._requests.held_bytes + self._replies.held_bytes
 
     def receive_client(self, chunk: bytes, now: float) -> list[Command]:
         """What the client sent. `now` in seconds of the shell's clock."""
+        self._now = now
+        if self.at_ease and is_frame(chunk, SMALLEST_REQUEST, self._largest_frame):
+            look = self._look_at_request(chunk, 0, len(chunk))
+            if look is PASS:
+                self.at_ease = len(self._expected) < MOST_EXPECTED
+                return [ToUpstream(chunk)]
+            if look is TAKE:
+                self._take(chunk)
+                return self._commands()
         if self._raw_tokens == OPAQUE:
             return [ToUpstream(chunk)]
         if self._over:
             return []
-        self._now = now
         self._serve_requests(chunk)
         return self._commands()
 
     def receive_upstream(self, chunk: bytes, now: float) -> list[Command]:
         """What the broker sent."""
+        self._now = now
+        if self.at_ease and is_frame(chunk, SMALLEST_REPLY, LONGEST_REPLY):
+            look = self._look_at_reply(chunk, 0, len(chunk))
+            if look is PASS:
+                return [ToClient(chunk)]
+            if look is TAKE:
+                self._settle(chunk)
+                return self._commands()
         if self._raw_tokens == OPAQUE:
             return [ToClient(chunk)]
         if self._over:
             return []
-        self._now = now
         self._serve_replies(chunk)
         return self._commands()
 
@@ -249,10 +282,9 @@ class Session:
 
     def learn(self) -> None:
         """Understands what went on unread; to be called when the commands have been executed."""
-        if self._unlearned:
-            unlearned, self._unlearned = self._unlearned, []
-            for note, frame in unlearned:
-                self._desk.reply(note, frame, self.origin, self._now)
+        unlearned, self.unlearned = self.unlearned, []
+        for note, frame in unlearned:
+            self._desk.reply(note, frame, self.origin, self._now)
 
     def close(self, now: float) -> list[Command]:
         """The connection is over, whoever ended it; to be called once at least. Nothing is sent."""
@@ -266,6 +298,12 @@ class Session:
         if self._failed:
             self.close(self._now)
             self._out.append(Close(self._failed))
+        self.at_ease = (
+            self.wants_client
+            and not (self._raw_tokens or self._client_ended)
+            and self._requests.between_frames
+            and self._replies.between_frames
+        )
         out, self._out = self._out, []
         return out
 
@@ -283,8 +321,7 @@ class Session:
                 if isinstance(item, Run):
                     self._out.append(ToUpstream(item.data))
                 else:
-                    self.learn()
-                    self._dispose(self._desk.request(item.data[LENGTH_BYTES:], self.origin, self._now), item.data)
+                    self._take(item.data)
                 item = requests.next() if requests.has_more and self.wants_client else None
         except BadFrameLength:
             self._fault = CloseReason.BAD_FRAME_LENGTH
@@ -292,6 +329,10 @@ class Session:
             self._end_requests()
         if self._fault and self._nothing_owed:
             self._failed = self._fault
+
+    def _take(self, request: bytes) -> None:
+        self.learn()
+        self._dispose(self._desk.request(request[LENGTH_BYTES:], self.origin, self._now), request)
 
     def _end_requests(self) -> None:
         self._client_ended = False
@@ -305,31 +346,31 @@ class Session:
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> Look:
         if self._raw_tokens:
             return self._look_at_token()
-        size, key, version, correlation = REQUEST_HEAD.unpack_from(buffer, start)
+        size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
             acks = _acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
             if acks is None and end - start < min(LENGTH_BYTES + size, REACHES[-1]):
-                return Look.MORE
+                return MORE
             if acks == 0:
                 self._traffic.request_unanswered(key)
-                return Look.PASS
-        note = self._desk.glance(key, version, size)
-        if note is Look.TAKE:
-            return Look.TAKE
-        if note is Look.SHOW:
+                return PASS
+        note: object = self._desk.glance(key, version, size)
+        if note is TAKE:
+            return TAKE
+        if note is SHOW:
             stop = start + LENGTH_BYTES + size
             if stop > end:
-                return Look.TAKE
+                return TAKE
             note = Shown(buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
         self._expected.append((correlation, key, self._now, note, False))
-        return Look.PASS
+        return PASS
 
     def _look_at_token(self) -> Look:
         self._expected.append((0, RAW_TOKEN, self._now, None, False))
         self._raw_tokens -= 1
         if not self._raw_tokens:
             self._requests.head, self._requests.smallest = REQUEST_HEAD.size, SMALLEST_REQUEST
-        return Look.PASS
+        return PASS
 
     def _dispose(self, how: Disposal, request: bytes, since: float | None = None) -> None:
         since = self._now if since is None else since
@@ -392,31 +433,31 @@ class Session:
         expected, key, since, note, injected = self._expected[0]
         if key == RAW_TOKEN:
             return self._look_at_token_reply()
-        size, correlation = REPLY_HEAD.unpack_from(buffer, start)
+        size, correlation = _unpack_reply(buffer, start)
         if correlation != expected:
             return self._mismatch()
         if note is not None:
             if injected or key == SASL_HANDSHAKE:
-                return Look.TAKE
+                return TAKE
             look = self._desk.glance_reply(note, size, self._now)
             stop = start + LENGTH_BYTES + size
-            if look is Look.TAKE or (look is Look.SHOW and stop > end):
-                return Look.TAKE
-            if look is Look.SHOW:
-                self._unlearned.append((note, buffer[start + LENGTH_BYTES : stop]))
+            if look is TAKE or (look is SHOW and stop > end):
+                return TAKE
+            if look is SHOW:
+                self.unlearned.append((note, buffer[start + LENGTH_BYTES : stop]))
         self._expected.popleft()
         self._traffic.request_done(key, self._now - since)
-        return Look.PASS
+        return PASS
 
     def _mismatch(self) -> Look:
         self._failed = CloseReason.CORRELATION_MISMATCH
-        return Look.MORE
+        return MORE
 
     def _look_at_token_reply(self) -> Look:
         self._expected.popleft()
         if not self._raw_tokens and not (self._expected and self._expected[0][1] == RAW_TOKEN):
             self._replies.head, self._replies.smallest = REPLY_HEAD.size, SMALLEST_REPLY
-        return Look.PASS
+        return PASS
 
     def _settle(self, frame: bytes) -> None:
         _, key, since, note, injected = self._expected.popleft()

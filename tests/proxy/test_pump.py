@@ -314,9 +314,9 @@ class FailingAtTheEnd(PassingDesk):
 async def test_a_session_that_fails_as_it_closes_takes_nothing_with_it() -> None:
     async with carried(desk=FailingAtTheEnd()) as shell:
         await shell.round_trip()
-        await shell.closed(CloseReason.ERROR)
+        await shell.closed(CloseReason.CLIENT_CLOSED)
         await shell.round_trip()
-        await shell.closed(CloseReason.ERROR, 2)
+        await shell.closed(CloseReason.CLIENT_CLOSED, 2)
         assert shell.pump.connections == 0
 
 

@@ -1,0 +1,160 @@
+"""The poller: hosting trio, and being a task of it."""
+
+import os
+import signal
+import socket
+from functools import partial
+from select import EPOLLIN
+
+import pytest
+import trio
+
+from group_sidecar.proxy import poller as poller_module
+from group_sidecar.proxy.poller import Poller
+
+
+class Echo:
+    """Sends back what comes on one end of a socket pair; `far` is the other."""
+
+    def __init__(self, poller: Poller) -> None:
+        self.near, self.far = socket.socketpair()
+        self.served = 0
+        poller.watch(self.near.fileno(), EPOLLIN, self._ready)
+
+    def _ready(self, events: int) -> None:
+        self.served += 1
+        self.near.send(self.near.recv(100))
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+
+async def asked(echo: Echo, word: bytes) -> bytes:
+    echo.far.send(word)
+    await trio.lowlevel.wait_readable(echo.far)
+    return echo.far.recv(100)
+
+
+def test_a_hosted_program_and_sockets_have_their_turns_beside_each_other() -> None:
+    poller = Poller()
+    echo = Echo(poller)
+
+    async def program(word: bytes) -> list[bytes]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)  # It is the host that calls back; this must not do it as well.
+            heard = [await asked(echo, word) for _ in range(20)]
+            await trio.sleep(0.01)
+            heard.append(await trio.to_thread.run_sync(lambda: b"from a thread"))
+            nursery.cancel_scope.cancel()
+        return heard
+
+    assert poller.host(program, b"hello") == [b"hello"] * 20 + [b"from a thread"]
+    assert echo.served == 20
+    echo.close()
+    poller.close()
+
+
+def test_what_a_hosted_program_raises_comes_out() -> None:
+    async def program() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("of the program")
+
+    with pytest.raises(LookupError, match="of the program"):
+        Poller().host(program)
+
+
+def test_a_hosted_program_hears_of_signals_while_nothing_else_happens() -> None:
+    async def program() -> int:
+        with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+            await trio.to_thread.run_sync(partial(os.kill, os.getpid(), signal.SIGUSR1))
+            async for number in signals:
+                return number
+        return 0
+
+    assert Poller().host(program) == signal.SIGUSR1
+
+
+def test_a_callback_may_wake_a_task() -> None:
+    poller = Poller()
+    near, far = socket.socketpair()
+
+    async def program() -> bytes:
+        woken = trio.Event()
+        poller.watch(near.fileno(), EPOLLIN, lambda _: woken.set() if near.recv(1) else None)
+        far.send(b"!")
+        await woken.wait()
+        async with trio.open_nursery() as nursery:
+            poller.watch(far.fileno(), EPOLLIN, lambda _: nursery.start_soon(read.send, far.recv(1)))
+            read, heard = trio.open_memory_channel[bytes](1)
+            near.send(b"?")
+            return await heard.receive()
+
+    assert poller.host(program) == b"?"
+    near.close()
+    far.close()
+
+
+async def test_sockets_that_are_always_ready_leave_tasks_their_turn(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poller_module, "READY_AT_ONCE", 1)
+    poller, (near, far) = Poller(), socket.socketpair()
+    turns = 0
+
+    def busy(events: int) -> None:
+        nonlocal turns
+        turns += 1
+
+    poller.watch(near.fileno(), EPOLLIN, busy)
+    far.send(b"never read")
+    nursery.start_soon(poller.run)
+    for _ in range(10):
+        await trio.lowlevel.checkpoint()
+    assert turns > 0
+    nursery.cancel_scope.cancel()
+    near.close()
+    far.close()
+
+
+def test_sockets_that_are_always_ready_leave_a_hosted_program_its_turn() -> None:
+    poller, (near, far) = Poller(), socket.socketpair()
+    poller.watch(near.fileno(), EPOLLIN, lambda _: None)
+    far.send(b"never read")
+
+    async def program() -> int:
+        await trio.sleep(0.01)
+        return await trio.to_thread.run_sync(lambda: 7)
+
+    assert poller.host(program) == 7
+    near.close()
+    far.close()
+
+
+async def test_what_is_forgotten_is_not_called(nursery: trio.Nursery) -> None:
+    poller = Poller()
+    first, second = Echo(poller), Echo(poller)
+    nursery.start_soon(poller.run)
+    poller.forget(first.near.fileno())
+    first.far.send(b"lost")
+    assert await asked(second, b"heard") == b"heard"
+    assert first.served == 0
+    nursery.cancel_scope.cancel()
+    first.close()
+    second.close()
+
+
+async def test_what_is_paused_is_called_when_it_is_resumed(nursery: trio.Nursery) -> None:
+    poller = Poller()
+    echo, other = Echo(poller), Echo(poller)
+    nursery.start_soon(poller.run)
+    poller.pause(echo.near.fileno())
+    echo.far.send(b"later")
+    assert await asked(other, b"now") == b"now"
+    assert echo.served == 0
+    poller.resume(echo.near.fileno(), EPOLLIN)
+    await trio.lowlevel.wait_readable(echo.far)
+    assert echo.far.recv(100) == b"later"
+    nursery.cancel_scope.cancel()
+    echo.close()
+    other.close()
