@@ -60,6 +60,10 @@ class FrameWalker:
             length, is no shorter than `head`.
         look: called as look(buffer, start, end) with a frame's first bytes at `start`. It may change `head` and
             `smallest`, for the frames behind this one.
+
+    Attributes:
+        passing: how many bytes of the last frame that was passed on are still to come. Who passes them on by
+            other means takes them off.
     """
 
     def __init__(self, head: int, smallest: int, largest: int, look: Callable[[bytes, int, int], Look]) -> None:
@@ -69,15 +73,15 @@ class FrameWalker:
         self._look = look
         self._buffer = b""
         self._position = 0
-        self._passing = 0
+        self.passing = 0
         self._taking = 0
         self._parts: list[bytes] = []
         self._parted = 0
 
     def first(self, chunk: bytes) -> Run | Frame | None:
         """Adds what was read, and gives what `next` would."""
-        if self._passing >= len(chunk):
-            self._passing -= len(chunk)
+        if self.passing >= len(chunk):
+            self.passing -= len(chunk)
             return Run(chunk)
         self.push(chunk)
         return self.next()
@@ -85,12 +89,7 @@ class FrameWalker:
     @property
     def between_frames(self) -> bool:
         """Whether nothing of an unfinished frame is held or owed."""
-        return not (self._passing or self._taking or self._position < len(self._buffer))
-
-    @property
-    def passing(self) -> bool:
-        """Whether the last frame passed on has not ended yet."""
-        return self._passing > 0
+        return not (self.passing or self._taking or self._position < len(self._buffer))
 
     @property
     def held_bytes(self) -> int:
@@ -130,8 +129,8 @@ class FrameWalker:
         buffer, start, end = self._buffer, self._position, len(self._buffer)
         position = start
         while True:
-            step = min(self._passing, end - position)
-            self._passing -= step
+            step = min(self.passing, end - position)
+            self.passing -= step
             position += step
             left = end - position
             if left < LENGTH_BYTES:
@@ -146,7 +145,7 @@ class FrameWalker:
                 break
             look = self._look(buffer, position, end)
             if look is Look.PASS:
-                self._passing = LENGTH_BYTES + size
+                self.passing = LENGTH_BYTES + size
             else:
                 if look is Look.TAKE:
                     self._taking = LENGTH_BYTES + size

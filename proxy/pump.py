@@ -15,64 +15,18 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT
 import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.end import End, Shortcut
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Close, Command, Session, ShutUpstream, ToClient, ToUpstream
 
-CHUNK = 262_144
-"""Most bytes of one read. Less costs more calls; more leaves the processor's cache between reading and sending."""
-SMALL_CHUNK = 8_192
-"""Bytes of one read from who sends little: room for more has to be found and given back each time."""
 FLUSH_SECONDS = 5.0
 """How long a connection that is over may take to hand its last bytes to the client."""
+LONG_BYTES = 65_536
+"""What is still to come of a frame that nobody looks into goes the short way, if it is so long."""
 SWEEP_SECONDS = 1.0
 QUIET_SECONDS = 0.2
 """While draining, a connection on which the broker spoke last, so long ago, is at rest and may be closed."""
-
-
-class _End:
-    """One socket of a connection, and what is kept for it."""
-
-    __slots__ = ("backlog", "fd", "interest", "room", "socket")
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.socket = sock
-        self.fd = sock.fileno()
-        self.interest = EPOLLIN
-        self.room = SMALL_CHUNK
-        self.backlog: list[memoryview] = []
-
-    @property
-    def kept_bytes(self) -> int:
-        return sum(map(len, self.backlog))
-
-    def read(self) -> bytes:
-        """What has come; nothing at its end. Raises OSError: BlockingIOError where nothing has come."""
-        chunk = self.socket.recv(self.room)
-        if len(chunk) == self.room:
-            self.room = min(self.room * 8, CHUNK)
-        elif self.room > SMALL_CHUNK and len(chunk) < SMALL_CHUNK:
-            self.room = SMALL_CHUNK
-        return chunk
-
-    def send(self, data: bytes) -> None:
-        """Sends what the peer takes now and keeps the rest. Raises OSError where it has gone."""
-        if self.backlog:
-            self.backlog.append(memoryview(data))
-            return
-        try:
-            sent = self.socket.send(data)
-        except BlockingIOError:
-            sent = 0
-        if sent < len(data):
-            self.backlog.append(memoryview(data)[sent:])
-
-    def flush(self) -> None:
-        """Sends of what is kept what the peer takes now. Raises OSError: BlockingIOError where it is nothing."""
-        sent = self.socket.send(self.backlog[0])
-        rest = self.backlog[0][sent:]
-        self.backlog[:1] = [rest] if rest else []
 
 
 class _Link:
@@ -93,7 +47,7 @@ class _Link:
         "upstream",
     )
 
-    def __init__(self, pump: "Pump", client: _End, upstream: _End, session: Session, now: float) -> None:
+    def __init__(self, pump: "Pump", client: End, upstream: End, session: Session, now: float) -> None:
         self.pump = pump
         self.client = client
         self.upstream = upstream
@@ -147,6 +101,9 @@ class _Link:
     # Reading.
 
     def _read_client(self) -> None:
+        if self.session.passing_requests >= LONG_BYTES and not self.upstream.backlog:
+            self._relay_request()
+            return
         try:
             chunk = self.client.read()
         except BlockingIOError:
@@ -160,10 +117,39 @@ class _Link:
             self.pump.traffic.received_bytes += len(chunk)
             self._execute(self.session.receive_client(chunk, now))
         else:
-            self.client_ended, self.asking, self.flowing = True, False, False
-            self._execute(self.session.client_closed(now))
+            self._client_ended()
+
+    def _client_ended(self) -> None:
+        self.client_ended, self.asking, self.flowing = True, False, False
+        self._execute(self.session.client_closed(self.pump.poller.now))
+
+    def _relay_request(self) -> None:
+        pump, session = self.pump, self.session
+        try:
+            came = pump.shortcut.move(self.client, self.upstream, session.passing_requests)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._give_up_upstream()
+            self._watch()
+            return
+        except OSError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        self.active = pump.poller.now
+        if not came:
+            self._client_ended()
+            return
+        self.asking = True
+        pump.traffic.received_bytes += came
+        session.passed_request(came)
+        if self.upstream.backlog:
+            self._watch()
 
     def _read_upstream(self) -> None:
+        if self.session.passing_replies >= LONG_BYTES and not self.client.backlog:
+            self._relay_reply()
+            return
         try:
             chunk = self.upstream.read()
         except BlockingIOError:
@@ -173,6 +159,25 @@ class _Link:
         self.active = now = self.pump.poller.now
         self.asking = False
         self._execute(self.session.receive_upstream(chunk, now) if chunk else self.session.upstream_closed(now))
+
+    def _relay_reply(self) -> None:
+        pump, session = self.pump, self.session
+        try:
+            came = pump.shortcut.move(self.upstream, self.client, session.passing_replies)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        except OSError:
+            came = 0
+        self.active = now = pump.poller.now
+        self.asking = False
+        if not came:
+            self._execute(session.upstream_closed(now))
+            return
+        pump.traffic.sent_bytes += came
+        self._execute(session.passed_reply(came, now))
 
     # Sending.
 
@@ -202,8 +207,7 @@ class _Link:
             else:
                 self._close(command.reason)
                 return
-        if session.unlearned:
-            session.learn()
+        session.learn()
         if not (session.at_ease and self.flowing) or client.backlog or upstream.backlog:
             self._watch()
 
@@ -317,6 +321,7 @@ class Pump:
     def __init__(self, poller: Poller, traffic: Traffic, idle_seconds: float = 0.0) -> None:
         self.poller = poller
         self.traffic = traffic
+        self.shortcut = Shortcut()
         self.links: set[_Link] = set()
         self._idle_seconds = idle_seconds
 
@@ -336,7 +341,7 @@ class Pump:
         Raises:
             OSError: a socket is no longer connected; both are the caller's still.
         """
-        link = _Link(self, _End(client), _End(upstream), session, trio.current_time())
+        link = _Link(self, End(client), End(upstream), session, trio.current_time())
         self.poller.watch(link.client.fd, EPOLLIN, link.client_ready)
         try:
             self.poller.watch(link.upstream.fd, EPOLLIN, link.upstream_ready)
@@ -359,6 +364,7 @@ class Pump:
         finally:
             for link in [*self.links]:
                 link.finish(link.closing or CloseReason.SHUTDOWN)
+            self.shortcut.close()
 
     async def drain(self, seconds: float) -> None:
         """Closes each connection as soon as it is at rest. Returns when none is left, or after `seconds`."""

@@ -180,7 +180,6 @@ class Session:
         largest_frame: longest request in bytes that is accepted (the broker's `socket.request.max.bytes`).
 
     Attributes:
-        unlearned: replies that went on unread, with their notes; where there are none `learn` does nothing.
         at_ease: nothing is held, nobody's turn is awaited, and the client is to be read. Then most of what comes is one
             whole frame, and goes the short way.
     """
@@ -192,7 +191,7 @@ class Session:
         self._now = 0.0
         self._largest_frame = largest_frame
         self._out: list[Command] = []
-        self.unlearned: list[tuple[Any, bytes]] = []
+        self._unlearned: list[tuple[Any, bytes]] = []
         self.at_ease = True
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
@@ -220,6 +219,16 @@ class Session:
     def at_rest(self) -> bool:
         """Whether neither side has to hear anything more."""
         return self._nothing_owed and self._fault is None
+
+    @property
+    def passing_requests(self) -> int:
+        """How many of the client's next bytes go on whatever they are: what is still to come of a frame."""
+        return self._requests.passing
+
+    @property
+    def passing_replies(self) -> int:
+        """How many of the broker's next bytes go on whatever they are."""
+        return self._replies.passing
 
     @property
     def held_bytes(self) -> int:
@@ -261,6 +270,18 @@ class Session:
         self._serve_replies(chunk)
         return self._commands()
 
+    def passed_request(self, count: int) -> None:
+        """The shell has passed on so many of `passing_requests`."""
+        self._requests.passing -= count
+
+    def passed_reply(self, count: int, now: float) -> list[Command]:
+        """The shell has passed on so many of `passing_replies`."""
+        self._now = now
+        self._replies.passing -= count
+        if not self._replies.passing:
+            self._go_on()
+        return self._commands()
+
     def client_closed(self, now: float) -> list[Command]:
         """The client will send no more. What it sent before is still served."""
         if self._over:
@@ -282,8 +303,8 @@ class Session:
 
     def learn(self) -> None:
         """Understands what went on unread; to be called when the commands have been executed."""
-        unlearned, self.unlearned = self.unlearned, []
-        for note, frame in unlearned:
+        while self._unlearned:
+            note, frame = self._unlearned.pop(0)
             self._desk.reply(note, frame, self.origin, self._now)
 
     def close(self, now: float) -> list[Command]:
@@ -423,9 +444,13 @@ class Session:
         except BadFrameLength:
             self._failed = CloseReason.BAD_FRAME_LENGTH
         if not self._failed:
-            self._take_turn()
-            if self._requests.has_more or self._client_ended or self._fault:
-                self._serve_requests()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """What waited for a reply may have its turn."""
+        self._take_turn()
+        if self._requests.has_more or self._client_ended or self._fault:
+            self._serve_requests()
 
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> Look:
         if not self._expected:
@@ -444,7 +469,7 @@ class Session:
             if look is TAKE or (look is SHOW and stop > end):
                 return TAKE
             if look is SHOW:
-                self.unlearned.append((note, buffer[start + LENGTH_BYTES : stop]))
+                self._unlearned.append((note, buffer[start + LENGTH_BYTES : stop]))
         self._expected.popleft()
         self._traffic.request_done(key, self._now - since)
         return PASS

@@ -23,7 +23,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import answers
-from group_sidecar.coordinator.encoded_offsets import MANY
+from group_sidecar.coordinator.encoded_offsets import BYTES_EACH, MANY, SOME
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.broker_copy import BrokerCopy
@@ -153,6 +153,18 @@ def test_with_no_room_every_answer_is_made_anew(question: Struct, version: int) 
         assert told == anew(copy, line, question, version)
     assert recalls(copy.traffic) == 0
     assert copy.traffic.remembered_bytes == 0
+
+
+@pytest.mark.parametrize("count", [SOME - 1, SOME, MANY - 1, MANY])
+def test_the_parts_of_an_answer_are_kept_where_it_tells_of_many(count: int) -> None:
+    copy, line = known()
+    topics = (OffsetFetchRequestTopic(name="t", partition_indexes=PARTITIONS[:count]),)
+    question = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
+    for offset in (1, 2):
+        commit(line, offset)
+        told = line.reads(line.says(question, 8), question, 8)
+        assert told == anew(copy, line, question, 8)
+    assert (copy.traffic.remembered_bytes > BYTES_EACH * count) == (count >= MANY)
 
 
 def test_clients_that_ask_alike_are_told_alike() -> None:

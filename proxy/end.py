@@ -1,0 +1,101 @@
+"""One socket of a connection, and what is kept for it.
+
+Owns: reading, sending, keeping what a peer does not take, and having the kernel move bytes from one socket to
+another. Must not know: what the bytes are, and when it is their turn (`pump`).
+"""
+
+import fcntl
+import os
+import socket
+from select import EPOLLIN
+
+CHUNK = 262_144
+"""Most bytes of one read. Less costs more calls; more leaves the processor's cache between reading and sending."""
+SMALL_CHUNK = 8_192
+"""Bytes of one read from who sends little: room for more has to be found and given back each time."""
+SHORTCUT_BYTES = 1 << 20
+"""Most bytes that the kernel moves at a time: as many as a pipe may have without privileges."""
+
+
+class End:
+    """One socket of a connection. `interest`: the events that are waited for."""
+
+    __slots__ = ("_room", "backlog", "fd", "interest", "socket")
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.interest = EPOLLIN
+        self.backlog: list[memoryview] = []
+        self._room = SMALL_CHUNK
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return sum(map(len, self.backlog))
+
+    def read(self) -> bytes:
+        """What has come; nothing at its end. Raises OSError: BlockingIOError where nothing has come."""
+        chunk = self.socket.recv(self._room)
+        if len(chunk) == self._room:
+            self._room = min(self._room * 8, CHUNK)
+        elif self._room > SMALL_CHUNK and len(chunk) < SMALL_CHUNK:
+            self._room = SMALL_CHUNK
+        return chunk
+
+    def send(self, data: bytes) -> None:
+        """Sends what the peer takes now and keeps the rest. Raises OSError where it has gone."""
+        if self.backlog:
+            self.backlog.append(memoryview(data))
+            return
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self.backlog.append(memoryview(data)[sent:])
+
+    def flush(self) -> None:
+        """Sends of what is kept what the peer takes now. Raises OSError: BlockingIOError where it is nothing."""
+        sent = self.socket.send(self.backlog[0])
+        rest = self.backlog[0][sent:]
+        self.backlog[:1] = [rest] if rest else []
+
+
+class Shortcut:
+    """A pipe through which the kernel moves bytes from one socket to another, and none is copied to this process."""
+
+    def __init__(self) -> None:
+        self._out, self._in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._room = fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, SHORTCUT_BYTES)
+        except OSError:  # The user's pipes have had their share; it stays as it is.
+            self._room = fcntl.fcntl(self._in, fcntl.F_GETPIPE_SZ)
+
+    def move(self, source: End, target: End, most: int) -> int:
+        """Moves what has come, and keeps for the target what it does not take. Gives how many bytes came; 0 at the end.
+
+        Raises:
+            OSError: the source is broken; BlockingIOError where nothing has come.
+            BrokenPipeError: the target takes nothing more.
+        """
+        came = left = os.splice(source.fd, self._in, min(most, self._room), flags=os.SPLICE_F_NONBLOCK)
+        try:
+            while left and not target.backlog:
+                left -= os.splice(self._out, target.fd, left, flags=os.SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            os.read(self._out, left)
+            raise BrokenPipeError(*error.args) from error
+        while left:
+            rest = os.read(self._out, left)
+            target.backlog.append(memoryview(rest))
+            left -= len(rest)
+        return came
+
+    def close(self) -> None:
+        """Ends it."""
+        os.close(self._in)
+        os.close(self._out)
