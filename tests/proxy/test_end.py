@@ -1,0 +1,112 @@
+"""One socket of a connection, on real sockets."""
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, SMALL_CHUNK, End, Shortcut
+
+MUCH = 16 << 20
+"""More than two sockets and a pipe take."""
+
+
+class Way:
+    """A connection to read from and one to send to, seen from between them."""
+
+    def __init__(self) -> None:
+        (self.sender, near), (far, self.receiver) = pair(), pair()
+        self.source, self.target = End(near), End(far)
+
+    def close(self) -> None:
+        for sock in (self.sender, self.source.socket, self.target.socket, self.receiver):
+            sock.close()
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    return ours, theirs
+
+
+@pytest.fixture
+def way() -> Iterator[Way]:
+    way = Way()
+    yield way
+    way.close()
+
+
+@pytest.fixture
+def shortcut() -> Iterator[Shortcut]:
+    shortcut = Shortcut()
+    yield shortcut
+    shortcut.close()
+
+
+def read(sock: socket.socket, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count and (piece := sock.recv(count - len(found))):
+        found += piece
+    return bytes(found)
+
+
+def test_no_more_is_moved_than_asked_for(way: Way, shortcut: Shortcut) -> None:
+    way.sender.sendall(b"abcdef")
+    assert shortcut.move(way.source, way.target, 4) == 4
+    assert read(way.receiver, 4) == b"abcd"
+    assert way.source.read() == b"ef"
+
+
+def test_what_the_target_does_not_take_is_kept_in_order(way: Way, shortcut: Shortcut) -> None:
+    data = random.Random(1).randbytes(MUCH)
+    way.sender.setblocking(False)
+    sent = moved = 0
+    while not way.target.backlog:
+        try:
+            sent += way.sender.send(data[sent:])
+        except BlockingIOError:
+            pass
+        moved += shortcut.move(way.source, way.target, SHORTCUT_BYTES)
+    kept = b"".join(way.target.backlog)
+    assert 0 < len(kept) == way.target.kept_bytes <= SHORTCUT_BYTES
+    assert read(way.receiver, moved - len(kept)) + kept == data[:moved]
+
+
+def test_nothing_to_move_is_said(way: Way, shortcut: Shortcut) -> None:
+    with pytest.raises(BlockingIOError):
+        shortcut.move(way.source, way.target, 10)
+
+
+def test_the_end_is_no_bytes(way: Way, shortcut: Shortcut) -> None:
+    way.sender.close()
+    assert shortcut.move(way.source, way.target, 10) == 0
+
+
+def test_a_broken_source_is_told_from_a_broken_target(way: Way, shortcut: Shortcut) -> None:
+    way.sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    way.sender.close()
+    with pytest.raises(ConnectionResetError):
+        shortcut.move(way.source, way.target, 10)
+
+
+def test_what_a_broken_target_does_not_take_reaches_nobody_else(way: Way, shortcut: Shortcut) -> None:
+    way.sender.sendall(b"secret" * 100)
+    way.target.socket.shutdown(socket.SHUT_WR)
+    with pytest.raises(BrokenPipeError):
+        shortcut.move(way.source, way.target, 600)
+    other = Way()
+    other.sender.sendall(b"hello")
+    assert shortcut.move(other.source, other.target, 5) == 5
+    assert read(other.receiver, 5) == b"hello"
+    other.close()
+
+
+def test_a_read_grows_with_what_comes_and_shrinks_again(way: Way) -> None:
+    way.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * CHUNK)
+    way.sender.setblocking(False)
+    way.sender.send(bytes(2 * CHUNK))
+    sizes = [len(way.source.read()) for _ in range(3)]
+    assert sizes[0] == SMALL_CHUNK < sizes[1] <= sizes[2] <= CHUNK
