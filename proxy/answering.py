@@ -13,11 +13,11 @@ from group_sidecar.coordinator.answerable import groups_of, lacking
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.disposals import Answer, Forward, Origin, Pass
 from group_sidecar.proxy.principals import Principals
 from group_sidecar.proxy.remembered import Question
 from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.rights import needed
-from group_sidecar.proxy.session import Answer, Forward, Origin, Pass
 
 
 class Answering:

@@ -22,13 +22,13 @@ from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.answering import Answering
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
+from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, Origin, Pass, Reply, Shown
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.learning import Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
 from group_sidecar.proxy.rights import RULE_CHANGES
-from group_sidecar.proxy.session import OPAQUE, Answer, Disposal, Forward, Origin, Pass, Reply, Shown
 from group_sidecar.proxy.withholding import Withheld
 
 LARGEST_METADATA = 65_536
@@ -183,9 +183,10 @@ class BrokerDesk:
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """See Desk."""
-        if _key(note) not in UNAUTHENTICATED and self._principals.served(origin):
+        shown = type(note) is Shown
+        if (shown or _key(note) not in UNAUTHENTICATED) and self._principals.served(origin):
             self._copy.learn_open()
-        if type(note) is Shown:
+        if shown:
             self._learning.learn(note, frame, now)
             return _AS_IT_CAME
         try:

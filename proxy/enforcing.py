@@ -20,9 +20,9 @@ from group_sidecar.coordinator.views import GroupView
 from group_sidecar.policies.policy import Policy
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin
 from group_sidecar.proxy.errands import DESCRIBE_UNTIL
 from group_sidecar.proxy.refusals import Patience, error_reply
-from group_sidecar.proxy.session import Answer, Disposal, Forward, Origin
 from group_sidecar.proxy.withholding import trimmed
 
 REMOVAL_CORRELATION, DESCRIPTION_CORRELATION = -389, -15

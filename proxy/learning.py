@@ -4,6 +4,7 @@ Owns: reading requests that went on unread, turning replies into events, the mar
 know: what goes to whom, and when (`desk`, `session`), how state changes (the coordinator's).
 """
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,15 +18,17 @@ from group_sidecar.coordinator.events import LOST_SECONDS
 from group_sidecar.coordinator.exchange import Exchange, begin_exchange
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.broker_refusals import BrokerRefusals
+from group_sidecar.proxy.disposals import Origin, Shown
 from group_sidecar.proxy.logs import Recurring, log
 from group_sidecar.proxy.principals import Principals
 from group_sidecar.proxy.rights import followed, shown
-from group_sidecar.proxy.session import Origin, Shown
 
 CHANGING = wire.WRITES - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 """Writes that make the copy wrong if they are not followed. Without a heartbeat it takes a session for shorter than it
 is; and where a group ever had offsets in a transaction, only the broker answers for them."""
 _DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
+_unpack_start = struct.Struct(">hh").unpack_from
+"""API key and version."""
 
 
 class Unfollowed(NamedTuple):
@@ -61,7 +64,7 @@ class Learning:
     def understood(self, went: Shown) -> Exchange | Unfollowed | None:
         """The note that a request would have got, had it been read before it went on."""
         frame, origin, now = went
-        key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
+        key, version = _unpack_start(frame)
         api = APIS[key]
         assert api.request is not None  # Produce alone has none, and is not shown.
         try:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateResponse
 from group_sidecar.codecs.registry import ApiKey
-from group_sidecar.proxy.session import Origin
+from group_sidecar.proxy.disposals import Origin
 
 ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """Mechanisms whose first token names a user, and in how many tokens they end (RFC 4616, RFC 5802)."""

@@ -17,16 +17,13 @@ Rules:
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import count
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD, body_start
-from group_sidecar.codecs.messages.produce import ProduceResponse, acks_of
+from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.acks import REACH, acks
+from group_sidecar.proxy.disposals import OPAQUE, Answer, Desk, Disposal, Forward, Origin, Shown
 from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run, is_frame
 
 SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
@@ -37,11 +34,6 @@ MOST_EXPECTED = 4096
 PRODUCE, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN = -1
 """As an API key: a SASL token, which has no header."""
-OPAQUE = -1
-"""As a number of raw tokens: the connection is never parsed again."""
-REACHES = (256, 131_072)
-"""Bytes of a Produce request in which acks is looked for, and looked for again. The second has room for the longest
-client id and transactional id; a client that puts acks further back, behind tags that Kafka has not, gets a reply."""
 
 # An enum's members are slow to look up.
 PASS: Final = Look.PASS
@@ -49,7 +41,6 @@ TAKE: Final = Look.TAKE
 SHOW: Final = Look.SHOW
 MORE: Final = Look.MORE
 _unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
-_numbers = count(1)
 
 
 class ToClient(NamedTuple):
@@ -75,88 +66,6 @@ class Close(NamedTuple):
 
 
 Command = ToClient | ToUpstream | ShutUpstream | Close
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who is asking. `client_host` is the peer's address, `inet_address` the same as brokers tell it (as Java prints an
-    InetAddress without a name); `number` tells connections apart.
-    """
-
-    client_host: str
-    number: int = field(default_factory=lambda: next(_numbers))
-    inet_address: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inet_address", "/" + self.client_host)
-
-
-class Pass(NamedTuple):
-    """Forward as it came; the reply says nothing to us."""
-
-
-class Forward(NamedTuple):
-    """Forward, and show the desk the reply with `note`. `frame`: whole, instead of what came."""
-
-    note: Any
-    frame: bytes | None = None
-
-
-class Answer(NamedTuple):
-    """Answer when its turn comes.
-
-    `make(now)` gives the whole reply frame, or what to do instead of answering. `inject`: whole frames with their
-    notes (never None), sent to the broker first; their replies are shown to the desk, go no further, and the turn
-    comes behind them.
-    """
-
-    make: Callable[[float], "bytes | Disposal"]
-    inject: Sequence[tuple[bytes, Any]] = ()
-
-
-Disposal = Pass | Forward | Answer
-"""What is to become of a request."""
-
-
-class Shown(NamedTuple):
-    """A note: a request that went on as it came and is read with its reply. `frame`: without its length."""
-
-    frame: bytes
-    origin: Origin
-    at: float
-
-
-class Reply(NamedTuple):
-    """What the client gets.
-
-    `frame`: whole, instead of what came. `raw_tokens`: how many SASL tokens it will send next (OPAQUE: for ever).
-    """
-
-    frame: bytes | None = None
-    raw_tokens: int = 0
-
-
-class Desk(Protocol):
-    """Where frames are understood. Frames come without their length, sizes do not count it; it never raises."""
-
-    def glance(self, api_key: int, api_version: int, size: int) -> Any:
-        """Look.TAKE to be shown the request before it goes on; Look.SHOW to be shown it with its reply, as `Shown`;
-        any other note to be shown its reply only; None for neither.
-        """
-
-    def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
-        """What is to become of a request."""
-
-    def glance_reply(self, note: Any, size: int, now: float) -> Look:
-        """Look.TAKE to be shown a reply that was asked for with `note` before it goes on; Look.SHOW to be shown it
-        behind that, where it comes in one piece; Look.PASS for neither.
-        """
-
-    def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
-        """What the client gets for a reply that was asked for with `note`; of one that went on nothing more."""
-
-    def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
-        """The connection is over; replies to these notes will not come."""
 
 
 _Expected = tuple[int, int, float, Any, bool]
@@ -369,10 +278,10 @@ class Session:
             return self._look_at_token()
         size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
-            acks = _acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
-            if acks is None and end - start < min(LENGTH_BYTES + size, REACHES[-1]):
+            wanted = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
+            if wanted is None and end - start < min(LENGTH_BYTES + size, REACH):
                 return MORE
-            if acks == 0:
+            if wanted == 0:
                 self._traffic.request_unanswered(key)
                 return PASS
         note: object = self._desk.glance(key, version, size)
@@ -507,16 +416,3 @@ class Session:
             # A token has no header, only its length, and may be empty.
             self._requests.head, self._requests.smallest = LENGTH_BYTES, 0
             self._replies.head, self._replies.smallest = LENGTH_BYTES, 0
-
-
-def _acks(version: int, buffer: bytes, start: int, stop: int) -> int | None:
-    """acks of a Produce request of which the bytes from `start` to `stop` are there; None where they do not say."""
-    try:
-        for reach in REACHES:
-            head = buffer[start : min(stop, start + reach)]
-            body = body_start(head, flexible=version >= ProduceResponse.FLEXIBLE)
-            if body is not None and (acks := acks_of(version, head[body:])) is not None:
-                return acks
-    except DecodeError:
-        return 1  # The broker will refuse it or close; either way it is not ours to drop the reply.
-    return None

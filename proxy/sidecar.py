@@ -36,6 +36,7 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.desk import BrokerDesk
+from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.poller import Poller
@@ -45,7 +46,7 @@ from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.reloading import Outcome, Reloading
 from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.server import ListenError, Server, listen, port_of
-from group_sidecar.proxy.session import Origin, Session
+from group_sidecar.proxy.session import Session
 from group_sidecar.proxy.settling import settle_forever
 from group_sidecar.proxy.shrinking import shrink_forever
 from group_sidecar.proxy.tail import OffsetsTail

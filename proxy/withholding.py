@@ -27,7 +27,7 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.policies.verdicts import RefusePartitions
-from group_sidecar.proxy.session import Answer, Disposal, Forward
+from group_sidecar.proxy.disposals import Answer, Disposal, Forward
 
 Commit: TypeAlias = Any
 Topic: TypeAlias = Any

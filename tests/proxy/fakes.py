@@ -16,11 +16,12 @@ import trio
 from group_sidecar.codecs.headers import REQUEST_HEAD
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.disposals import Answer, Desk, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.server import Server, listen, port_of
-from group_sidecar.proxy.session import Answer, Desk, Forward, Origin, Pass, Reply, Session
+from group_sidecar.proxy.session import Session
 
 LARGEST_FRAME = 1 << 20
 SILENT_API = 18

@@ -14,8 +14,9 @@ from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.proxy import principals as room
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.desk import BrokerDesk
+from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.principals import ANONYMOUS, Principal, Principals
-from group_sidecar.proxy.session import Origin, ToClient, ToUpstream
+from group_sidecar.proxy.session import ToClient, ToUpstream
 from tests.proxy.playbook import Line, broker_copy, framed, pieces, reply, request, to_client, to_upstream
 
 PLAIN, SCRAM, OTHER = "PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"

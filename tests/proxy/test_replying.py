@@ -28,7 +28,8 @@ from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.desk import BrokerDesk
-from group_sidecar.proxy.session import Origin, Session
+from group_sidecar.proxy.disposals import Origin
+from group_sidecar.proxy.session import Session
 from tests.coordinator.plain_list import list_groups
 from tests.proxy.playbook import EPOCH, LARGEST_FRAME, Line, certain_copy, joining, settled, to_upstream
 

@@ -10,10 +10,11 @@ from trio.testing import MockClock
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import server as server_module
 from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.server import ListenError, Server, SessionFactory, connect, listen, port_of, shown_host
-from group_sidecar.proxy.session import Origin, Session
+from group_sidecar.proxy.session import Session
 from tests.proxy.fakes import (
     ANY_PORT,
     LARGEST_FRAME,

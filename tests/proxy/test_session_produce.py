@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from group_sidecar.codecs.registry import ApiKey
-from group_sidecar.proxy.session import REACHES, ToClient, ToUpstream
+from group_sidecar.proxy.acks import REACH
+from group_sidecar.proxy.session import ToClient, ToUpstream
 from tests.proxy.playbook import Playbook, ScriptedDesk, pieces, reply, request, to_upstream
 
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
@@ -120,7 +121,7 @@ def test_acks_behind_endless_tags_are_not_waited_for() -> None:
         sent += to_upstream(play.client(piece))
         held = max(held, play.session.held_bytes)
     assert sent == frame
-    assert held < REACHES[-1]
+    assert held < REACH
     assert play.traffic.unanswered == {}
 
 

@@ -1,0 +1,97 @@
+"""The words between a session and its desk: who asks, what is to become of a request, what a client gets.
+
+Owns: the shapes, and the protocol of a desk. Must not know: how a session keeps order, what a desk knows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+from group_sidecar.proxy.framing import Look
+
+OPAQUE = -1
+"""As a number of raw tokens: the connection is never parsed again."""
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who is asking. `client_host` is the peer's address, `inet_address` the same as brokers tell it (as Java prints an
+    InetAddress without a name); `number` tells connections apart.
+    """
+
+    client_host: str
+    number: int = field(default_factory=lambda: next(_numbers))
+    inet_address: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inet_address", "/" + self.client_host)
+
+
+class Pass(NamedTuple):
+    """Forward as it came; the reply says nothing to us."""
+
+
+class Forward(NamedTuple):
+    """Forward, and show the desk the reply with `note`. `frame`: whole, instead of what came."""
+
+    note: Any
+    frame: bytes | None = None
+
+
+class Answer(NamedTuple):
+    """Answer when its turn comes.
+
+    `make(now)` gives the whole reply frame, or what to do instead of answering. `inject`: whole frames with their
+    notes (never None), sent to the broker first; their replies are shown to the desk, go no further, and the turn
+    comes behind them.
+    """
+
+    make: Callable[[float], "bytes | Disposal"]
+    inject: Sequence[tuple[bytes, Any]] = ()
+
+
+Disposal = Pass | Forward | Answer
+"""What is to become of a request."""
+
+
+class Shown(NamedTuple):
+    """A note: a request that went on as it came and is read with its reply. `frame`: without its length."""
+
+    frame: bytes
+    origin: Origin
+    at: float
+
+
+class Reply(NamedTuple):
+    """What the client gets.
+
+    `frame`: whole, instead of what came. `raw_tokens`: how many SASL tokens it will send next (OPAQUE: for ever).
+    """
+
+    frame: bytes | None = None
+    raw_tokens: int = 0
+
+
+class Desk(Protocol):
+    """Where frames are understood. Frames come without their length, sizes do not count it; it never raises."""
+
+    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+        """Look.TAKE to be shown the request before it goes on; Look.SHOW to be shown it with its reply, as `Shown`;
+        any other note to be shown its reply only; None for neither.
+        """
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
+        """What is to become of a request."""
+
+    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+        """Look.TAKE to be shown a reply that was asked for with `note` before it goes on; Look.SHOW to be shown it
+        behind that, where it comes in one piece; Look.PASS for neither.
+        """
+
+    def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
+        """What the client gets for a reply that was asked for with `note`; of one that went on nothing more."""
+
+    def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
+        """The connection is over; replies to these notes will not come."""
