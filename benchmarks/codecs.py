@@ -1,15 +1,16 @@
 """What one message costs to decode and to encode: by its construct, and by the functions compiled from it.
 
-    python -m benchmarks.codecs
+    python -m benchmarks.codecs [--quick]
 
-Prints microseconds on one core and how many times faster the compiled functions are. The two take turns in many runs
-of about half a millisecond, and the best of each counts: on a busy machine longer ones are interrupted.
+The two take turns in many short runs, and the best of each counts: on a busy machine longer ones are interrupted.
 """
 
+import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 
+from benchmarks.section import Section
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupMember, JoinGroupResponse
@@ -24,8 +25,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.codecs.schema import Struct, decode, encode, layout
 
-RUNS = 40
-SECONDS = 0.0005
+RUN_SECONDS = 0.0005
 """Of a run, about."""
 
 
@@ -65,12 +65,23 @@ def owned(partitions: int) -> ConsumerGroupHeartbeatRequest:
     return ConsumerGroupHeartbeatRequest(group_id="billing", member_id="1", member_epoch=3, topic_partitions=(topic,))
 
 
-def best(*rivals: Callable[[], object]) -> list[float]:
+def messages() -> Iterator[tuple[str, Struct, int]]:
+    """What is measured: its name, the message, and its version."""
+    yield "Heartbeat v4", HeartbeatRequest(group_id="billing", generation_id=3, member_id="billing-1"), 4
+    yield "its reply", HeartbeatResponse(error_code=0), 4
+    for partitions in (1, 10, 50, 100):
+        yield f"OffsetCommit v8, {partitions} partition{'s' * (partitions > 1)}", commit(partitions), 8
+    yield "its reply, 50 partitions", committed(50), 8
+    yield "JoinGroup reply v9, 100 members", joined(100), 9
+    yield "ConsumerGroupHeartbeat v0, 50 partitions", owned(50), 0
+
+
+def best(runs: int, *rivals: Callable[[], object]) -> list[float]:
     """Microseconds of one call of each, at best."""
     found = [1e9] * len(rivals)
-    for _ in range(RUNS):
+    for _ in range(runs):
         for place, rival in enumerate(rivals):
-            loops = max(1, round(SECONDS / min(found[place] / 1e6, SECONDS)))
+            loops = max(1, round(RUN_SECONDS / min(found[place] / 1e6, RUN_SECONDS)))
             start = time.perf_counter()
             for _ in range(loops):
                 rival()
@@ -78,8 +89,8 @@ def best(*rivals: Callable[[], object]) -> list[float]:
     return found
 
 
-def measure(name: str, message: Struct, version: int) -> None:
-    """Prints a row."""
+def row(name: str, message: Struct, version: int, runs: int) -> str:
+    """A row of the table."""
     data = encode(message, version)
     cls = type(message)
     construct = layout(cls, version, version >= cls.FLEXIBLE)
@@ -89,22 +100,35 @@ def measure(name: str, message: Struct, version: int) -> None:
         construct._build(message, stream, None, "")
         return stream.getvalue()
 
-    row = f"{name:36}"
+    cells = [name, f"{len(data):,}"]
     for rivals in (
         (lambda: construct._parse(BytesIO(data), None, ""), lambda: decode(cls, version, data)),
         (build, lambda: encode(message, version)),
     ):
-        slow, fast = best(*rivals)
-        row += f"   {slow:8.1f} {fast:8.2f} x{slow / fast:.1f}"
-    print(row)
+        slow, fast = best(runs, *rivals)
+        cells += [f"{slow:.1f}", f"{fast:.2f}", f"**{slow / fast:.1f}**"]
+    return f"| {' | '.join(cells)} |"
+
+
+def page(runs: int) -> Iterator[str]:
+    """The figures as Markdown."""
+    yield f"""\
+`python -m benchmarks.codecs`: microseconds to decode and to encode a message's body, by the construct that its
+declaration means and by the functions compiled from the same declaration (`codecs/compiled.py`), and how many times
+faster these are. The best of {runs} runs of {RUN_SECONDS * 1000:g} ms, in which the two took turns.
+"""
+    yield "| | bytes | decode: construct | compiled | times | encode: construct | compiled | times |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, message, version in messages():
+        yield row(name, message, version, runs)
+
+
+def measure(quick: bool) -> Section:
+    """Microseconds per message."""
+    return Section("Codecs", "\n".join(page(40 if quick else 400)))
 
 
 if __name__ == "__main__":
-    print(f"{'us':36}   {'decode: construct, compiled':24}   encode: construct, compiled")
-    measure("Heartbeat v4", HeartbeatRequest(group_id="billing", generation_id=3, member_id="billing-1"), 4)
-    measure("its reply", HeartbeatResponse(error_code=0), 4)
-    for partitions in (1, 10, 50, 100):
-        measure(f"OffsetCommit v8, {partitions} partitions", commit(partitions), 8)
-    measure("its reply, 50 partitions", committed(50), 8)
-    measure("JoinGroup reply v9, 100 members", joined(100), 9)
-    measure("ConsumerGroupHeartbeat, 50 partitions", owned(50), 0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer runs")
+    print(measure(parser.parse_args().quick).text)

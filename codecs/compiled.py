@@ -1,13 +1,13 @@
 """A layout written out as plain functions, compiled once: what reads and writes group traffic.
 
-Owns: the source of a reader and of a writer, and how an immutable instance is filled cheaply. Must not know:
-declarations and versions, nor how an error is told.
+Owns: the source of a reader and of a writer. Must not know: declarations and versions, nor how an error is told.
 
 The source is made and run in the way of the standard library's dataclasses. Fields of fixed size that follow each other
-are one `struct` call, together with the first bytes of the length behind them; structs inside stand in line. Where a
-function comes upon anything odd it raises one of `ODD` or `UNFIT`, and the caller asks the layout: for the error, or
-for the rare value that is right all the same (a string that is not UTF-8). A reader does not look whether each value
-is all there: behind one that is cut off the position is past the end, where every read fails, as does the last check.
+are one `struct` call, together with the first bytes of the length behind them; so is mostly a whole array of structs
+that have no other fields. Structs inside stand in line. Where a function comes upon anything odd it raises one of `ODD`
+or `UNFIT`, and the caller asks the layout: for the error, or for the rare value that is right all the same (a string
+that is not UTF-8). A reader does not look whether each value is all there: behind one that is cut off the position is
+past the end, where every read fails, as does the last check.
 
     print(source(layout(HeartbeatRequest, 4, True)))
 """
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -24,6 +24,7 @@ from uuid import UUID
 from construct import Construct, ConstructError
 
 from group_sidecar.codecs import primitives as wire
+from group_sidecar.codecs.instances import twin
 from group_sidecar.codecs.layouts import Layout
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -85,20 +86,26 @@ class _ReaderSource(_Source):
         self.add("if at > size: raise Odd", "return o0, at")
 
     def _struct(self, layout: Layout, depth: int) -> None:
-        this, cls = f"o{depth}", layout.cls
-        self.add(f"{this} = {self.name('twin', _twin(cls))}()")
+        this = f"o{depth}"
+        self._begin(layout, this)
         for name, construct in layout.plain.items():
             self._value(construct, f"{this}.{name}", depth)
+        if layout.flexible:
+            self._head("B")
+            self.add(f"if n: at = {self.name('tags', layout.fill_tags)}(data, at, {this})", "else: at += 1")
+        self._flush()
+        self._end(layout, this)
+
+    def _begin(self, layout: Layout, this: str) -> None:
+        self.add(f"{this} = {self.name('twin', twin(layout.cls))}()")
         for name, default in layout.defaults.items():
             if name not in layout.plain:
                 if default is MISSING:
                     raise TypeError(f"{layout.title}: {name} has no default")
                 self.add(f"{this}.{name} = {self.name(name, default)}")
-        if layout.flexible:
-            self._head("B")
-            self.add(f"if n: at = {self.name('tags', layout.fill_tags)}(data, at - 1, {this})")
-        self._flush()
-        self.add(f"{this}.__class__ = {self.name(cls.__name__, cls)}")
+
+    def _end(self, layout: Layout, this: str) -> None:
+        self.add(f"{this}.__class__ = {self.name(layout.cls.__name__, layout.cls)}")
 
     def _value(self, construct: Construct, target: str, depth: int) -> None:
         inner = f"o{depth + 1}"
@@ -116,55 +123,97 @@ class _ReaderSource(_Source):
                 self.add(f"{target} = None")
                 with self.block("if n >= 0:"):
                     self._value(construct.inner, target, depth)
+            case wire.SizedArray():
+                self._array(construct, target, depth)
+            case _ if construct.length is wire.COMPACT:
+                self._compact(construct, target)
             case _:
-                self._sized(construct, target, depth)
+                self._plain(construct, target)
 
-    def _sized(self, construct: Any, target: str, depth: int) -> None:
+    def _plain(self, construct: Any, target: str) -> None:
+        """A string or bytes behind a length of fixed size."""
         self._head(_HEADS[construct.length])
-        if construct.length is wire.COMPACT:
-            with self.block("if n > 127:"):
-                self.add("n, at = uvarint(data, at - 1)")
-                if isinstance(construct, wire.SizedString):
-                    self.add(f"if n > {wire.MAX_STRING_BYTES + 1}: raise Odd")
-            self.add("n -= 1")
         with self.block("if n >= 0:"):
-            if isinstance(construct, wire.SizedArray):
-                self.add("if n > size - at: raise Odd")
-            self._contents(construct, target, depth)
+            self._contents(construct, target, "at", "at + n")
         if construct.nullable:
             self.add(f"elif n == -1: {target} = None")
         self.add("else: raise Odd")
 
-    def _contents(self, construct: Any, target: str, depth: int) -> None:
-        match construct:
-            case wire.SizedString():
-                self.add("end = at + n", f"{target} = data[at:end].decode()", "at = end")
-            case wire.SizedBytes():
-                self.add("end = at + n", f"{target} = data[at:end]", "at = end")
-            case wire.SizedArray(element=wire.Fixed() as element):
-                self.add(f"{target} = unpack(f'>{{n}}{_code(element)}', data, at)", f"at += n * {element.format.size}")
-            case wire.SizedArray(element=element):
-                items, item = f"l{depth}", f"o{depth + 1}"
-                self.add(f"{items} = []")
-                with self.block("for _ in range(n):"):
-                    self._value(element, item, depth)
-                    self._flush()
-                    self.add(f"{items}.append({item})")
-                self.add(f"{target} = tuple({items})")
+    def _compact(self, construct: Any, target: str) -> None:
+        """A string or bytes behind a varint that is one more than their length, and mostly of one byte."""
+        longest, empty = (
+            (wire.MAX_STRING_BYTES, "''") if isinstance(construct, wire.SizedString) else (0xFFFFFFFF, "b''")
+        )
+        self._head("B")
+        with self.block("if n > 127:"):
+            self.add("n, at = uvarint(data, at)", f"if not 0 < n <= {longest + 1}: raise Odd")
+            self._contents(construct, target, "at", "at + n - 1")
+        with self.block("elif n > 1:"):
+            self._contents(construct, target, "at + 1", "at + n")
+        with self.block("elif n:"):
+            self.add(f"{target} = {empty}", "at += 1")
+        with self.block("else:"):
+            self.add(*(f"{target} = None", "at += 1") if construct.nullable else ("raise Odd",))
+
+    def _contents(self, construct: Any, target: str, start: str, end: str) -> None:
+        decode = ".decode()" if isinstance(construct, wire.SizedString) else ""
+        self.add(f"end = {end}", f"{target} = data[{start}:end]{decode}", "at = end")
+
+    def _array(self, construct: wire.SizedArray, target: str, depth: int) -> None:
+        self._head(_HEADS[construct.length])
+        if construct.length is wire.COMPACT:
+            self.add("if n > 127: n, at = uvarint(data, at)", "else: at += 1", "n -= 1")
+        with self.block("if n >= 0:"):
+            self.add("if n > size - at: raise Odd")
+            self._elements(construct.element, target, depth)
+        if construct.nullable:
+            self.add(f"elif n == -1: {target} = None")
+        self.add("else: raise Odd")
+
+    def _elements(self, element: Construct, target: str, depth: int) -> None:
+        items, item = f"l{depth}", f"o{depth + 1}"
+        if isinstance(element, wire.Fixed):
+            self.add(f"{target} = unpack(f'>{{n}}{_code(element)}', data, at)", f"at += n * {element.format.size}")
+            return
+        self.add(f"{items} = []")
+        rows = isinstance(element, Layout) and element.plain and all(map(_is_fixed, element.plain.values()))
+        if rows:
+            self._rows(element, items, item)
+        with self.block("else:") if rows else nullcontext(), self.block("for _ in range(n):"):
+            self._value(element, item, depth)
+            self._flush()
+            self.add(f"{items}.append({item})")
+        self.add(f"{target} = tuple({items})")
+
+    def _rows(self, element: Layout, items: str, item: str) -> None:
+        """Structs of one size, if all are there and none has tagged fields."""
+        codes = [_code(each) if isinstance(each, wire.Fixed) else "16s" for each in element.plain.values()]
+        row = struct.Struct(">" + "".join(codes) + "x" * element.flexible)
+        self.add(f"end = at + n * {row.size}")
+        whole = f"data[at + {row.size - 1}:end:{row.size}].count(0) == n" if element.flexible else "end <= size"
+        values = [f"v{number}" for number in range(len(codes))]
+        with self.block(f"if {whole}:"):
+            with self.block(f"for {', '.join(values)}, in {self.name('rows', row.iter_unpack)}(data[at:end]):"):
+                self._begin(element, item)
+                for name, value, code in zip(element.plain, values, codes, strict=True):
+                    self.add(f"{item}.{name} = " + (f"uuid({value})" if code == "16s" else value))
+                self._end(element, item)
+                self.add(f"{items}.append({item})")
+            self.add("at = end")
 
     def _head(self, code: str) -> None:
-        """Reads what decides how it goes on, and all before it."""
+        """Reads what decides how it goes on, and all before it. A single byte is not left behind: `at` is there."""
         self.run.append((code, "n"))
-        self._flush()
+        self._flush(stay=code == "B")
 
-    def _flush(self) -> None:
+    def _flush(self, *, stay: bool = False) -> None:
         uuids = [target for code, target in self.run if code == "16s"]
         fields, targets = self.take_run()
-        if fields.format == ">B":
-            self.add(f"{targets} = data[at]", "at += 1")
+        if stay and fields.size == 1:
+            self.add("n = data[at]")
         elif targets:
             self.add(f"[{targets}] = {self.name('unpack', fields.unpack_from)}(data, at)  # {fields.format}")
-            self.add(f"at += {fields.size}", *(f"{target} = uuid({target})" for target in uuids))
+            self.add(f"at += {fields.size - stay}", *(f"{target} = uuid({target})" for target in uuids))
 
 
 class _WriterSource(_Source):
@@ -251,17 +300,6 @@ def writer(layout: Layout) -> Writer:
     return write
 
 
-@cache
-def _twin(cls: type[Any]) -> type[Any]:
-    """The same class, but mutable and without `__init__`: filled as a plain object, it then takes on `cls`.
-
-    A frozen dataclass sets each field through `object.__setattr__`, which costs more than reading the bytes does.
-    Python allows a change of class where both have the same slots.
-    """
-    plain = {name: getattr(object, name) for name in ("__init__", "__setattr__", "__delattr__")}
-    return type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__, **plain})
-
-
 @lru_cache(maxsize=1024)
 def _uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
@@ -287,6 +325,10 @@ def _length(length: wire.Length, number: int) -> bytes:
 
 def _code(construct: wire.Fixed) -> str:
     return construct.format.format[1:]
+
+
+def _is_fixed(construct: Construct) -> bool:
+    return isinstance(construct, wire.Fixed | wire.Uuid)
 
 
 _READING = {"Odd": wire.WireError, "uuid": _uuid, "uvarint": _uvarint, "unpack": struct.unpack_from}

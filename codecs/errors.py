@@ -63,3 +63,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     FENCED_MEMBER_EPOCH = 110
     STALE_MEMBER_EPOCH = 113
+
+
+NONE = int(ErrorCode.NONE)
+"""For what runs with every request: Python 3.11 takes long to find a member of an enum, and to compare it."""

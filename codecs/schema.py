@@ -143,6 +143,8 @@ def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
 _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
 _readers: dict[tuple[type[Struct], int], Reader] = {}
 _writers: dict[tuple[type[Struct], int], Writer] = {}
+_NOT_READ = KeyError, *ODD
+"""Where a reader is not compiled yet, or the layout has to look."""
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
@@ -183,7 +185,10 @@ def decode_start(cls: type[T], version: int, data: bytes) -> tuple[T, bytes]:
     Raises:
         DecodeError: the bytes are cut off, or not what this version says; or the version is not described.
     """
-    message, end = _read(cls, version, data)
+    try:
+        message, end = _readers[cls, version](data, 0)
+    except _NOT_READ:
+        message, end = _read(cls, version, data)
     return message, data[end:]
 
 

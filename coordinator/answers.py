@@ -11,7 +11,8 @@ from itertools import groupby
 from operator import itemgetter
 from uuid import UUID
 
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.errors import NONE, ErrorCode
+from group_sidecar.codecs.instances import maker
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -37,6 +38,7 @@ TOP_LEVEL_ERROR_SINCE = 2
 TOPIC_IDS_SINCE = 10
 """The OffsetFetch version from which topics have ids in place of names (KIP-848)."""
 NO_OFFSET = CommittedOffset(-1)
+_member, _told = maker(DescribedGroupMember), maker(OffsetFetchResponsePartition)
 
 
 def describe_groups(
@@ -65,7 +67,7 @@ def _described(group: GroupView, version: int) -> DescribedGroup:
         protocol_type=group.protocol_type,
         protocol_data=group.protocol if settled else "",
         members=tuple(
-            DescribedGroupMember(
+            _member(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -173,10 +175,10 @@ def _topics(
 
 
 def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponsePartition:
-    return OffsetFetchResponsePartition(
+    return _told(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
-        error_code=ErrorCode.NONE,
+        error_code=NONE,
     )

@@ -13,6 +13,7 @@ from group_sidecar.coordinator.log import LoggedGroup
 from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.partitions import Partition, PartitionTable
 from group_sidecar.coordinator.pasts import UnseenPasts
+from group_sidecar.coordinator.states import EMPTY
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking, TopicPartition
 
 
@@ -162,8 +163,9 @@ class GroupCache:
     def account(self, group_id: str, now: float) -> None:
         """Counts a change of offsets, and how many are kept."""
         offsets = self.offsets[group_id]
-        self._offsets_count += offsets.size - offsets.counted
-        offsets.counted = offsets.size
+        size = offsets.size
+        self._offsets_count += size - offsets.counted
+        offsets.counted = size
         offsets.changed_at = now
         self.touch_offsets(offsets)
         self._relist(group_id)
@@ -173,7 +175,7 @@ class GroupCache:
     def _relist(self, group_id: str) -> None:
         """Offsets changed: only of an Empty group can that make a difference to how it is listed."""
         group = self.groups.get(group_id)
-        if group is not None and group.state is GroupState.EMPTY:
+        if group is not None and group.state is EMPTY:
             self.changed.add(group_id)
 
     def touch_offsets(self, offsets: GroupOffsets) -> None:
@@ -193,5 +195,7 @@ class GroupCache:
 
     def fades(self, group: Group) -> bool:
         """Whether the broker may clear it away within minutes, as it does Empty groups without offsets."""
+        if group.state is not EMPTY:
+            return False
         offsets = self.offsets.get(group.group_id)
-        return group.state is GroupState.EMPTY and not (offsets and offsets.some)
+        return offsets is None or not offsets.some

@@ -21,6 +21,7 @@ from group_sidecar.coordinator.events import (
 from group_sidecar.coordinator.facts import Fact, OffsetsCommitted
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.offsets import GroupOffsets
+from group_sidecar.coordinator.states import DEAD
 from group_sidecar.coordinator.views import GroupState, Lacking
 
 
@@ -49,7 +50,7 @@ class Committing:
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             return None
-        if group.state is GroupState.DEAD:
+        if group.state is DEAD:
             group.become(GroupState.EMPTY)
             group.touch(now)
         elif self._cache.fades(group) and group.protocol_type:

@@ -10,6 +10,7 @@ Times are seconds since the epoch.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from group_sidecar.codecs.instances import maker
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, TopicPartition
 
 NEVER, FOREVER = float("-inf"), float("inf")
@@ -117,6 +118,9 @@ class MemberSeen(SignOfLife):
     steady: bool
 
 
+member_seen = maker(MemberSeen)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced(SignOfLife):
     """The member got its assignment. `assignments` by member id: what it sent, which counts if it is the leader."""
@@ -168,6 +172,9 @@ class OffsetsStored(Event):
     refused: tuple[tuple[int, int], ...] = ()
     unnamed: int = 0
     lasting: bool = True
+
+
+offsets_stored = maker(OffsetsStored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

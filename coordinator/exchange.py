@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.instances import maker
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.events import CoordinatorMoved, Event, MemberSeen, MemberUnknown, RebalanceSeen
+from group_sidecar.coordinator.events import (
+    CoordinatorMoved,
+    Event,
+    MemberSeen,
+    MemberUnknown,
+    RebalanceSeen,
+    member_seen,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,9 @@ class Exchange:
         return self.token.partition(":")[0]
 
 
+begin_exchange = maker(Exchange)
+
+
 def moved(x: Exchange, group: str, error_code: int) -> Iterable[Event]:
     """The group is another broker's, if that is what the error says."""
     if error_code == ErrorCode.NOT_COORDINATOR:
@@ -66,7 +77,7 @@ def trouble(
 
 def seen(x: Exchange, group: str, member: str, instance: str | None, generation: int, steady: bool) -> MemberSeen:
     """The broker took a request as one of this member and generation."""
-    return MemberSeen(
+    return member_seen(
         group_id=group,
         sent_at=x.sent_at,
         member_id=member,

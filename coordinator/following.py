@@ -287,6 +287,7 @@ class LogFollower:
     def told_of(self, group: Group, now: float) -> None:
         """The wire told something of a group; of one of the new protocols the log will tell it too."""
         group.told_at = now
-        partition = self.partitions.holding(group.group_id)
-        if partition is not None and group.kind is not GroupKind.CLASSIC and group.unsure:
-            partition.ahead.add(group.group_id)
+        if group.unsure and group.kind is not GroupKind.CLASSIC:
+            partition = self.partitions.holding(group.group_id)
+            if partition is not None:
+                partition.ahead.add(group.group_id)

@@ -14,18 +14,11 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from group_sidecar.coordinator.events import (
-    FOREVER,
-    NEVER,
-    DescribedMember,
-    JoinAccepted,
-    Joining,
-    JoinSent,
-)
+from group_sidecar.coordinator.events import FOREVER, NEVER, DescribedMember, JoinAccepted, Joining, JoinSent
 from group_sidecar.coordinator.facts import RebalanceReason
 from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Member
 from group_sidecar.coordinator.reservations import Reservations
-from group_sidecar.coordinator.states import SETTLED, TRANSITIONS
+from group_sidecar.coordinator.states import COMPLETING_REBALANCE, SETTLED, STABLE, TRANSITIONS
 from group_sidecar.coordinator.views import (
     CommittedOffset,
     ConsumerGroupView,
@@ -34,7 +27,9 @@ from group_sidecar.coordinator.views import (
     GroupView,
     Lacking,
     MemberView,
+    Seats,
     TopicPartition,
+    group_view,
 )
 
 UNKNOWN_GENERATION = -1
@@ -230,8 +225,8 @@ class Group:
 
     def late(self, now: float) -> list[Member]:
         """The members that the broker must have removed. It does not remove those that wait in a join or a sync."""
-        if self.consumer is not None:
-            return []  # The log says when one has gone.
+        if self.consumer is not None or now <= self.sound_until(now):
+            return []  # Of a consumer group the log says when one has gone.
         awaiting = self.awaiting if self.joins else ()
         return [
             member
@@ -241,9 +236,9 @@ class Group:
 
     def _removed(self, member: Member, now: float) -> bool:
         over = member.silent(now)
-        if self.state is GroupState.COMPLETING_REBALANCE:  # Whether it waits in its sync, the end of all syncs tells.
+        if self.state is COMPLETING_REBALANCE:  # Whether it waits in its sync, the end of all syncs tells.
             return over and now > member.sync_by
-        return over or (self.state is GroupState.STABLE and now > member.sync_by)
+        return over or (self.state is STABLE and now > member.sync_by)
 
     @property
     def timed(self) -> bool:
@@ -255,7 +250,7 @@ class Group:
         self.reservations.expire(now)
         for member_id in [m for m, until in self.pending.items() if until < now]:
             del self.pending[member_id]
-        late = self.late(now) if now > self.sound_until(now) else []
+        late = self.late(now)
         for member in late:
             self.overdue[member.member_id] = self.members.pop(member.member_id)
         return late
@@ -280,7 +275,7 @@ class Group:
         """The broker's timers of a member begin anew with the generation."""
         member.certain = member.certain and member.instance_id not in self.contested
         member.seen_at = max(member.seen_at, self.generation_at)
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is COMPLETING_REBALANCE:
             member.sync_by = self.generation_at + member.rebalance_timeout_ms / 1000
             member.assignment = b""
         self.members[member.member_id] = member
@@ -375,11 +370,12 @@ class Group:
         offsets_lacking: Lacking | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
         error_code: int,
+        seats: Seats,
     ) -> GroupView:
         """As others see it."""
         if self._members_seen[0] != self.changes:
             self._members_seen = (self.changes, tuple(m.view(self.protocol) for m in self.members.values()))
-        return GroupView(
+        return group_view(
             group_id=self.group_id,
             kind=self.kind,
             state=self.apparent_state,
@@ -389,6 +385,7 @@ class Group:
             generation=self.generation,
             members=self._members_seen[1],
             awaiting=self.awaiting if self.joins else frozenset(),
+            seats=seats,
             offsets=offsets,
             roster_known=self.unsure is None,
             lacking=lacking,

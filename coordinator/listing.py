@@ -7,22 +7,27 @@ To look at 10,000 groups costs 50 ms, and to encode them another 50. So a list c
 the last one, or whose time has come, and joining the bytes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+from group_sidecar.codecs.instances import maker
 from group_sidecar.codecs.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
+    ListGroupsResponse,
     encode_group,
     encode_list,
     form,
 )
+from group_sidecar.codecs.primitives import compact_text, text
 from group_sidecar.coordinator.events import FOREVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.views import GroupState, Lacking
 
+_entry = maker(ListedGroup)
 AT_ONCE = 100
 """Groups that are looked at between two breaths: about a millisecond."""
 
@@ -46,11 +51,11 @@ def listed(group: Group, lacking: Lacking | None, now: float) -> Listed:
     until = FOREVER if lacking else group.sound_until(now)
     if group.state is GroupState.DEAD:
         return Listed(None, lacking, until)
-    entry = ListedGroup(
+    entry = _entry(
         group_id=group.group_id,
         protocol_type=group.protocol_type,
-        group_state=group.apparent_state,
-        group_type=group.kind,
+        group_state=group.apparent_state.value,
+        group_type=group.kind.value,
     )
     return Listed(entry, lacking, until)
 
@@ -110,7 +115,7 @@ class Listing:
         """
         encoded = self._encoded.setdefault(form(version), {})
         if len(encoded) < len(self._entries):
-            encoded.update((id_, encode_group(e, version)) for id_, e in self._entries.items() if id_ not in encoded)
+            encoded |= _encoded({id_: e for id_, e in self._entries.items() if id_ not in encoded}, version)
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         if not states and not types:
@@ -152,3 +157,17 @@ class Listing:
             del self._entries[group_id]
         else:
             self._entries[group_id] = listed.entry
+
+
+def _encoded(entries: Mapping[str, ListedGroup], version: int) -> dict[str, bytes]:
+    """Groups as a list has them. All but a group's name is the same in many."""
+    name = compact_text if version >= ListGroupsResponse.FLEXIBLE else text
+    found: dict[str, bytes] = {}
+    ends: dict[tuple[str, str, str], bytes] = {}
+    for group_id, entry in entries.items():
+        kind = entry.protocol_type, entry.group_state, entry.group_type
+        end = ends.get(kind)
+        if end is None:
+            end = ends[kind] = encode_group(replace(entry, group_id=""), version)[len(name("")) :]
+        found[group_id] = name(group_id) + end
+    return found

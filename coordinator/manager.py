@@ -7,7 +7,6 @@ The wire's events come through `apply`; what the log says is merged by `log` (`f
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from group_sidecar.coordinator.cache import GroupCache
@@ -25,15 +24,26 @@ from group_sidecar.coordinator.events import (
     GroupDescribed,
     GroupsListed,
     LogEndsSeen,
+    MemberSeen,
+    MemberUnknown,
     ReplyLost,
 )
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.listing import Listed, Listing, listed
-from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire
+from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire, member_seen
 from group_sidecar.coordinator.seating import seats
-from group_sidecar.coordinator.views import GroupState, GroupView, Lacking, Seats, Snapshot, TopicPartition
+from group_sidecar.coordinator.states import DEAD
+from group_sidecar.coordinator.views import (
+    UNSEATED,
+    GroupState,
+    GroupView,
+    Lacking,
+    Seats,
+    Snapshot,
+    TopicPartition,
+)
 
 DISTURBED_SECONDS = 10.0
 """For so long after a topic's deletion a broker may still tell the offsets that it is about to forget."""
@@ -66,6 +76,8 @@ class GroupMetadataManager:
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(HANDLERS, self._group_changed),
             **Committing(self._cache, self.log).rules,
+            MemberSeen: self._member_seen,
+            MemberUnknown: self._member_unknown,
             ReplyLost: self._reply_lost,
             GroupDescribed: self._group_described,
             GroupsListed: self._groups_listed,
@@ -135,18 +147,27 @@ class GroupMetadataManager:
 
     # Groups.
 
+    def _member_seen(self, event: MemberSeen, now: float) -> list[Fact]:
+        """As `_group_changed`, of what is most frequent: it counts what it changes itself, and its group is real."""
+        group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
+        if group is None:
+            return []
+        facts = member_seen(group, event, now)
+        self.log.told_of(group, now)
+        return facts
+
     def _group_changed(self, event: Event, now: float) -> list[Fact]:
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             return []
-        kind, existed, before = type(event), group.state is not GroupState.DEAD, _listed_form(group)
+        kind, existed, before = type(event), group.state is not DEAD, _listed_form(group)
         facts = HANDLERS[kind](group, event, now)
         if kind not in QUIET:
             group.touch(now)
         elif _listed_form(group) != before:
             self._cache.changed.add(group.group_id)
         self.log.told_of(group, now)
-        if group.state is GroupState.DEAD and existed:
+        if group.state is DEAD and existed:
             self._cache.remove(group.group_id, now)
             return facts
         self._forget_unless_real(group)
@@ -154,12 +175,16 @@ class GroupMetadataManager:
 
     def _forget_unless_real(self, group: Group) -> None:
         """Forgets a group that only joins were under way for. What of them was lost may have made it."""
-        if group.state is not GroupState.DEAD or group.joins or group.group_id not in self._cache.groups:
+        if group.state is not DEAD or group.joins or group.group_id not in self._cache.groups:
             return
         if group.settled_at != NEVER:
             self._cache.pasts.note(group.group_id, group.settled_at)
         if not group.reservations.any:
             self._cache.forget(group.group_id)
+
+    def _member_unknown(self, event: MemberUnknown, now: float) -> list[Fact]:
+        """Of a group that is not known either it says nothing."""
+        return self._group_changed(event, now) if event.group_id in self._cache.groups else []
 
     def _reply_lost(self, event: ReplyLost, now: float) -> list[Fact]:
         if event.group_id in self._cache.groups:
@@ -246,7 +271,7 @@ class GroupMetadataManager:
         """What `as_of` of learnt events compares with: it grows when a group or its offsets change, or come and go."""
         return self._cache.changes_of(group_id)
 
-    def view(self, group_id: str, now: float) -> GroupView:
+    def view(self, group_id: str, now: float, seats: Seats = UNSEATED) -> GroupView:
         """A group at this moment; a Dead one where none is known."""
         group, offsets = self._cache.groups.get(group_id), self._cache.offsets.get(group_id)
         lacking = self._doubts.of_group(group_id, group, now)
@@ -259,21 +284,23 @@ class GroupMetadataManager:
                 lacking=lacking,
                 offsets_lacking=offsets_lacking,
                 error_code=error_code,
+                seats=seats,
             )
         return group.view(
             lacking=lacking,
             offsets_lacking=offsets_lacking,
             offsets=offsets.committed if offsets else {},
             error_code=error_code,
+            seats=seats,
         )
 
     def seated(self, group_id: str, now: float) -> GroupView:
         """The same, with who has a place in it."""
-        view, group = self.view(group_id, now), self._cache.groups.get(group_id)
+        group = self._cache.groups.get(group_id)
         if group is not None:
-            return replace(view, seats=seats(group, now, exclusive=self._cache.exclusive))
-        certain = view.lacking is None or self._cache.pasts.is_missing(group_id, now)
-        return replace(view, seats=Seats(certain=certain))
+            return self.view(group_id, now, seats(group, now, exclusive=self._cache.exclusive))
+        known = self._doubts.of_group(group_id, None, now) is None
+        return self.view(group_id, now, Seats(certain=known or self._cache.pasts.is_missing(group_id, now)))
 
     def group_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why DescribeGroups may not be answered from this copy; None where it may."""

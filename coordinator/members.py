@@ -6,7 +6,7 @@ Owns: `Member`: who it is, what it sent, and its timers. Must not know: its grou
 from dataclasses import dataclass, field, replace
 
 from group_sidecar.coordinator.events import FOREVER, NEVER, Joining
-from group_sidecar.coordinator.views import MemberView
+from group_sidecar.coordinator.views import MemberView, member_view
 
 SHORTEST_TIMEOUT_MS, USUAL_TIMEOUT_MS = 6_000, 45_000
 """`group.min.session.timeout.ms`, and what clients ask for by default, longest of all Java's since 3.0.
@@ -78,7 +78,7 @@ class Member:
 
     def view(self, protocol: str) -> MemberView:
         """As others see it."""
-        return MemberView(
+        return member_view(
             member_id=self.member_id,
             instance_id=self.instance_id,
             client_id=self.client_id,

@@ -36,6 +36,7 @@ from group_sidecar.coordinator.facts import Departure, Fact, RebalanceReason
 from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group
 from group_sidecar.coordinator.joining import join_accepted, join_rejected, join_sent, member_id_issued, reply_lost
 from group_sidecar.coordinator.members import Member
+from group_sidecar.coordinator.states import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.telling import begin, cause, completed, gone, joined
 from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 
@@ -58,16 +59,19 @@ def _heard(group: Group, event: SignOfLife, now: float) -> tuple[Member | None, 
 
     Of a member or a generation that is new to the copy, it learns.
     """
+    member = group.members.get(event.member_id)
+    if member is not None and member.client_host and event.generation == group.generation:
+        return member, []  # As nearly always.
     if event.generation < group.generation and event.sent_at < group.generation_at:
         return None, []
     if group.generation == UNKNOWN_GENERATION:
         if event.sent_at < group.changed_at:
-            return group.members.get(event.member_id), []  # Of which generation it was does not say which it is now.
+            return member, []  # Of which generation it was does not say which it is now.
         group.generation, group.generation_at = event.generation, now
     elif event.generation != group.generation:
         group.adopt_generation(event.generation, now)
         group.touch(now)
-    if (member := group.members.get(event.member_id)) is not None and member.client_host:
+    if member is not None and member.client_host:
         return member, []
     if event.member_id in group.departed:
         return None, []
@@ -110,15 +114,16 @@ def _synced(group: Group, event: Synced, now: float) -> list[Fact]:
     return facts
 
 
-def _member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
-    if group.kind is not GroupKind.CLASSIC:
+def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
+    """The member is alive. What changes how the group is listed counts as a change."""
+    if group.kind is not CLASSIC:
         return _refreshed(group, event.member_id, event.sent_at, now)
     member, facts = _heard(group, event, now)
     if member is None:
         return []
     if member.seen_at < event.sent_at:
         member.seen_at = event.sent_at
-    if group.state is GroupState.PREPARING_REBALANCE and event.steady and event.sent_at > group.changed_at:
+    if event.steady and group.state is PREPARING_REBALANCE and event.sent_at > group.changed_at:
         _still_stable(group, now)
     return facts
 
@@ -281,7 +286,7 @@ HANDLERS: dict[type[Event], Callable[[Group, Any, float], list[Fact]]] = {
     MemberIdIssued: member_id_issued,
     JoinAccepted: join_accepted,
     Synced: _synced,
-    MemberSeen: _member_seen,
+    MemberSeen: member_seen,
     RebalanceSeen: _rebalance_seen,
     MemberUnknown: _member_unknown,
     MembersLeft: _members_left,

@@ -45,7 +45,8 @@ class GroupOffsets:
     @property
     def size(self) -> int:
         """How many offsets are kept beside the log's, committed or pending."""
-        return len(self.committed.seen) + sum(map(len, self.pending.values()))
+        held = sum(map(len, self.pending.values())) if self.pending else 0
+        return len(self.committed.seen) + held
 
     @property
     def lacking(self) -> Lacking | None:
@@ -97,15 +98,16 @@ class GroupOffsets:
 
         Commits on different connections may have crossed on their way: which of two came last is then not known.
         """
+        seen, doubtful, deleted_since = self.committed.seen, self.doubtful, self._deleted_at > sent_at
         for partition, offset in offsets.items():
-            known = self.committed.get_seen(partition)
-            self.committed.seen[partition] = offset
+            known = seen.get(partition)
             crossed = known is not None and known.at > sent_at and known.writer != offset.writer
-            if crossed or self._deleted_at > sent_at:
-                self.doubtful[partition] = offset.at
+            if crossed or deleted_since:
+                doubtful[partition] = offset.at
                 self.settled_at = max(self.settled_at, offset.at)
-            elif self.doubtful.get(partition, FOREVER) <= sent_at:
-                del self.doubtful[partition]
+            elif doubtful and doubtful.get(partition, FOREVER) <= sent_at:
+                del doubtful[partition]
+        seen.update(offsets)
 
     def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
         """Forgets offsets."""

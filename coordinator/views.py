@@ -11,6 +11,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.instances import maker
 
 
 class GroupState(StrEnum):
@@ -76,6 +77,9 @@ class CommittedOffset:
     writer: str = field(default="", compare=False)
 
 
+committed_offset = maker(CommittedOffset)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
     """A member of a group. Host as Java's InetAddress prints it, with its leading slash.
@@ -90,6 +94,9 @@ class MemberView:
     metadata: bytes = b""
     assignment: bytes = b""
     since: float = 0.0
+
+
+member_view = maker(MemberView)
 
 
 Partitions = Mapping[UUID, tuple[int, ...]]
@@ -185,6 +192,9 @@ class Seats:
     certain: bool = False
 
 
+UNSEATED = Seats()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """A group at one moment.
@@ -208,7 +218,7 @@ class GroupView:
     generation: int = -1
     members: tuple[MemberView, ...] = ()
     awaiting: frozenset[str] = frozenset()
-    seats: Seats = Seats()
+    seats: Seats = UNSEATED
     roster_known: bool = False
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     lacking: Lacking | None = None
@@ -218,6 +228,9 @@ class GroupView:
     """Seconds since the epoch; None before the first rebalance seen."""
     consumer: ConsumerGroupView | None = None
     """What the log says of it, if it speaks another protocol than the classic one."""
+
+
+group_view = maker(GroupView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

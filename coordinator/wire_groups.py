@@ -6,7 +6,7 @@ ConsumerGroupHeartbeat say. Must not know: the state of any group.
 
 from collections.abc import Iterable
 
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.errors import NONE, ErrorCode
 from group_sidecar.codecs.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -111,10 +111,9 @@ def sync(x: Exchange, request: SyncGroupRequest, reply: SyncGroupResponse, now: 
 def heartbeat(x: Exchange, request: HeartbeatRequest, reply: HeartbeatResponse, now: float) -> Iterable[AnyEvent]:
     """A heartbeat was answered."""
     group, member, generation = request.group_id, request.member_id, request.generation_id
-    if reply.error_code == ErrorCode.NONE:
-        yield seen(x, group, member, request.group_instance_id, generation, True)
-    else:
-        yield from trouble(x, group, member, generation, reply.error_code, alive=True)
+    if reply.error_code == NONE:
+        return (seen(x, group, member, request.group_instance_id, generation, True),)
+    return trouble(x, group, member, generation, reply.error_code, alive=True)
 
 
 def leave(x: Exchange, request: LeaveGroupRequest, reply: LeaveGroupResponse, now: float) -> Iterable[AnyEvent]:

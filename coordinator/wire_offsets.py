@@ -7,21 +7,20 @@ OffsetCommit and OffsetFetch v0 are about ZooKeeper, not about the group coordin
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from uuid import UUID
 
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.errors import NONE, ErrorCode
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest, EndTxnResponse
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitResponse,
 )
 from group_sidecar.codecs.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseTopic
 from group_sidecar.codecs.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
 )
 from group_sidecar.coordinator.events import (
@@ -31,11 +30,11 @@ from group_sidecar.coordinator.events import (
     OffsetsDoubted,
     OffsetsLearned,
     OffsetsPending,
-    OffsetsStored,
     TransactionEnded,
+    offsets_stored,
 )
 from group_sidecar.coordinator.exchange import Exchange, moved, seen, trouble
-from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
+from group_sidecar.coordinator.views import CommittedOffset, TopicPartition, committed_offset
 
 LATEST = -1
 """ListOffsets' timestamp for the end of the log."""
@@ -45,32 +44,21 @@ LEADER_EPOCH_SINCE = 5
 """The OffsetFetch version from which leader epochs are told (KIP-320)."""
 MANY_GROUPS_SINCE = 8
 """The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
+_NO_METADATA = ""
+"""What the broker keeps where a client committed null metadata."""
 
 
 def commit(x: Exchange, request: OffsetCommitRequest, reply: OffsetCommitResponse, now: float) -> Iterable[AnyEvent]:
     """Offsets were committed, or could not be."""
     if x.version < KAFKA_SINCE:
         return
-    group = request.group_id
-    errors = {
-        (topic.name or topic.topic_id, p.partition_index): p.error_code
-        for topic in reply.topics
-        for p in topic.partitions
-    }
-    stored: dict[TopicPartition, CommittedOffset] = {}
-    unnamed = 0
-    for topic in request.topics:
-        name = topic.name or x.names.get(topic.topic_id)
-        for p in topic.partitions:
-            if errors.get((topic.name or topic.topic_id, p.partition_index)) != ErrorCode.NONE:
-                continue
-            if name is None:
-                unnamed += 1
-            else:
-                stored[name, p.partition_index] = _stored(x, p, now)
-    refused = Counter(code for code in errors.values() if code != ErrorCode.NONE)
-    if errors:
-        yield OffsetsStored(
+    group, generation = request.group_id, request.generation_id_or_member_epoch
+    outcomes = _outcomes(reply)
+    stored, unnamed = _accepted(x, request, outcomes, now)
+    errors = [code for codes in outcomes.values() for code in codes.values() if code]
+    refused: Mapping[int, int] = Counter(errors) if errors else {}
+    if any(outcomes.values()):
+        yield offsets_stored(
             group_id=group,
             sent_at=x.sent_at,
             offsets=stored,
@@ -78,13 +66,43 @@ def commit(x: Exchange, request: OffsetCommitRequest, reply: OffsetCommitRespons
             unnamed=unnamed,
             lasting=request.retention_time_ms < 0,
         )
-    generation = request.generation_id_or_member_epoch
     if request.member_id and generation >= 0 and (stored or unnamed):
         yield seen(x, group, request.member_id, request.group_instance_id, generation, False)
     # REBALANCE_IN_PROGRESS says less than to a heartbeat: members may commit while a rebalance is prepared, and get
     # this while one completes.
-    for code in refused.keys() - {ErrorCode.REBALANCE_IN_PROGRESS}:
-        yield from trouble(x, group, request.member_id, generation, code)
+    for code in refused:
+        if code != ErrorCode.REBALANCE_IN_PROGRESS:
+            yield from trouble(x, group, request.member_id, generation, code)
+
+
+def _outcomes(reply: OffsetCommitResponse) -> Mapping[str | UUID, Mapping[int, int]]:
+    """The error of each partition, by the topic's name, or its id where it has none."""
+    outcomes: dict[str | UUID, dict[int, int]] = {}
+    for topic in reply.topics:
+        codes = {p.partition_index: p.error_code for p in topic.partitions}
+        outcomes.setdefault(topic.name or topic.topic_id, codes).update(codes)
+    return outcomes
+
+
+def _accepted(
+    x: Exchange, request: OffsetCommitRequest, outcomes: Mapping[str | UUID, Mapping[int, int]], now: float
+) -> tuple[dict[TopicPartition, CommittedOffset], int]:
+    """The offsets that the broker took, and how many more it took of topics that nobody has named yet."""
+    stored: dict[TopicPartition, CommittedOffset] = {}
+    unnamed, writer = 0, x.connection
+    for topic in request.topics:
+        codes = outcomes.get(topic.name or topic.topic_id, {})
+        name = topic.name or x.names.get(topic.topic_id)
+        for p in topic.partitions:
+            index = p.partition_index
+            if codes.get(index) != NONE:
+                continue
+            if name is None:
+                unnamed += 1
+            else:
+                offset, metadata = p.committed_offset, p.committed_metadata or _NO_METADATA
+                stored[name, index] = committed_offset(offset, p.committed_leader_epoch, metadata, now, True, writer)
+    return stored, unnamed
 
 
 def commit_lost(x: Exchange, request: OffsetCommitRequest) -> Iterable[AnyEvent]:
@@ -107,15 +125,6 @@ def commit_lost(x: Exchange, request: OffsetCommitRequest) -> Iterable[AnyEvent]
     )
 
 
-def _stored(
-    x: Exchange, p: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition, now: float
-) -> CommittedOffset:
-    # The broker keeps "" where a client committed null metadata.
-    return CommittedOffset(
-        p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "", now, writer=x.connection
-    )
-
-
 def txn_commit(
     x: Exchange, request: TxnOffsetCommitRequest, reply: TxnOffsetCommitResponse, now: float
 ) -> Iterable[AnyEvent]:
@@ -126,8 +135,11 @@ def txn_commit(
         for p in topic.partitions
         if p.error_code == ErrorCode.NONE
     }
+    writer = x.connection
     offsets = {
-        (topic.name, p.partition_index): _stored(x, p, now)
+        (topic.name, p.partition_index): committed_offset(
+            p.committed_offset, p.committed_leader_epoch, p.committed_metadata or _NO_METADATA, now, writer=writer
+        )
         for topic in request.topics
         for p in topic.partitions
         if (topic.name, p.partition_index) in fine

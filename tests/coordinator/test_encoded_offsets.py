@@ -1,6 +1,7 @@
 """Parts that are kept make the reply that would be made anew."""
 
 import struct
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -14,11 +15,12 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     encode_partition,
 )
+from group_sidecar.codecs.offset_columns import encode_alike, unpack_indexes
 from group_sidecar.codecs.offsets_topic import suffix
 from group_sidecar.codecs.schema import encode
 from group_sidecar.coordinator import answers, encoded_offsets
 from group_sidecar.coordinator.committed import CommittedOffsets
-from group_sidecar.coordinator.encoded_offsets import MANY, EncodedFetch, worth_keeping
+from group_sidecar.coordinator.encoded_offsets import AT_ONCE, EncodedFetch, partitions_asked
 from group_sidecar.coordinator.views import CommittedOffset, GroupView, TopicPartition
 
 NAMES = {UUID(int=number): f"t{number}" for number in range(1, 4)}
@@ -29,10 +31,13 @@ GROUPS = ("g", "h")
 VERSIONS = range(1, 11)
 
 
-def raw(offset: int, epoch: int, metadata: str) -> bytes:
-    """An OffsetCommitValue v3."""
-    text = metadata.encode()
-    return struct.pack(">hqih", 3, offset, epoch, len(text)) + text + struct.pack(">q", 1_700_000_000_000)
+def raw(offset: int, epoch: int, metadata: str, version: int = 3) -> bytes:
+    """An OffsetCommitValue, as brokers write it; v4 with a topic's id."""
+    text, stamp = metadata.encode(), struct.pack(">q", 1_700_000_000_000)
+    place = struct.pack(">hq", version, offset)
+    if version == 4:
+        return place + struct.pack(">iB", epoch, len(text) + 1) + text + stamp + b"\1\0\x10" + bytes(15) + b"\1"
+    return place + (struct.pack(">i", epoch) if version == 3 else b"") + struct.pack(">h", len(text)) + text + stamp
 
 
 class World:
@@ -73,9 +78,10 @@ TOPICS = st.lists(
             name=NAMES.get(topic_id, "nowhere"), topic_id=topic_id, partition_indexes=indexes
         ),
         st.sampled_from([*NAMES, UNNAMED]),
-        st.lists(st.sampled_from([0, 1, 7, 9]), max_size=4).map(tuple),
+        st.lists(st.sampled_from([0, 1, 7, 9]), max_size=4, unique=True).map(tuple),
     ),
     max_size=3,
+    unique_by=lambda topic: topic.topic_id,
 ).map(tuple)
 OFFSETS = st.builds(
     CommittedOffset,
@@ -84,7 +90,9 @@ OFFSETS = st.builds(
     st.sampled_from(["", "note", "ü" * 70, None]),
     epoch_known=st.booleans() | st.just(True),
 )
-VALUES = st.builds(raw, st.integers(0, 3), st.integers(-1, 3), st.sampled_from(["", "note"]))
+VALUES = st.builds(
+    raw, st.integers(0, 3), st.integers(-1, 3), st.sampled_from(["", "note", "nöte"]), st.sampled_from([2, 3, 4])
+)
 STEPS = st.lists(
     st.tuples(st.just("commit"), st.sampled_from(GROUPS), st.sampled_from(PARTITIONS), OFFSETS)
     | st.tuples(st.just("log"), st.sampled_from(GROUPS), st.sampled_from(PARTITIONS), VALUES | st.none())
@@ -125,30 +133,70 @@ def _change(offsets: CommittedOffsets, what: str, partition: TopicPartition, val
             offsets.logged.pop(suffix(*partition), None)
 
 
+MORE = 3 * AT_ONCE
+"""Partitions of more than one part."""
+
+
 @pytest.mark.parametrize("logged", [True, False])
-@pytest.mark.parametrize("topics", [None, (OffsetFetchRequestTopic(name="t1", partition_indexes=tuple(range(100))),)])
-def test_only_what_changed_is_encoded(
+@pytest.mark.parametrize("topics", [None, (OffsetFetchRequestTopic(name="t1", partition_indexes=tuple(range(MORE))),)])
+def test_only_parts_in_which_something_changed_are_encoded(
     logged: bool, topics: tuple[OffsetFetchRequestTopic, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, indexes = World(logged=logged), list[int]()
-    offsets, original = world.offsets["g"], encode_partition
+    world, told = World(logged=logged), set[int]()
+    offsets = world.offsets["g"]
 
-    def noted(version: int, index: int, offset: int, epoch: int, metadata: str | None) -> bytes:
-        indexes.append(index)
-        return original(version, index, offset, epoch, metadata)
+    def one(version: int, index: int, offset: int, epoch: int, metadata: str | None) -> bytes:
+        told.add(index)
+        return encode_partition(version, index, offset, epoch, metadata)
 
-    monkeypatch.setattr(encoded_offsets, "encode_partition", noted)
-    for index in range(100):
+    def many(version: int, indexes: bytes, values: Sequence[object]) -> bytes | None:
+        if (rows := encode_alike(version, indexes, values)) is not None:
+            told.update(unpack_indexes(indexes))
+        return rows
+
+    monkeypatch.setattr(encoded_offsets, "encode_partition", one)
+    monkeypatch.setattr(encoded_offsets, "encode_alike", many)
+    for index in range(MORE):
         _change(offsets, "log" if logged else "commit", ("t1", index), raw(1, 0, "") if logged else CommittedOffset(1))
     request = OffsetFetchRequest(group_id="g", topics=topics)
     world.check(request, 7)
-    assert sorted(indexes) == list(range(100))
-    indexes.clear()
+    assert told == set(range(MORE))
+    told.clear()
     offsets.seen["t1", 42] = CommittedOffset(2, at=5.0)
     world.check(request, 7)
-    assert indexes == [42]
+    assert told == set(range(AT_ONCE))
+    told.clear()
     world.check(request, 7)
-    assert indexes == [42]
+    assert told == set()
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_offsets_of_more_than_one_part_are_told(logged: bool) -> None:
+    world = World(logged=logged)
+    for index in range(MORE):
+        value = raw(index, 1, "") if logged else CommittedOffset(index)
+        _change(world.offsets["g"], "log" if logged else "commit", ("t1", index), value)
+    some = OffsetFetchRequestTopic(name="t1", partition_indexes=tuple(range(MORE + 5, 3, -1)))
+    for request in (OffsetFetchRequest(group_id="g", topics=None), OffsetFetchRequest(group_id="g", topics=(some,))):
+        world.check(request, 7)
+        for index in (0, AT_ONCE - 1, AT_ONCE, MORE - 1):
+            world.offsets["g"].seen["t1", index] = CommittedOffset(7, 1, "note")
+        world.check(request, 7)
+        world.offsets["g"].catch_up(1.0)
+        world.check(request, 7)
+
+
+@pytest.mark.parametrize("key", [b"\0\2t1\0\0\0\1x", b"\0\1t1\0\0\0\1", b"\0\2t\xff\0\0\0\1"])
+def test_a_key_that_is_not_the_broker_s_fails_each_time(key: bytes) -> None:
+    world = World(logged=True)
+    _change(world.offsets["g"], "log", ("t1", 0), raw(1, 0, ""))
+    logged = world.offsets["g"].logged
+    assert logged is not None
+    logged[key] = raw(1, 0, "")
+    kept = EncodedFetch(OffsetFetchRequest(group_id="g", topics=None), 7)
+    for _ in range(2):
+        with pytest.raises(DecodeError):
+            kept.encode(world.views(), world.names)
 
 
 def test_once_its_leader_epoch_is_known_an_offset_is_told() -> None:
@@ -175,19 +223,17 @@ def test_a_value_that_cannot_be_read_fails_each_time() -> None:
 
 
 @pytest.mark.parametrize("logged", [True, False])
-def test_questions_about_few_are_not_worth_it(logged: bool) -> None:
+def test_partitions_are_counted_that_are_asked_for_or_there(logged: bool) -> None:
     world = World(logged=logged)
-    few = OffsetFetchRequestTopic(name="t1", partition_indexes=tuple(range(MANY - 1)))
-    assert not worth_keeping(OffsetFetchRequest(group_id="g", topics=(few,)), 7, world.views())
-    more = OffsetFetchRequestTopic(name="t2", partition_indexes=(0,))
-    assert worth_keeping(OffsetFetchRequest(group_id="g", topics=(few, more)), 7, world.views())
-    everything = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
-    assert not worth_keeping(everything, 8, world.views())
-    for index in range(MANY):
-        _change(
-            world.offsets["g"],
-            "log" if logged else "commit",
-            ("t", index),
-            raw(1, 0, "") if logged else CommittedOffset(1),
-        )
-    assert worth_keeping(everything, 8, world.views())
+    topics = (
+        OffsetFetchRequestTopic(name="t1", partition_indexes=(0, 1, 2)),
+        OffsetFetchRequestTopic(name="t2", partition_indexes=(0,)),
+    )
+    assert partitions_asked(OffsetFetchRequest(group_id="g", topics=topics), 7, world.views()) == 4
+    everything = OffsetFetchRequestGroup(group_id="g", topics=None)
+    both = OffsetFetchRequest(groups=(everything, OffsetFetchRequestGroup(group_id="h", topics=topics)))
+    assert partitions_asked(both, 8, world.views()) == 4
+    for index in range(5):
+        value = raw(1, 0, "") if logged else CommittedOffset(1)
+        _change(world.offsets["g"], "log" if logged else "commit", ("t", index), value)
+    assert partitions_asked(both, 8, world.views()) == 9

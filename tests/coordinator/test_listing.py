@@ -278,3 +278,20 @@ def test_what_is_listed(version: int) -> None:
             ),
         ),
     )
+
+
+def test_groups_that_differ_in_one_thing_are_told_apart() -> None:
+    world = World()
+    for number, group in enumerate(
+        (
+            Plain(),
+            Plain(kind=GroupKind.CONSUMER),
+            Plain(state=GroupState.STABLE),
+            Plain(protocol_type="consumer"),
+            Plain(),
+        )
+    ):
+        world.put("g" * (number + 1), group)
+    world.listing.refresh(0.0)
+    for version in VERSIONS:
+        assert world.told(ListGroupsRequest(), version) == world.anew(ListGroupsRequest(), version)

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from group_sidecar.coordinator.events import RebalanceSeen
+from group_sidecar.coordinator.events import JoinAccepted, Joining, MemberSeen, RebalanceSeen
 from group_sidecar.coordinator.facts import (
     Departure,
     Fact,
@@ -561,6 +561,59 @@ def test_a_heartbeat_counts_from_when_it_went_out(world: World) -> None:
     world.settle()
     world.pass_time(3)
     assert seen(world).lacking is Lacking.IN_DOUBT
+
+
+def test_a_heartbeat_is_word_of_its_group(world: World) -> None:
+    a = Client(world, "a", "g")
+    stable(world, a)
+    group, sent_at = world.manager.group_metadata_cache["g"], world.now()
+    a.heartbeat()
+    world.settle()
+    assert group.told_at > sent_at
+
+
+def test_a_member_of_which_only_the_id_is_known_is_known_by_its_heartbeat(world: World) -> None:
+    joining = Joining(
+        token="1:1",
+        member_id="",
+        instance_id=None,
+        client_id="a",
+        client_host="/a",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        parks=True,
+    )
+    accepted = JoinAccepted(
+        group_id="g",
+        sent_at=world.now(),
+        joining=joining,
+        member_id="a-1",
+        generation=1,
+        protocol_type="consumer",
+        protocol="range",
+        leader="a-1",
+        roster=(("a-1", None, b""), ("b-1", None, b"")),
+    )
+    world.apply([accepted], world.now())
+    assert names(world) == {"a-1": "a", "b-1": ""}
+    world.facts.clear()
+    alive = MemberSeen(
+        group_id="g",
+        sent_at=world.now(),
+        member_id="b-1",
+        instance_id=None,
+        generation=1,
+        client_id="b",
+        client_host="/b",
+        steady=True,
+    )
+    world.apply([alive], world.now())
+    assert names(world) == {"a-1": "a", "b-1": "b"}
+    (joined,) = facts(world, MemberJoined)
+    assert isinstance(joined, MemberJoined)
+    assert joined.client_id == "b"
 
 
 def test_a_member_that_waits_in_a_join_does_not_expire(world: World) -> None:

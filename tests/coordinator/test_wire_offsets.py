@@ -75,7 +75,7 @@ ID, OTHER = UUID(int=5), UUID(int=6)
 
 def exchange(request: Struct, version: int, **more: Any) -> Exchange:
     return Exchange(
-        request=request, version=version, token="7:1", client_id="c", client_host="/h", sent_at=SENT, **more
+        request=request, version=version, token="70:1", client_id="c", client_host="/h", sent_at=SENT, **more
     )
 
 
@@ -120,7 +120,18 @@ def test_offsets_are_committed_for_nobody(version: int) -> None:
 def test_the_connection_is_noted() -> None:
     (event,) = told(commit(0), committed(p0=0), 7)
     assert isinstance(event, OffsetsStored)
-    assert event.offsets["t", 0].writer == "7"
+    assert event.offsets["t", 0].writer == "70"
+
+
+def test_the_offsets_of_a_commit_share_what_they_say_of_its_connection() -> None:
+    (event,) = told(commit(0, 1), committed(p0=0, p1=0), 7)
+    assert isinstance(event, OffsetsStored)
+    assert event.offsets["t", 0].writer is event.offsets["t", 1].writer
+
+
+def test_a_topic_may_be_answered_in_parts() -> None:
+    reply = OffsetCommitResponse(topics=(*committed(p0=0, p1=3).topics, *committed(p2=0).topics))
+    assert told(commit(0, 1, 2), reply, 7) == [stored(0, 2, refused=((3, 1),))]
 
 
 def test_v0_is_zookeepers() -> None:
