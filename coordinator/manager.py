@@ -45,6 +45,8 @@ from group_sidecar.coordinator.views import (
     TopicPartition,
 )
 
+SWEPT_AT_ONCE = 100
+"""Groups, of a sweep: bytes of clients wait for no more than half a millisecond."""
 DISTURBED_SECONDS = 10.0
 """For so long after a topic's deletion a broker may still tell the offsets that it is about to forget."""
 
@@ -115,13 +117,16 @@ class GroupMetadataManager:
         group = self._cache.groups.get(group_id)
         return expire(group, now) if group else []
 
-    def sweep(self, now: float) -> list[Fact]:
-        """Sets aside members whose sessions must have run out; to be called every few seconds."""
-        with_timers = [group for group in self._cache.groups.values() if group.timed]
-        facts = [fact for group in with_timers for fact in expire(group, now)]
-        for group in with_timers:
-            self._forget_unless_real(group)
-        return facts
+    def sweep(self, now: float) -> Iterator[list[Fact]]:
+        """Sets aside members whose sessions must have run out, some groups at a time; to be done every few seconds."""
+        groups = list(self._cache.groups.values())
+        for first in range(0, len(groups), SWEPT_AT_ONCE):
+            facts: list[Fact] = []
+            for group in groups[first : first + SWEPT_AT_ONCE]:
+                if group.timed and self._cache.groups.get(group.group_id) is group:  # It may have gone meanwhile.
+                    facts += expire(group, now)
+                    self._forget_unless_real(group)
+            yield facts
 
     def obscure(self, group_id: str | None, until: float = FOREVER) -> None:
         """Something passed by that could not be decoded, of this group, or of who knows which.

@@ -103,9 +103,11 @@ class BrokerCopy:
         """Lets a group's overdue members go."""
         self.tell(self.manager.refresh(group_id, self.epoch(now)))
 
-    def sweep(self, now: float) -> None:
-        """Lets all groups' overdue members go."""
-        self.tell(self.manager.sweep(self.epoch(now)))
+    async def sweep(self, now: float) -> None:
+        """Lets all groups' overdue members go, little by little."""
+        for facts in self.manager.sweep(self.epoch(now)):
+            self.tell(facts)
+            await trio.lowlevel.checkpoint()
 
     async def relist(self) -> None:
         """Brings the list of groups up to date, little by little."""

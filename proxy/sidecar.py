@@ -379,7 +379,7 @@ class Sidecar:
         while True:
             await trio.sleep(SWEEP_SECONDS)
             for copy in self._copies():
-                copy.sweep(trio.current_time())
+                await copy.sweep(trio.current_time())
 
     async def _relist(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from group_sidecar.coordinator.facts import Departure, Fact, MemberGone, MemberJ
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.membership import CONSUMER_SESSION_MS
 from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
+from tests.coordinator.sweeping import swept
 
 SESSION = CONSUMER_SESSION_MS / 1000
 WHO: Any = {"client_id": "c", "client_host": "/h"}
@@ -108,14 +109,14 @@ def test_members_expire_without_a_rebalance_of_the_others() -> None:
     copy.beat("a")
     copy.now += SESSION
     copy.beat("b")
-    (gone,) = copy.manager.sweep(copy.now)
+    (gone,) = swept(copy.manager, copy.now)
     assert isinstance(gone, MemberGone)
     assert (gone.member_id, gone.how) == ("a", Departure.EXPIRED)
     assert (copy.members(), copy.view().state) == ({"b"}, GroupState.STABLE)
     (joined,) = copy.beat("a")
     assert isinstance(joined, MemberJoined)
     copy.now += SESSION + 1
-    assert len(copy.manager.sweep(copy.now)) == 2
+    assert len(swept(copy.manager, copy.now)) == 2
     assert copy.view().state is GroupState.EMPTY
 
 
@@ -171,9 +172,9 @@ def test_classic_members_of_one_are_kept_alive(event: str) -> None:
             copy.classic_beat()
         else:
             copy.say(RebalanceSeen, member_id="m", generation=1, alive=True)
-    assert copy.manager.sweep(copy.now) == []
+    assert swept(copy.manager, copy.now) == []
     copy.now += 11
-    assert [fact.member_id for fact in copy.manager.sweep(copy.now) if isinstance(fact, MemberGone)] == ["m"]
+    assert [fact.member_id for fact in swept(copy.manager, copy.now) if isinstance(fact, MemberGone)] == ["m"]
 
 
 def test_a_new_classic_member_of_one() -> None:

@@ -27,6 +27,7 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.partitions import FRESH_SECONDS, PartitionState, StaleEpoch
 from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking
 from tests.coordinator.model_log import Entry, batch
+from tests.coordinator.sweeping import swept
 from tests.coordinator.test_consumer_group_records import Log as Records
 
 T0, T1 = ("t", 0), ("t", 1)
@@ -106,9 +107,9 @@ def test_sessions_of_members_that_are_loaded_begin_anew_as_at_the_broker() -> No
     value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=(member,))
     reader = Reader(exclusive=True)
     reader.read((encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)), at=100)
-    assert reader.manager.sweep(109) == []
+    assert swept(reader.manager, 109) == []
     assert reader.manager.view("g", 109).lacking is not None, "it was not heard of, and may have been silent for long"
-    assert [fact.how for fact in reader.manager.sweep(111) if isinstance(fact, MemberGone)] == [Departure.EXPIRED]
+    assert [fact.how for fact in swept(reader.manager, 111) if isinstance(fact, MemberGone)] == [Departure.EXPIRED]
 
 
 def test_nothing_is_answered_before_the_end_of_the_log() -> None:

@@ -8,7 +8,8 @@ from itertools import permutations
 import pytest
 
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from group_sidecar.coordinator.events import JoinAccepted, Joining, MemberSeen, RebalanceSeen
+from group_sidecar.coordinator import manager
+from group_sidecar.coordinator.events import CoordinatorMoved, JoinAccepted, Joining, MemberSeen, RebalanceSeen
 from group_sidecar.coordinator.facts import (
     Departure,
     Fact,
@@ -664,3 +665,20 @@ def test_who_does_not_sync_is_removed(world: World) -> None:
     assert seen(world).lacking is Lacking.IN_DOUBT
     world.sweep()
     assert names(world) == {a.member_id: "a"}
+
+
+def test_a_sweep_is_made_little_by_little_and_bears_what_happens_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "SWEPT_AT_ONCE", 1)
+    clients = [Client(world, name, f"g-{name}") for name in "abc"]
+    for client in clients:
+        world.gather(client)
+    world.pass_time(SESSION + 1)
+    sweep = world.manager.sweep(world.now())
+    first = next(sweep)
+    world.manager.apply([CoordinatorMoved(group_id="g-b", sent_at=world.now())], world.now())
+    rest = [fact for facts in sweep for fact in facts]
+    gone = [[fact.group_id for fact in facts if isinstance(fact, MemberGone)] for facts in (first, rest)]
+    assert gone == [["g-a"], ["g-c"]]
+    assert "g-b" not in world.manager.group_metadata_cache

@@ -37,6 +37,7 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.views import GroupView, Lacking
 from tests.coordinator.model import Broker
 from tests.coordinator.model_log import ModelLog, Tail
+from tests.coordinator.sweeping import swept
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 MOMENT = 0.001
@@ -205,7 +206,7 @@ class World:
 
     def sweep(self) -> None:
         """The sidecar looks for sessions that have run out."""
-        self.facts += self.manager.sweep(self.now())
+        self.facts += swept(self.manager, self.now())
 
     def view(self, group_id: str = "g") -> GroupView:
         """A group as the copy has it now."""

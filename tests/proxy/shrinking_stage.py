@@ -163,7 +163,7 @@ class Stage:
             nursery.start_soon(shrink_forever, self.copy)
             while True:
                 self._read()
-                self.copy.sweep(trio.current_time())
+                await self.copy.sweep(trio.current_time())
                 await trio.sleep(_FRESH_SECONDS)
 
     def refused(self) -> list[ClientRefused]:

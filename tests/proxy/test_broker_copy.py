@@ -148,7 +148,7 @@ def kinds(facts: Sequence[Fact]) -> list[type[Fact]]:
 
 
 @pytest.mark.parametrize("way", ["sweep", "refresh"])
-def test_facts_are_told_when_members_are_let_go(way: str) -> None:
+async def test_facts_are_told_when_members_are_let_go(way: str) -> None:
     facts: list[Fact] = []
     copy = broker_copy(facts.append)
     (line,) = settled(copy, "m1")
@@ -156,7 +156,7 @@ def test_facts_are_told_when_members_are_let_go(way: str) -> None:
     assert all(EPOCH + line.now == fact.at for fact in facts)
     facts.clear()
     if way == "sweep":
-        copy.sweep(line.now + 31)
+        await copy.sweep(line.now + 31)
     else:
         copy.refresh("g", line.now + 31)
     assert MemberGone in kinds(facts)
