@@ -5,6 +5,8 @@ refused again and again is asked to wait. Must not know: why it is refused.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +18,7 @@ FIRST_WAIT_MS, LONGEST_WAIT_MS = 100, 30_000
 FORGIVEN_SECONDS = 60.0
 """Refusals that are longer apart than that, and the wait that was asked for, are not in a row."""
 
+SAID = frozenset({"error_code", "error_message", "throttle_time_ms"})
 _BLANKS: MappingProxyType[type, Any] = MappingProxyType({str: "", bytes: b"", int: 0, bool: False, float: 0.0})
 
 
@@ -26,16 +29,24 @@ def error_reply(request: Struct, version: int, error_code: int, message: str | N
         ValueError: the API's replies have no such place.
     """
     response = APIS[request.KEY].response
-    said = {"error_code": error_code, "error_message": message, "throttle_time_ms": throttle_ms}
+    said: dict[str, Any] = {"error_code": error_code, "error_message": message, "throttle_time_ms": throttle_ms}
+    names, values = _form(request.KEY, version)
+    return response(**values, **{name: said[name] for name in names})
+
+
+@cache
+def _form(api_key: int, version: int) -> tuple[frozenset[str], Mapping[str, Any]]:
+    """Of a reply the fields that say an error, and the values of the others. Raises as `error_reply`."""
+    response = APIS[api_key].response
     fields, layout = {field.name: field for field in dataclasses.fields(response)}, specs(response)
     if "error_code" not in layout or not layout["error_code"].since <= version <= layout["error_code"].until:
         raise ValueError(f"{response.NAME} v{version} has no error of its own")
-    values: dict[str, Any] = {name: value for name, value in said.items() if name in fields}
+    values: dict[str, Any] = {}
     for name, spec in layout.items():
-        if name not in values and fields[name].default is dataclasses.MISSING:
+        if name not in SAID and fields[name].default is dataclasses.MISSING:
             absent = spec.nullable <= version <= spec.nullable_until
             values[name] = None if absent else () if isinstance(spec.kind, Array) else _blank(fields[name].type)
-    return response(**values)
+    return SAID & fields.keys(), MappingProxyType(values)
 
 
 def _blank(annotation: Any) -> Any:
