@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1
 
-.PHONY: test lint conformance demo lock clean system java python
+.PHONY: test lint conformance bench demo lock clean system proxies java python
 .DEFAULT_GOAL := test
 
 test: system lint # everything: linters, then all tests; pytest has the last word
@@ -24,6 +24,11 @@ conformance: system .venv/.dev # the broker's answers and the sidecar's, compare
 	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md \
 		tests/conformance/test_differential.py tests/conformance/test_random_history.py $(ARGS)
 
+bench: proxies .venv/.dev # measures everything, half an hour; QUICK=1 in five minutes; writes docs/performance.md
+	@$(BIN)/python -m tests.kafka.maven 4.3.1
+	@$(BIN)/python -m benchmarks.shotover
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+
 demo: java .venv/.demo # the whole product in the terminal; ARGS=--stay keeps it up
 	@$(BIN)/python -m group_sidecar.demo $(ARGS)
 
@@ -37,10 +42,13 @@ clean: # removes all that was made here; downloads are kept, they lie outside
 system: python # Java, Maven and promtool, where they are missing and may be installed
 	@$(PYTHON) scripts/bootstrap.py system
 
+proxies: python # Java, Maven, and HAProxy to be compared with; no failure without that
+	@$(PYTHON) scripts/bootstrap.py proxies
+
 java: python # Java alone, and no failure without it
 	@$(PYTHON) scripts/bootstrap.py java
 
-.venv/.dev: EXTRAS := dev,demo,spark
+.venv/.dev: EXTRAS := dev,demo,spark,bench
 .venv/.demo: EXTRAS := demo,spark
 .venv/.dev .venv/.demo: pyproject.toml constraints.txt scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)

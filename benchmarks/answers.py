@@ -1,29 +1,26 @@
 """What answers cost: the sidecar's own beside those of the broker, asked directly.
 
-    python -m benchmarks.answers [--rounds N]
+    python -m benchmarks.answers [--quick]
 
-Starts a real broker, with its whole compiler, and a sidecar that vouches for all clients; makes 10,000 groups
-through the sidecar, one with 100 members, two with 1,000 and 10,000 committed partitions; and asks both sides in
-turn, round by round, with the same client. Prints a table of the 50th and 99th percentiles, in milliseconds from
-sending a request to having its whole reply. That every answer was the sidecar's own is asserted from its metrics.
+Starts a real broker, with its whole compiler, and a sidecar that vouches for all clients; makes groups through the
+sidecar, and asks both sides in turn, round by round, with the same client. That every answer was the sidecar's own is
+asserted from its metrics.
 
-"changed": a commit changed what is asked for before each question, so that no answer can be remembered.
+Owns: what is asked, and which groups are there for it. Must not know: how it is asked (`asking`).
 """
 
 import argparse
-import os
-import socket
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.groups import PARTITIONS, TOPICS, commit_all, commit_of, consumers, create_topics
-from group_sidecar.codecs.headers import RequestHeader, encode_request
+from benchmarks.asking import Asked, Asker, Question, Sides, ask_in_turn, table
+from benchmarks.groups import PARTITIONS, TOPICS, commit_all, commit_of, create_topics, groups_of_consumers
+from benchmarks.section import Section
+from benchmarks.stage import SIDECAR, most_connections
+from benchmarks.targets import JAVA_OPTIONS
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import (
@@ -32,167 +29,168 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from group_sidecar.codecs.registry import api_name
-from group_sidecar.codecs.schema import Struct
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import Address
 from tests.kafka.sidecar import SidecarProcess
 
 APIS = ("ListGroups", "DescribeGroups", "OffsetFetch")
-COMMIT = 8
+LIST, DESCRIBE, FETCH = 4, 5, 8
+"""Versions."""
 GROUPS = 10_000
-SMALL, LARGE = 1_000, 10_000
 BROKER = {
-    "group.initial.rebalance.delay.ms": "3000",  # All members join in one rebalance.
-    "log.index.size.max.bytes": "4096",  # The least of memory for each of the 10,000 partitions.
+    "group.initial.rebalance.delay.ms": "3000",  # All members of a group join in one rebalance.
+    "log.index.size.max.bytes": "4096",  # The least of memory for each of the partitions.
 }
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx1g"
-"""Over the flags for tests, which start quickly: here the broker is to be as fast as it can."""
+MEMBERS = {"one": 1, "three": 3, "hundred": 100}
+"""Groups with members, by what their names begin with."""
+LARGE_AT_ONCE = 16
+"""Commits of thousands of partitions in flight."""
+ABOUT = """\
+`python -m benchmarks.answers`: microseconds from sending a question to having the whole answer, over one connection to
+each side, which take turns. {groups:,} groups; the broker with its whole compiler, warm; the sidecar vouches for all
+clients and reads the offsets log. Asserted: both answers are of one size, and the sidecar gave its own by itself.
+"changed": before each question a commit changes an offset of what is asked for. "first time": each question is about
+another group, of which nobody has asked before. {warm_up} rounds to warm up, then {rounds}."""
 
 
-@dataclass
-class Question:
-    """What is asked, `times` in a round, behind `change` where that is given.
+class Plan(NamedTuple):
+    """How much is asked. `partitions`: of the larger groups; `once`: of each question, first times in a round."""
 
-    Attributes:
-        size: bytes of the answer.
-        direct, sidecar: seconds that each took.
-    """
-
-    name: str
-    request: Struct
-    version: int
-    times: int
-    change: Struct | None = None
-    size: int = 0
-    direct: list[float] = field(default_factory=list)
-    sidecar: list[float] = field(default_factory=list)
+    rounds: int
+    warm_up: int
+    partitions: tuple[int, ...]
+    once: int
 
 
-def fetch(group: str, partitions: int | None) -> OffsetFetchRequest:
+FULL = Plan(rounds=10, warm_up=8, partitions=(1_000, 10_000), once=10)
+QUICK = Plan(rounds=4, warm_up=3, partitions=(1_000,), once=5)
+
+
+def fetch(group: str, partitions: int | None) -> Asked:
     """Asks for so many partitions; None: for all there are."""
     topics = None
     if partitions is not None:
         topics = tuple(
-            OffsetFetchRequestTopic(name=name, partition_indexes=tuple(range(PARTITIONS)))
-            for name in TOPICS[: partitions // PARTITIONS]
+            OffsetFetchRequestTopic(name=name, partition_indexes=tuple(range(min(PARTITIONS, partitions - first))))
+            for name, first in zip(TOPICS, range(0, partitions, PARTITIONS), strict=False)
         )
-    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=topics),))
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=topics),)), FETCH
 
 
-def questions() -> list[Question]:
-    """All that is measured."""
-    describe, everything = DescribeGroupsRequest(groups=("members",)), ListGroupsRequest()
-    small, large = commit_of("small", 1), commit_of("large", 1)
+def describe(group: str) -> Asked:
+    """Asks who is in a group."""
+    return DescribeGroupsRequest(groups=(group,)), DESCRIBE
+
+
+def listing() -> Asked:
+    """Asks for all groups."""
+    return ListGroupsRequest(), LIST
+
+
+class Stage:
+    """A broker, a sidecar, and the groups that are asked about. What it enters in `stack` lasts as long as that."""
+
+    def __init__(self, plan: Plan, stack: ExitStack) -> None:
+        self.plan = plan
+        self._stack = stack
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        self.broker = KafkaBroker(folder / "broker", properties=BROKER, java_options=JAVA_OPTIONS)
+        self.broker.start()
+        stack.callback(self.broker.kill)  # It would need half a minute to close its logs.
+        self.broker.wait_for_coordinator()
+        create_topics(self.broker.direct, TOPICS[: max(plan.partitions) // PARTITIONS])
+        self.sidecar = stack.enter_context(
+            SidecarProcess(
+                folder / "sidecar", listen=self.broker.sidecar, upstream=self.broker.client, settings=SIDECAR
+            )
+        )
+        self.sidecar.wait_for_log()
+
+    def fill(self) -> None:
+        """Makes all groups but the few that are there from the start."""
+        plan, address = self.plan, self.broker.sidecar
+        names = [name for partitions in (1, 10) for name in self.firsts(f"partitions-{partitions}")]
+        commit_all(address, (commit_of(name, int(name.split("-")[1])) for name in names))
+        for partitions in plan.partitions:
+            names = [
+                f"partitions-{partitions}",
+                *self.firsts(f"named-{partitions}", 1),
+                *self.firsts(f"all-{partitions}", 1),
+            ]
+            commit_all(address, (commit_of(name, partitions) for name in names), LARGE_AT_ONCE)
+        sizes = {"hundred": MEMBERS["hundred"]}
+        for kind, members in MEMBERS.items():
+            sizes |= dict.fromkeys(self.firsts(kind, 1 if members > 3 else plan.once), members)
+        self._stack.enter_context(groups_of_consumers(address, sizes))
+        commit_all(address, (commit_of(f"group-{number:05}", 1) for number in range(GROUPS)))
+        self.sidecar.wait_for_log()
+
+    def few(self) -> None:
+        """Makes the few."""
+        commit_all(self.broker.sidecar, [commit_of(f"partitions-{partitions}", partitions) for partitions in (1, 10)])
+        self._stack.enter_context(groups_of_consumers(self.broker.sidecar, {"one": 1, "three": 3}))
+
+    def firsts(self, kind: str, once: int | None = None) -> list[str]:
+        """Names of groups that are each asked about once; `once`: in a round."""
+        return [f"{kind}-{number}" for number in range(self.plan.rounds * (self.plan.once if once is None else once))]
+
+
+def few_groups() -> list[Question]:
+    """While there are few."""
+    return [Question("ListGroups, 4 groups", [listing()], 200)]
+
+
+def small() -> list[Question]:
+    """Of groups as most are, asked again and again."""
     return [
-        Question("DescribeGroups, 100 members", describe, 5, 200),
-        Question(f"ListGroups, {GROUPS:,} groups", everything, 4, 40),
-        Question(f"ListGroups, {GROUPS:,} groups, changed", everything, 4, 40, small),
-        Question(f"OffsetFetch, {SMALL:,} named", fetch("small", SMALL), 8, 100),
-        Question(f"OffsetFetch, {SMALL:,} named, changed", fetch("small", SMALL), 8, 50, small),
-        Question(f"OffsetFetch, all of {SMALL:,}", fetch("small", None), 8, 100),
-        Question(f"OffsetFetch, all of {SMALL:,}, changed", fetch("small", None), 8, 50, small),
-        Question(f"OffsetFetch, {LARGE:,} named", fetch("large", LARGE), 8, 20),
-        Question(f"OffsetFetch, {LARGE:,} named, changed", fetch("large", LARGE), 8, 20, large),
-        Question(f"OffsetFetch, all of {LARGE:,}", fetch("large", None), 8, 20),
-        Question(f"OffsetFetch, all of {LARGE:,}, changed", fetch("large", None), 8, 20, large),
+        Question("DescribeGroups, 1 member", [describe("one")], 200),
+        Question("DescribeGroups, 3 members", [describe("three")], 200),
+        Question("OffsetFetch, 1 named", [fetch("partitions-1", 1)], 200),
+        Question("OffsetFetch, 10 named", [fetch("partitions-10", 10)], 200),
+        Question("OffsetFetch, all of 10", [fetch("partitions-10", None)], 200),
+        Question("OffsetFetch, 10 named, changed", [fetch("partitions-10", 10)], 40, commit_of("partitions-10", 1)),
     ]
 
 
-class Asker:
-    """One connection that asks, and knows how long each answer took; `size`: bytes of the last one."""
-
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection(address)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(1 << 22)
-        self.size = 0
-
-    def ask(self, frame: bytes) -> float:
-        """Seconds until the reply is there."""
-        view, received, size = memoryview(self._buffer), 0, 4
-        began = time.perf_counter()
-        self._socket.sendall(frame)
-        while received < size:
-            count = self._socket.recv_into(view[received:])
-            if not count:
-                raise ConnectionError("the connection ended before the reply")
-            received += count
-            if received >= 4:
-                size = 4 + int.from_bytes(view[:4], "big")
-        taken = time.perf_counter() - began
-        self.size = size
-        return taken
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._socket.close()
+def small_once(stage: Stage) -> list[Question]:
+    """The same for the first time."""
+    times, firsts = stage.plan.once, stage.firsts
+    return [
+        Question("DescribeGroups, 1 member, first time", [*map(describe, firsts("one"))], times, once=True),
+        Question("DescribeGroups, 3 members, first time", [*map(describe, firsts("three"))], times, once=True),
+        Question("OffsetFetch, 1 named, first time", [fetch(g, 1) for g in firsts("partitions-1")], times, once=True),
+        Question(
+            "OffsetFetch, 10 named, first time", [fetch(g, 10) for g in firsts("partitions-10")], times, once=True
+        ),
+    ]
 
 
-def framed(request: Struct, version: int) -> bytes:
-    """A request as it goes out."""
-    return encode_request(request, RequestHeader(request.KEY, version, 1, "bench"))
+def large(plan: Plan) -> list[Question]:
+    """Of large groups, and of all."""
+    first = commit_of(f"partitions-{plan.partitions[0]}", 1)
+    questions = [
+        Question("DescribeGroups, 100 members", [describe("hundred")], 200),
+        Question(f"ListGroups, {GROUPS:,} groups", [listing()], 40),
+        Question(f"ListGroups, {GROUPS:,} groups, changed", [listing()], 20, first),
+    ]
+    for count in plan.partitions:
+        group, times = f"partitions-{count}", 50_000 // count + 15
+        change = commit_of(group, 1)
+        for name, asked in ((f"{count:,} named", fetch(group, count)), (f"all of {count:,}", fetch(group, None))):
+            questions.append(Question(f"OffsetFetch, {name}", [asked], times))
+            questions.append(Question(f"OffsetFetch, {name}, changed", [asked], times // 2, change))
+    return questions
 
 
-@contextmanager
-def populated() -> Iterator[tuple[KafkaBroker, SidecarProcess]]:
-    """A broker and a sidecar that know all the groups."""
-    os.environ["_JAVA_OPTIONS"] = JAVA_OPTIONS
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = stack.enter_context(KafkaBroker(folder / "broker", properties=BROKER))
-        broker.wait_for_coordinator()
-        create_topics(broker.direct)
-        settings = {"answers": {"exclusive": True}}
-        sidecar = stack.enter_context(
-            SidecarProcess(folder / "sidecar", listen=broker.sidecar, upstream=broker.client, settings=settings)
-        )
-        commit_all(broker.sidecar, (commit_of(f"group-{number:05}", 1) for number in range(GROUPS - 3)))
-        commit_all(broker.sidecar, [commit_of("small", SMALL), commit_of("large", LARGE)])
-        stack.enter_context(consumers(broker.sidecar, "members"))
-        yield broker, sidecar
-
-
-def measure(question: Question, asker: Asker, changer: Asker) -> list[float]:
-    """Seconds of each answer of a round."""
-    frame = framed(question.request, question.version)
-    change = framed(question.change, COMMIT) if question.change else b""
-    taken = []
-    for _ in range(question.times):
-        if change:
-            changer.ask(change)
-        taken.append(asker.ask(frame))
-    return taken
-
-
-def ask_in_turn(
-    asked: Sequence[Question], direct: Asker, sidecar: Asker, changer: Asker, *, direct_first: bool
-) -> None:
-    """One round. Changes go through the sidecar, whoever is asked then."""
-    for question in asked:
-        for side in (direct, sidecar) if direct_first else (sidecar, direct):
-            taken = measure(question, side, changer)
-            (question.direct if side is direct else question.sidecar).extend(taken)
-        assert direct.size == sidecar.size, f"{question.name}: the answers differ"
-        question.size = sidecar.size
-
-
-def run(rounds: int, warm_up: int) -> None:
-    """Measures, and prints the table."""
-    with populated() as (broker, sidecar):
-        direct, through, changer = Asker(broker.direct), Asker(broker.sidecar), Asker(broker.sidecar)
-        for number in range(warm_up):
-            print(f"warm-up {number + 1} of {warm_up}", file=sys.stderr)
-            ask_in_turn(questions(), direct, through, changer, direct_first=number % 2 == 0)
-        asked, before = questions(), answered(sidecar)
-        for number in range(rounds):
-            print(f"round {number + 1} of {rounds}", file=sys.stderr)
-            ask_in_turn(asked, direct, through, changer, direct_first=number % 2 == 0)
-        after = answered(sidecar)
-    for api in before:
-        expected = sum(len(each.sidecar) for each in asked if api_name(each.request.KEY) == api)
-        assert after[api] - before[api] == expected, f"{api}: {after[api] - before[api]} of {expected} answered locally"
-    for line in table(asked):
-        print(line)
+def large_once(stage: Stage) -> list[Question]:
+    """The same for the first time."""
+    hundred = [describe(group) for group in stage.firsts("hundred", 1)]
+    questions = [Question("DescribeGroups, 100 members, first time", hundred, 1, once=True)]
+    for count in stage.plan.partitions:
+        named = [fetch(group, count) for group in stage.firsts(f"named-{count}", 1)]
+        all_there_are = [fetch(group, None) for group in stage.firsts(f"all-{count}", 1)]
+        questions.append(Question(f"OffsetFetch, {count:,} named, first time", named, 1, once=True))
+        questions.append(Question(f"OffsetFetch, all of {count:,}, first time", all_there_are, 1, once=True))
+    return questions
 
 
 def answered(sidecar: SidecarProcess) -> dict[str, float]:
@@ -200,29 +198,41 @@ def answered(sidecar: SidecarProcess) -> dict[str, float]:
     return {api: sidecar.metric("group_sidecar_mirror_answers_total", api=api) for api in APIS}
 
 
-def table(asked: Sequence[Question]) -> list[str]:
-    """The figures as Markdown."""
-    lines = [
-        "| milliseconds | KB | broker p50 | sidecar p50 | ratio | broker p99 | sidecar p99 | ratio |",
-        "|---" * 8 + "|",
-    ]
-    for question in asked:
-        cells = [question.name, f"{question.size / 1e3:,.0f}"]
-        for percent in (50, 99):
-            direct, sidecar = (percentile(taken, percent) for taken in (question.direct, question.sidecar))
-            cells += [f"{direct * 1e3:.2f}", f"{sidecar * 1e3:.2f}", f"**{sidecar / direct:.2f}**"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+@contextmanager
+def vouched(sidecar: SidecarProcess, questions: Sequence[Question]) -> Iterator[None]:
+    """Asserts that the sidecar gives all answers by itself."""
+    before = answered(sidecar)
+    yield
+    after = answered(sidecar)
+    for api in APIS:
+        expected = sum(len(each.sidecar) for each in questions if api_name(each.asked[0][0].KEY) == api)
+        assert after[api] - before[api] == expected, f"{api}: {after[api] - before[api]} of {expected} answered here"
 
 
-def percentile(values: Sequence[float], percent: int) -> float:
-    """The value below which so many percent lie."""
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+def measure(quick: bool) -> Section:
+    """Starts everything, and measures."""
+    plan = QUICK if quick else FULL
+    most_connections()  # Which raises the limit of this process, and of those it starts.
+    with ExitStack() as stack:
+        stage = Stage(plan, stack)
+        sides = Sides(*(Asker(each) for each in (stage.broker.direct, stage.broker.sidecar, stage.broker.sidecar)))
+        stack.callback(sides.close)
+        stage.few()
+        ask_in_turn([*few_groups(), *small()], sides, plan.warm_up, "few groups, warm-up")
+        few = few_groups()
+        with vouched(stage.sidecar, few):
+            ask_in_turn(few, sides, plan.rounds, "few groups, round")
+        stage.fill()
+        ask_in_turn([*small(), *large(plan)], sides, plan.warm_up, "warm-up")
+        little, much = [*small(), *small_once(stage)], [*large(plan), *large_once(stage)]
+        with vouched(stage.sidecar, [*little, *much]):
+            ask_in_turn([*little, *much], sides, plan.rounds, "round")
+    about = ABOUT.format(groups=GROUPS, warm_up=plan.warm_up, rounds=plan.rounds)
+    lines = [about, "", *table([*few, *little]), "", *table(much)]
+    return Section("Local answers", "\n".join(lines))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=10)
-    arguments = parser.parse_args()
-    run(arguments.rounds, arguments.warm_up)
+    parser.add_argument("--quick", action="store_true")
+    print(measure(parser.parse_args().quick).text)

@@ -1,200 +1,224 @@
-"""The cost of the data path, and of refusing, beside the direct connection to the same broker.
+"""The cost of the data path beside the direct connection, and beside other proxies before the same broker.
 
-    python -m benchmarks.forwarding [--rounds N]
+    python -m benchmarks.forwarding [--quick] [--broker-port PORT] [NAME=HOST:PORT ...]
 
-Starts a real broker and a sidecar with metrics, policy and inspection on, and measures both ways in
-turn, round by round. Prints a table of medians and of the ratio to direct within each round. The
-sidecar's CPU is what the kernel charged its process.
+Owns: which rows there are, and their section of the page. Must not know: how a target is started.
 """
 
 import argparse
-import os
-import selectors
-import socket
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.groups import consumers, joining
-from group_sidecar.codecs.headers import RequestHeader, encode_request
-from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
-from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from benchmarks.rounds import Row, measured
+from benchmarks.section import Section
+from benchmarks.stage import most_connections
+from benchmarks.tables import cpu_table, memory_table, ratio_table, sidecar_table, target_table
+from benchmarks.targets import SIDECAR, Further, Standing, Target, further, standing
+from benchmarks.workloads import (
+    FAILURES,
+    HEARTBEAT,
+    RECORD,
+    answer_times,
+    brokers_named,
+    churn,
+    consume,
+    framed,
+    held,
+    one_by_one,
+    produce,
+    side_by_side,
+)
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
 
-HEARTBEATS = 8_000
-RECORDS = 100_000
-RECORD = b"x" * 1024
-TOPIC = "bench"
-FULL = "full"
-"""A group with one member, which is all that it may have."""
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def heartbeats(address: Address, connections: int) -> float:
-    """Heartbeats a second, each connection with one under way. The broker refuses them: their cost is the way."""
-    heartbeat = HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none")
-    return _repeat(address, connections, encode_request(heartbeat, RequestHeader(heartbeat.KEY, 4, 1, "bench")))
-
-
-def refusals(address: Address) -> float:
-    """Joins of a full group that are refused, a second: the broker has the same limit as the sidecar."""
-    return _repeat(address, 1, encode_request(joining(FULL), RequestHeader(JoinGroupRequest.KEY, 3, 1, "bench")))
-
-
-def _repeat(address: Address, connections: int, frame: bytes) -> float:
-    sockets = [socket.create_connection(address) for _ in range(connections)]
-    try:
-        for connection in sockets:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(frame)
-        return _ping_pong(sockets, frame)
-    finally:
-        for connection in sockets:
-            connection.close()
+SECONDS, QUICK_SECONDS = 12 * 60.0, 60.0
+"""For the rounds. Starting, filling and idle connections come on top."""
+AT_LEAST, QUICK_AT_LEAST = 3, 2
+"""Rounds, however long they take."""
+TO_READ, TO_WRITE, WIDE = "to-read", "to-write", "wide"
+"""Topics: one is read from its beginning, one is only written to, one has as many partitions as are fetched."""
+FULL, STORED = "full", "stored"
+"""Groups: one with one member, which is all that it may have, and one with offsets."""
+PARTITIONS = 1_000
+RECORDS = 200_000
+MANY, FEW, QUESTIONS, CHURN = 20_000, 8_000, 1_000, 3_000
+"""Of what there is in a run: requests side by side, requests one by one, questions, connections."""
+QUICK_SHARE = 4
+"""A quick run does so much less in each."""
+IDLE = 1_000
+"""Connections that are held twice; fewer where the system has not as many descriptors."""
+MADE_SECONDS = 60
 
 
-def _ping_pong(sockets: list[socket.socket], frame: bytes) -> float:
-    with selectors.EpollSelector() as selector:
-        for connection in sockets:
-            selector.register(connection, selectors.EVENT_READ)
-        done, began = 0, time.perf_counter()
-        while done < HEARTBEATS:
-            for key, _ in selector.select():
-                assert isinstance(key.fileobj, socket.socket)
-                key.fileobj.recv(4096)  # A reply of a few bytes comes whole.
-                key.fileobj.send(frame)
-                done += 1
-        return done / (time.perf_counter() - began)
+def rows(share: int = 1) -> list[Row]:
+    """All that is measured in rounds; of the work, a share."""
+    records, many, few, churned = (count // share for count in (RECORDS, MANY, FEW, CHURN))
+    joins = framed(joining(FULL), 3)
+    rate, gigabytes, per = "per second", records * len(RECORD) / 1e9, "10,000"
+    return [
+        Row("produce 1 KiB, acks=1", "MB/s", lambda at: produce(at, TO_WRITE, records), gigabytes, "GB"),
+        Row("consume", "MB/s", lambda at: consume(at, TO_READ, records), gigabytes, "GB"),
+        Row("Heartbeat, 16 connections", rate, lambda at: side_by_side(at, HEARTBEAT, 16, many), many / 1e4, per),
+        Row("Heartbeat, 1 connection", rate, lambda at: one_by_one(at, HEARTBEAT, few), few / 1e4, per),
+        Row("connect, ApiVersions, close; 16 at a time", rate, lambda at: churn(at, 16, churned), churned / 1e4, per),
+        Row("JoinGroup refused", rate, lambda at: one_by_one(at, joins, few), few / 1e4, per),
+        *_answers(QUESTIONS // share),
+    ]
 
 
-def produce(address: Address) -> float:
-    """MB a second of 1 KiB records, acks=1, by librdkafka."""
-    producer = Producer(
-        {"bootstrap.servers": spelled(address), "acks": "1", "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
+def _answers(count: int) -> list[Row]:
+    """Questions about groups; a reply that is too short for what was asked is a refusal."""
+    topic = OffsetFetchRequestTopic(name=WIDE, partition_indexes=tuple(range(PARTITIONS)))
+    fetch = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=STORED, topics=(topic,)),))
+    asked = (
+        (f"OffsetFetch of {PARTITIONS:,} partitions", framed(fetch, 8), PARTITIONS * 10),
+        ("DescribeGroups of 1 member", framed(DescribeGroupsRequest(groups=(FULL,)), 5), 100),
     )
-    producer.list_topics(TOPIC, timeout=10)
-    began = time.perf_counter()
-    for _ in range(RECORDS):
-        producer.produce(TOPIC, RECORD, partition=0)
-    if producer.flush(60):
-        raise RuntimeError("records were not delivered")
-    return RECORDS * len(RECORD) / 1e6 / (time.perf_counter() - began)
+
+    def row(name: str, frame: bytes, at_least: int) -> Row:
+        def run(address: Address) -> float:
+            return statistics.median(answer_times(address, frame, count, at_least))
+
+        return Row(name, "p50 us", run, count / 1e4, "10,000", more_is_better=False)
+
+    return [row(*each) for each in asked]
 
 
-def consume(address: Address) -> float:
-    """MB a second of the same records, by librdkafka."""
-    consumer = Consumer({"bootstrap.servers": spelled(address), "group.id": "bench", "enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        first = consumer.consume(1, timeout=30)
-        began, read = time.perf_counter(), len(first)
-        while read < RECORDS:
-            read += len(consumer.consume(10_000, timeout=30))
-        return read * len(RECORD) / 1e6 / (time.perf_counter() - began)
-    finally:
-        consumer.close()
+def measure(quick: bool, others: Sequence[Further] = (), broker_port: int | None = None) -> Section:
+    """Measures all rows at all targets."""
+    seconds, at_least, share = (QUICK_SECONDS, QUICK_AT_LEAST, QUICK_SHARE) if quick else (SECONDS, AT_LEAST, 1)
+    count = min(IDLE, most_connections() // 2)
+    with tempfile.TemporaryDirectory() as folder, standing(Path(folder), broker_port, others) as stage:
+        _leave_out_leaks(stage)
+        idle = {target.name: _idle_kilobytes(target, count) for target in stage.targets}
+        with _filled(stage.broker, RECORDS // share):
+            results = measured(rows(share), stage.targets, seconds, at_least)
+    parts = [
+        INTRODUCTION.format(rounds=results.rounds),
+        *target_table(stage.targets),
+        *(f"\nLeft out: {line}." for line in stage.left_out),
+        f"\n{RATIOS}\n",
+        *ratio_table(results),
+        f"\n{BESIDE}\n",
+        *sidecar_table(results),
+        f"\n{CPU}\n",
+        *cpu_table(results),
+        f"\n{MEMORY.format(idle=count)}\n",
+        *memory_table(results, idle, count),
+    ]
+    return Section("Forwarding", "\n".join(parts))
 
 
-def connect(address: Address) -> float:
-    """Connections opened, used for one request and closed, a second."""
-    frame = encode_request(
-        HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none"), RequestHeader(12, 4, 1, "bench")
+INTRODUCTION = """\
+`python -m benchmarks.forwarding` starts a broker and all that stand before it, and has the same client do the same
+to each in turn, row by row, in rounds whose order rotates: {rounds} rounds, after one to warm up. Clients, proxies
+and the broker share the machine. The client is one process; produce and consume are librdkafka's, all else are frames
+built beforehand.
+"""
+RATIOS = """\
+Beside the direct connection: the figure of each in that of direct **in the same round**, as minimum, **median**,
+maximum; more is better for rates, less for times (p50 us). Direct's own figure is the median. Heartbeats are of no
+member of any group, joins of a group that is full: broker and sidecar both refuse them. OffsetFetch, DescribeGroups
+and the refusal of a join are what the sidecar answers by itself."""
+BESIDE = """\
+How many times as good the sidecar is as each of the others in the same round (the rate in theirs, their time in its
+own), as minimum, **median**, maximum: over 1 it is ahead."""
+CPU = """\
+CPU seconds of each process, user and system, by the kernel, over all rounds. In the column of direct: the broker's own
+when asked directly."""
+MEMORY = """\
+Memory that the kernel says each process holds. Idle connections have asked ApiVersions once; counted is by how
+much the second {idle:,} make it grow, before any load. Under load: the most after any run."""
+
+
+def _leave_out_leaks(stage: Standing) -> None:
+    """Takes away who sends clients to the broker itself: their bytes would not pass through it."""
+    ports = {stage.broker.direct[1], stage.broker.client[1], *(at[1] for at in stage.broker.upstreams.values())}
+    for target in stage.targets[1:]:
+        try:
+            leaks = any(at[1] in ports for at in brokers_named(target.address))
+            reason = "sends clients to the broker's own address" if leaks else ""
+        except FAILURES as error:
+            if target.name == SIDECAR:
+                raise
+            reason = str(error)
+        if reason:
+            stage.targets.remove(target)
+            stage.left_out.append(f"{target.name}: {reason}")
+
+
+def _idle_kilobytes(target: Target, count: int) -> float:
+    """kB of memory by which the target grows with each connection that is held."""
+    with held(target.address, count):
+        before = _settled(target)
+        with held(target.address, count):
+            return (_settled(target) - before) / 1e3 / count
+
+
+def _settled(target: Target) -> int:
+    """What it holds when that has stopped to change."""
+    last, now = -1, target.resident()
+    while now != last:
+        time.sleep(0.2)
+        last, now = now, target.resident()
+    return now
+
+
+@contextmanager
+def _filled(broker: KafkaBroker, records: int) -> Iterator[None]:
+    """Topics, records, offsets and a group with one member, for the length of a with statement."""
+    admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+    short = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
+    topics = [NewTopic(TO_READ, 1, 1), NewTopic(TO_WRITE, 1, 1, config=short), NewTopic(WIDE, PARTITIONS, 1)]
+    for created in admin.create_topics(topics).values():
+        created.result()
+    _wait(
+        lambda: all(each.leader >= 0 for each in admin.list_topics(WIDE, timeout=60).topics[WIDE].partitions.values())
     )
-    count, began = 300, time.perf_counter()
-    for _ in range(count):
-        with socket.create_connection(address) as connection:
-            connection.sendall(frame)
-            connection.recv(4096)
-    return count / (time.perf_counter() - began)
+    produce(broker.direct, TO_READ, records)
+    partitions = tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1_000_000 + index, committed_metadata="")
+        for index in range(PARTITIONS)
+    )
+    commit = OffsetCommitRequest(group_id=STORED, topics=(OffsetCommitRequestTopic(name=WIDE, partitions=partitions),))
+    with Wire(broker.sidecar, client_id="committer") as wire:
+        _wait(lambda: all(not each.error_code for topic in wire.ask(commit, 8).topics for each in topic.partitions))
+    with consumers(broker.sidecar, FULL, members=1):
+        yield
 
 
-@dataclass
-class Measure:
-    """A rate and how it is got; `units` is how many things of what `per` counts one run does."""
-
-    name: str
-    run: Callable[[Address], float]
-    units: float
-    per: str
-    direct: list[float] = field(default_factory=list)
-    through: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-
-
-MEASURES = (
-    Measure("Heartbeat, 1 connection, per second", lambda at: heartbeats(at, 1), HEARTBEATS / 10_000, "10,000"),
-    Measure("Heartbeat, 16 connections, per second", lambda at: heartbeats(at, 16), HEARTBEATS / 10_000, "10,000"),
-    Measure("JoinGroup refused, per second", refusals, HEARTBEATS / 10_000, "10,000"),
-    Measure("produce 1 KiB, acks=1, MB/s", produce, RECORDS * len(RECORD) / 1e9, "GB"),
-    Measure("consume, MB/s", consume, RECORDS * len(RECORD) / 1e9, "GB"),
-    Measure("connect, Heartbeat, close, per second", connect, 300 / 10_000, "10,000"),
-)
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def run(rounds: int) -> None:
-    """Measures, and prints the table."""
-    full = {"group.max.size": "1", "group.max.session.timeout.ms": "3600000"}
-    with tempfile.TemporaryDirectory() as folder, KafkaBroker(Path(folder) / "broker", properties=full) as broker:
-        settings = {"policies": {"group_max_size": {"limit": 1}}, "answers": {"exclusive": True}}
-        sidecar = SidecarProcess(
-            Path(folder) / "sidecar", listen=broker.sidecar, upstream=broker.client, settings=settings
-        )
-        with sidecar, ExitStack() as held:
-            admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
-            admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
-            produce(broker.direct)
-            broker.wait_for_coordinator()
-            held.enter_context(consumers(broker.sidecar, FULL, members=1))
-            pid = sidecar.process.running.pid
-            for number in range(rounds):
-                print(f"round {number + 1} of {rounds}", file=sys.stderr)
-                for measure in MEASURES:
-                    _round(measure, broker, pid, direct_first=number % 2 == 0)
-    for line in table():
-        print(line)
-
-
-def _round(measure: Measure, broker: KafkaBroker, pid: int, *, direct_first: bool) -> None:
-    for direct in (direct_first, not direct_first):
-        if direct:
-            measure.direct.append(measure.run(broker.direct))
-        else:
-            before = cpu_seconds(pid)
-            measure.through.append(measure.run(broker.sidecar))
-            measure.cpu.append((cpu_seconds(pid) - before) / measure.units)
-
-
-def table() -> list[str]:
-    """The figures as Markdown."""
-    lines = ["| measure | direct | sidecar | ratio (min, median, max) | sidecar CPU s |", "|---|---|---|---|---|"]
-    for m in MEASURES:
-        ratios = sorted(through / direct for through, direct in zip(m.through, m.direct, strict=True))
-        middle = statistics.median(ratios)
-        lines.append(
-            f"| {m.name} | {statistics.median(m.direct):,.0f} | {statistics.median(m.through):,.0f} "
-            f"| {ratios[0]:.2f}, **{middle:.2f}**, {ratios[-1]:.2f} "
-            f"| {statistics.median(m.cpu):.2f} per {m.per} |"
-        )
-    return lines
+def _wait(ready: Callable[[], bool]) -> None:
+    """Returns when that is so: a broker knows a little later of what was just made."""
+    ends = time.monotonic() + MADE_SECONDS
+    while not ready():
+        if time.monotonic() > ends:
+            raise TimeoutError("topics were made, and the broker does not know them")
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    run(parser.parse_args().rounds)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--broker-port", type=int)
+    parser.add_argument("others", nargs="*", type=further, metavar="NAME=HOST:PORT")
+    arguments = parser.parse_args()
+    print(measure(arguments.quick, arguments.others, arguments.broker_port).text)

@@ -4,8 +4,10 @@ Owns: how they are made, through a sidecar, by clients of bare frames. Must not 
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -30,29 +32,31 @@ PARTITIONS = 100
 TOPICS = tuple(f"orders-{number:03}" for number in range(100))
 TOPICS_AT_ONCE = 50
 """A controller refuses to make more than 10,000 records of one request."""
+CONNECTIONS = 8
+"""That commit. The broker handles one request of each at a time, and gathers commits for some milliseconds."""
 AT_ONCE = 200
-"""Requests in flight on the one connection that commits."""
+"""Commits in flight."""
 MEMBERS = 100
 _MINUTES = 30 * 60_000
 _JOIN, _SYNC, _COMMIT = 3, 3, 8
 
 
-def create_topics(address: Address) -> None:
-    """Creates TOPICS, of PARTITIONS each."""
+def create_topics(address: Address, topics: Sequence[str] = TOPICS) -> None:
+    """Creates topics, of PARTITIONS each."""
     admin = AdminClient({"bootstrap.servers": spelled(address)})
-    for first in range(0, len(TOPICS), TOPICS_AT_ONCE):
-        topics = [NewTopic(name, PARTITIONS, 1) for name in TOPICS[first : first + TOPICS_AT_ONCE]]
-        for created in admin.create_topics(topics, request_timeout=120).values():
+    for first in range(0, len(topics), TOPICS_AT_ONCE):
+        new = [NewTopic(name, PARTITIONS, 1) for name in topics[first : first + TOPICS_AT_ONCE]]
+        for created in admin.create_topics(new, request_timeout=120).values():
             created.result()
-    while not _led(admin):
+    while not _led(admin, topics):
         time.sleep(1)
 
 
-def _led(admin: AdminClient) -> bool:
+def _led(admin: AdminClient, topics: Sequence[str]) -> bool:
     """Whether the broker knows all partitions and who leads them; before that it stores no offsets of them."""
     known = admin.list_topics(timeout=60).topics
-    partitions = [each for name in TOPICS if name in known for each in known[name].partitions.values()]
-    return len(partitions) == len(TOPICS) * PARTITIONS and all(each.leader >= 0 for each in partitions)
+    partitions = [each for name in topics if name in known for each in known[name].partitions.values()]
+    return len(partitions) == len(topics) * PARTITIONS and all(each.leader >= 0 for each in partitions)
 
 
 def commit_of(group: str, partitions: int, offset: int = 1_000_000) -> OffsetCommitRequest:
@@ -72,20 +76,21 @@ def commit_of(group: str, partitions: int, offset: int = 1_000_000) -> OffsetCom
     return OffsetCommitRequest(group_id=group, topics=topics)
 
 
-def commit_all(address: Address, commits: Iterable[OffsetCommitRequest]) -> None:
-    """Sends commits, many in flight, and waits until all are stored."""
-    with Wire(address, client_id="committer") as wire:
-        sent: list[tuple[OffsetCommitRequest, int]] = []
+def commit_all(address: Address, commits: Iterable[OffsetCommitRequest], at_once: int = AT_ONCE) -> None:
+    """Sends commits, many in flight, and waits until all are stored. Of very long ones fewer fit in at once."""
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(address, client_id="committer")) for _ in range(CONNECTIONS)]
+        sent: deque[tuple[Wire, OffsetCommitRequest, int]] = deque()
 
         def settle() -> None:
-            request, correlation = sent.pop(0)
+            wire, request, correlation = sent.popleft()
             reply = wire.receive_reply(request, _COMMIT, correlation)
             errors = {each.error_code for topic in reply.topics for each in topic.partitions}
             assert errors == {0}, errors
 
-        for request in commits:
-            sent.append((request, wire.send_request(request, _COMMIT)))
-            if len(sent) == AT_ONCE:
+        for wire, request in zip(cycle(wires), commits):
+            sent.append((wire, request, wire.send_request(request, _COMMIT)))
+            if len(sent) == at_once:
                 settle()
         while sent:
             settle()
@@ -97,13 +102,23 @@ def consumers(address: Address, group: str, members: int = MEMBERS) -> Iterator[
 
     Their sessions last for half an hour. The broker must wait long enough for all of them to join at once.
     """
+    with groups_of_consumers(address, {group: members}):
+        yield
+
+
+@contextmanager
+def groups_of_consumers(address: Address, sizes: Mapping[str, int]) -> Iterator[None]:
+    """The same of several groups at a time. `sizes`: how many members each has."""
     with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(address, client_id=f"consumer-{number}")) for number in range(members)]
-        request = joining(group)
-        sent = [wire.send_request(request, _JOIN) for wire in wires]
-        joined = [wire.receive_reply(request, _JOIN, number) for wire, number in zip(wires, sent, strict=True)]
-        assert {reply.generation_id for reply in joined} == {joined[0].generation_id}, "they did not join together"
-        _sync(group, wires, joined)
+        joining_now = []
+        for group, members in sizes.items():
+            wires = [stack.enter_context(Wire(address, client_id=f"consumer-{number}")) for number in range(members)]
+            request = joining(group)
+            joining_now.append((request, [(wire, wire.send_request(request, _JOIN)) for wire in wires]))
+        for request, sent in joining_now:
+            joined = [wire.receive_reply(request, _JOIN, number) for wire, number in sent]
+            assert {reply.generation_id for reply in joined} == {joined[0].generation_id}, "they did not join together"
+            _sync(request.group_id, [wire for wire, _ in sent], joined)
         yield
 
 

@@ -1,10 +1,10 @@
 """What loading `__consumer_offsets` costs, from batches in memory.
 
-    python -m benchmarks.loading
+    python -m benchmarks.loading [--quick]
 
-Prints how many offset commit records a second one core takes in, the memory of a million live offsets and what it
-grows with, and for how long a load holds up another task. Batches are of format 2 and not compressed, with as many
-records as one commit has partitions. Memory is measured in a process of its own, as what the kernel says it holds.
+Tells how many offset commit records a second one core takes in, the memory of live offsets and what it grows with, and
+for how long a load holds up another task. Batches are of format 2 and not compressed, with as many records as one
+commit has partitions. Memory is measured in a process of its own, as what the kernel says it holds.
 """
 
 import argparse
@@ -16,21 +16,44 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 from google_crc32c import value as crc32c
 
+from benchmarks.section import Section
 from group_sidecar.coordinator.log import PartitionLog
 
 PARTITIONS = 100
 """Partitions of each topic of a group."""
 FETCHED = 1 << 20
 """Bytes of one Fetch reply, about."""
+SIZES = (100, 10, 1)
+"""Records of a batch."""
 NOW = 1_750_000_000_000
 _VALUE = struct.Struct(">hqihq")
 """OffsetCommitValue v3 with metadata of no bytes: version, offset, leader epoch, length, commit timestamp."""
 _HEAD = struct.Struct(">hiqqqhii")
 """Of a batch, from its attributes on: behind them stand the records."""
+
+
+ABOUT = """\
+`python -m benchmarks.loading`: from batches in memory (format 2, not compressed), on one core. A batch has as many
+records as one commit has partitions; brokers since 4.0 gather what is written within some milliseconds into one.
+Records a second by CPU time, the best of {runs}; memory is what the kernel says that a process of its own holds more
+than before the load. The wait is in CPU time of this process: the worst of {runs} loads of {records:,} records."""
+
+
+class Plan(NamedTuple):
+    """How much is loaded, and how often."""
+
+    records: int
+    offsets: int
+    runs: int
+
+
+FULL = Plan(records=1_000_000, offsets=1_000_000, runs=3)
+QUICK = Plan(records=200_000, offsets=100_000, runs=2)
 
 
 def key(group: int, index: int) -> bytes:
@@ -83,11 +106,11 @@ def load(data: bytes, into: PartitionLog) -> None:
         pass
 
 
-def rate(size: int) -> float:
-    """Records a second, the best of three runs: a million records of 100 groups, in batches of `size`."""
-    replies = list(log(1_000_000, 100, 100, size))
+def rate(size: int, plan: Plan) -> float:
+    """Records a second, the best of some runs: of 100 groups, in batches of `size`."""
+    replies = list(log(plan.records, 100, 100, size))
     best = 0.0
-    for _ in range(3):
+    for _ in range(plan.runs):
         into, began = PartitionLog(0), time.process_time()
         for data in replies:
             load(data, into)
@@ -117,13 +140,13 @@ def memory_apart(groups: int, offsets: int, times: int) -> float:
     return int(done.stdout) / 1e6
 
 
-async def longest_stall(size: int) -> float:
-    """For how many milliseconds another task had to wait at the most, while a million records were loaded.
+async def longest_stall(size: int, records: int) -> float:
+    """For how many milliseconds another task had to wait at the most, while so many records were loaded.
 
     In time of this process: for how long the system gave the core to others is not counted. Breath is taken as the log
     reader does.
     """
-    replies = list(log(1_000_000, 1_000, 1_000, size))
+    replies = list(log(records, records // 1_000, 1_000, size))
     longest = 0.0
     done = trio.Event()
 
@@ -147,25 +170,33 @@ async def longest_stall(size: int) -> float:
     return longest * 1e3
 
 
-def run() -> None:
-    """Measures, and prints the figures."""
-    for size in (1, 10, 100):
-        print(f"{rate(size):12,.0f} records a second, {size} in a batch")
-    for groups, offsets in ((1_000, 1_000), (20_000, 50), (100_000, 10)):
-        print(f"{memory_apart(groups, offsets, 1):8,.0f} MB for 1,000,000 live offsets, {offsets:,} in a group")
-    print(f"{memory_apart(1_000, 100, 1):8,.0f} MB for 100,000 live offsets, each committed once")
-    print(f"{memory_apart(1_000, 100, 20):8,.0f} MB for the same, each committed 20 times")
-    for size in (1, 100):
-        stalls = sorted(trio.run(longest_stall, size) for _ in range(5))
-        told = ", ".join(f"{stall:.1f}" for stall in stalls)
-        print(f"{told} ms at the longest until another task had its turn, in five loads, {size} in a batch")
+def measure(quick: bool) -> Section:
+    """Loads, and tells what it cost."""
+    plan = QUICK if quick else FULL
+    told = [(f"offset commit records a second, {size} in a batch", f"{rate(size, plan):,.0f}") for size in SIZES]
+    live = f"{plan.offsets:,} live offsets"
+    for offsets in (1_000, 50, 10):
+        taken = memory_apart(plan.offsets // offsets, offsets, 1)
+        told.append((f"memory of {live}, {offsets:,} in a group, MB", f"{taken:,.0f}"))
+    some = plan.offsets // 10
+    for times in (1, 20):
+        taken = memory_apart(some // 100, 100, times)
+        often = "once" if times == 1 else f"{times} times"
+        told.append((f"memory of {some:,} live offsets, each committed {often}, MB", f"{taken:,.0f}"))
+    for size in (100, 1):
+        worst = max(trio.run(longest_stall, size, plan.records) for _ in range(plan.runs))
+        told.append((f"the longest another task waited, {size} in a batch, ms", f"{worst:.1f}"))
+    lines = [ABOUT.format(runs=plan.runs, records=plan.records), "", "| | |", "|---|---:|"]
+    lines += [f"| {name} | {figure} |" for name, figure in told]
+    return Section("Loading `__consumer_offsets`", "\n".join(lines))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory:
         memory(*map(int, arguments.memory.split(",")))
     else:
-        run()
+        print(measure(arguments.quick).text)

@@ -5,6 +5,7 @@ what it printed is kept under build/ and shown where it failed.
 
     bootstrap.py venv EXTRAS      .venv with the project, its extras and the pins of constraints.txt
     bootstrap.py system           Java, Maven and promtool, where they are missing and may be installed
+    bootstrap.py proxies          Java, Maven, and HAProxy for the benchmarks, which can do without
     bootstrap.py java             Java alone, for who can do without
 """
 
@@ -105,6 +106,11 @@ def java_version() -> int:
     return int(found[1]) if found else 0
 
 
+def haproxy() -> str | None:
+    """The program, which Debian keeps where not every user's path leads; None where there is none."""
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+
+
 @dataclass(frozen=True)
 class Need:
     """A command that the project runs, and the Debian package that brings it."""
@@ -116,6 +122,7 @@ class Need:
 
 JAVA = Need(f"Java {JAVA_AT_LEAST}", "openjdk-17-jre-headless", lambda: java_version() >= JAVA_AT_LEAST)
 MAVEN = Need("Maven (mvn)", "maven", lambda: shutil.which("mvn") is not None)
+HAPROXY = Need("HAProxy", "haproxy", lambda: haproxy() is not None)
 PROMTOOL = Need("promtool", "prometheus", lambda: shutil.which("promtool") is not None)
 
 
@@ -168,13 +175,17 @@ def available(package: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Does one of the three; a failure is told on standard error, its last line says what to do."""
+    """Does one of the four; a failure is told on standard error, its last line says what to do."""
     try:
         match arguments:
             case ["venv", extras]:
                 make_venv(extras)
             case ["system"]:
                 install_system((JAVA, MAVEN, PROMTOOL))
+            case ["proxies"]:
+                install_system((JAVA, MAVEN))
+                with contextlib.suppress(SetupFailed):  # The benchmarks say themselves what they leave out.
+                    install_system((HAPROXY,))
             case ["java"]:
                 with contextlib.suppress(SetupFailed):  # The demo says itself what it lacks without Java.
                     install_system((JAVA,))

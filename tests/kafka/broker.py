@@ -6,13 +6,14 @@ in `tests.kafka.releases`.
 
 Listeners: CLIENT is what the sidecar connects to, and advertises the sidecar; DIRECT is the same
 broker without it. With `sasl`, SASL_CLIENT and SASL_DIRECT are a second such pair. A reply names
-the listener it came by, so a client that starts on one stays on it.
+the listener it came by, so a client that starts on one stays on it. Each further proxy that
+rewrites no addresses has a listener of its own, which advertises that proxy.
 """
 
 import socket
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -50,6 +51,9 @@ class KafkaBroker:
         properties: broker properties over the defaults.
         sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Not before Kafka 3.5.
         joins: the node whose cluster it joins, as its second one; not before Kafka 3.5.
+        direct: the address of DIRECT, where others must know it beforehand.
+        proxies: names, in capitals, of further proxies that rewrite no addresses.
+        java_options: for the virtual machine, over JVM_FLAGS.
     """
 
     def __init__(
@@ -60,20 +64,27 @@ class KafkaBroker:
         properties: Mapping[str, str] | None = None,
         sasl: bool = False,
         joins: "KafkaBroker | None" = None,
+        direct: Address | None = None,
+        proxies: Sequence[str] = (),
+        java_options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self._joins = joins
         self.release = RELEASES[version]
         self.sasl = sasl
-        self.client, self.sidecar, self.direct, self.controller = free_addresses(4)
+        self.client, self.sidecar, free, self.controller = free_addresses(4)
         """`client` is where the sidecar connects, `sidecar` the address it must listen on; of an old broker,
         `controller` is its ZooKeeper."""
+        self.direct = direct or free
         self.sasl_client, self.sasl_sidecar, self.sasl_direct = free_addresses(3)
+        self.upstreams = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
+        self.proxies = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
+        """Where each of the further proxies connects, and the address it must listen on."""
         self._properties = {**self.release.properties, **self._listeners(), **(properties or {})}
         java = self._java()
         self._zookeeper = ZooKeeper(folder / "zookeeper", java, self.controller) if self.release.zookeeper else None
         self._process = ChildProcess(
-            [*java, "-Xmx512m", "kafka.Kafka", str(folder / "server.properties")], folder / "broker.log"
+            [*java, "-Xmx512m", *java_options, "kafka.Kafka", str(folder / "server.properties")], folder / "broker.log"
         )
 
     def start(self) -> None:
@@ -117,6 +128,11 @@ class KafkaBroker:
         self._process.running.kill()
         self._process.running.wait()
 
+    @property
+    def pid(self) -> int:
+        """The id of its process, from `start` on."""
+        return self._process.running.pid
+
     def log_tail(self) -> str:
         """The end of the broker's log."""
         return self._process.tail()
@@ -136,8 +152,8 @@ class KafkaBroker:
         return ["java", *JVM_FLAGS, flag, "-cp", f"{kafka_jars(self.release.version)}/*"]
 
     def _listeners(self) -> dict[str, str]:
-        bound = {"CLIENT": self.client, "DIRECT": self.direct}
-        advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct}
+        bound = {"CLIENT": self.client, "DIRECT": self.direct, **self.upstreams}
+        advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct, **self.proxies}
         if self.release.zookeeper:
             properties = {"zookeeper.connect": spelled(self.controller)}
         else:

@@ -57,6 +57,23 @@ def test_the_demo_goes_on_without_java(monkeypatch: pytest.MonkeyPatch, capfd: p
     assert capfd.readouterr() == ("", "")
 
 
+def test_the_benchmarks_go_on_without_haproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, need in (("JAVA", HERE), ("MAVEN", HERE), ("HAPROXY", AWAY_TOO)):
+        monkeypatch.setattr(bootstrap, name, need)
+    monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
+    assert bootstrap.main(["proxies"]) == 0
+
+
+def test_the_benchmarks_do_not_go_on_without_maven(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, need in (("JAVA", HERE), ("MAVEN", AWAY_TOO), ("HAPROXY", HERE)):
+        monkeypatch.setattr(bootstrap, name, need)
+    monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
+    assert bootstrap.main(["proxies"]) == 1
+    assert capfd.readouterr().err.startswith("missing: promtool")
+
+
 def test_a_command_that_fails_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(bootstrap, "LOGS", tmp_path)
     with pytest.raises(SetupFailed, match="the reason\nwhat it was failed"):

@@ -1,0 +1,69 @@
+"""Measures everything and writes docs/performance.md and docs/charts.
+
+    python -m benchmarks [--quick] [--broker-port PORT] [--docs FOLDER] [NAME=HOST:PORT ...]
+
+NAME=HOST:PORT is a proxy that somebody else has started before the port of the broker; NAME may have blanks, for a
+version: "kafka-proxy 0.4.3=127.0.0.1:19101". Start it from the same terminal, without setsid: Linux may share the cores
+out by session (sched_autogroup_enabled), and one that is alone in its own would have more of them.
+
+Each section is measured in a process of its own, so that none pays for what another left in memory. One that fails
+is told at the end, with status 1, and the others are written all the same.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from benchmarks.apart import measured
+from benchmarks.report import machine, page, write
+from benchmarks.section import Section
+from benchmarks.targets import further
+
+FIRST, REST = "forwarding", ("growth", "group_traffic", "answers", "loading", "codecs")
+"""The modules that measure, in the order of the page."""
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="less of everything, in five minutes")
+    parser.add_argument("--broker-port", type=int, help="where proxies of somebody else expect the broker")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="the folder to write into")
+    parser.add_argument("others", nargs="*", type=further, metavar="NAME=HOST:PORT")
+    return parser.parse_args()
+
+
+def command(given: argparse.Namespace) -> str:
+    """How to measure this again."""
+    words = ["python", "-m", "benchmarks", *(["--quick"] if given.quick else [])]
+    if given.broker_port:
+        words += ["--broker-port", str(given.broker_port)]
+    return shlex.join([*words, *(f"{name}={host}:{port}" for name, (host, port) in given.others)])
+
+
+def main() -> int:
+    """Measures, writes, and says what failed."""
+    given, load = arguments(), os.getloadavg()
+    options = {FIRST: {"others": given.others, "broker_port": given.broker_port}}
+    sections, failed = [], []
+    for name in (FIRST, *REST):
+        began = time.monotonic()
+        try:
+            sections.append(measured(f"benchmarks.{name}", given.quick, **options.get(name, {})))
+        except Exception:  # noqa: BLE001 (whatever it was, the others are still to be measured)
+            failed.append(f"benchmarks.{name} failed\n{traceback.format_exc()}")
+            sections.append(Section(name, "Not measured: it failed in this run."))
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    write(given.docs, page(command(given), machine(load), sections), sections)
+    for text in failed:
+        print(text, file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

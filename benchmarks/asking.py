@@ -1,0 +1,145 @@
+"""Questions put to the broker and to the sidecar in turn, by the same client.
+
+Owns: one connection that asks, whose turn it is, and how long each answer took. Must not know: what is asked, nor how
+groups come about.
+"""
+
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from group_sidecar.codecs.headers import RequestHeader, encode_request
+from group_sidecar.codecs.schema import Struct
+from tests.kafka.processes import Address
+
+COMMIT = 8
+"""The version of OffsetCommit that changes what is asked for."""
+Asked = tuple[Struct, int]
+"""A question and its version."""
+
+
+@dataclass
+class Question:
+    """What is asked.
+
+    Attributes:
+        name: for the table.
+        asked: what; the first one over and over, or where that is to be the first time, each once.
+        times: so often in a round.
+        change: sent before each question.
+        once: whether each is asked once only, of each side.
+        size: bytes of the last answer.
+        direct, sidecar: seconds that each took.
+    """
+
+    name: str
+    asked: Sequence[Asked]
+    times: int
+    change: Struct | None = None
+    once: bool = False
+    size: int = 0
+    direct: list[float] = field(default_factory=list)
+    sidecar: list[float] = field(default_factory=list)
+
+    def turn(self) -> list[bytes]:
+        """The frames of the next round."""
+        if not self.once:
+            return [framed(*self.asked[0])] * self.times
+        done = len(self.direct)
+        return [framed(*each) for each in self.asked[done : done + self.times]]
+
+
+class Asker:
+    """One connection that asks, and knows how long each answer took; `size`: bytes of the last one."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection(address)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray(1 << 22)
+        self.size = 0
+
+    def ask(self, frame: bytes) -> float:
+        """Seconds until the reply is there."""
+        view, received, size = memoryview(self._buffer), 0, 4
+        began = time.perf_counter()
+        self._socket.sendall(frame)
+        while received < size:
+            count = self._socket.recv_into(view[received:])
+            if not count:
+                raise ConnectionError("the connection ended before the reply")
+            received += count
+            if received >= 4:
+                size = 4 + int.from_bytes(view[:4], "big")
+        taken = time.perf_counter() - began
+        self.size = size
+        return taken
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._socket.close()
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A connection to each side, and the one that changes things."""
+
+    direct: Asker
+    sidecar: Asker
+    changer: Asker
+
+    def close(self) -> None:
+        """Ends them."""
+        for asker in (self.direct, self.sidecar, self.changer):
+            asker.close()
+
+
+def framed(request: Struct, version: int) -> bytes:
+    """A request as it goes out."""
+    return encode_request(request, RequestHeader(request.KEY, version, 1, "bench"))
+
+
+def ask_in_turn(questions: Sequence[Question], sides: Sides, rounds: int, called: str) -> None:
+    """Rounds; who is asked first changes with each. Changes go through the sidecar, whoever is asked then."""
+    for number in range(rounds):
+        print(f"{called} {number + 1} of {rounds}", file=sys.stderr, flush=True)
+        for question in questions:
+            frames, change = question.turn(), framed(question.change, COMMIT) if question.change else b""
+            taken: dict[Asker, list[float]] = {}
+            for side in (sides.direct, sides.sidecar)[:: 1 if number % 2 else -1]:
+                taken[side] = _ask(side, frames, sides.changer, change)
+            assert sides.direct.size == sides.sidecar.size, f"{question.name}: the answers differ"
+            question.size = sides.sidecar.size
+            question.direct += taken[sides.direct]
+            question.sidecar += taken[sides.sidecar]
+
+
+def _ask(asker: Asker, frames: Sequence[bytes], changer: Asker, change: bytes) -> list[float]:
+    taken = []
+    for frame in frames:
+        if change:
+            changer.ask(change)
+        taken.append(asker.ask(frame))
+    return taken
+
+
+def table(questions: Sequence[Question]) -> list[str]:
+    """The figures as Markdown."""
+    lines = [
+        "| | asked | bytes | broker p50, us | sidecar p50, us | ratio | broker p99 | sidecar p99 | ratio |",
+        "|---" + "|---:" * 8 + "|",
+    ]
+    for question in questions:
+        cells = [question.name, f"{len(question.direct):,}", f"{question.size:,}"]
+        for percent in (50, 99):
+            direct, sidecar = (percentile(taken, percent) for taken in (question.direct, question.sidecar))
+            cells += [f"{direct * 1e6:,.0f}", f"{sidecar * 1e6:,.0f}", f"**{sidecar / direct:.2f}**"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value below which so many percent lie."""
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

@@ -1,0 +1,135 @@
+"""Rows measured at several targets, round by round, and what became of it.
+
+Owns: whose turn it is, the figures of each round, and their ratios. Must not know: what a row does, nor how it is
+written down.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from benchmarks.targets import DIRECT, SIDECAR, Target
+from benchmarks.workloads import FAILURES
+from tests.kafka.processes import Address
+
+T = TypeVar("T")
+
+
+class Row(NamedTuple):
+    """Something that is measured.
+
+    Attributes:
+        name: what is done.
+        measure: the figure's unit.
+        run: does it, and gives the figure. Raises one of FAILURES where it cannot.
+        work: how many units CPU is counted by one run does.
+        unit: what such a unit is.
+        more_is_better: whether the figure is a rate, and not a time.
+    """
+
+    name: str
+    measure: str
+    run: Callable[[Address], float]
+    work: float
+    unit: str
+    more_is_better: bool = True
+
+
+class Sample(NamedTuple):
+    """One run: the figure, and the CPU seconds of the target."""
+
+    figure: float
+    cpu: float
+
+
+class Spread(NamedTuple):
+    """The least, the middle and the greatest of what the rounds gave."""
+
+    least: float
+    middle: float
+    most: float
+
+
+@dataclass
+class Results:
+    """What was measured.
+
+    Attributes:
+        samples: by row and target, one of each round.
+        failed: why a row could not be measured at a target; it has no samples then.
+        resident: the most bytes that a target held after any run.
+    """
+
+    rows: Sequence[Row]
+    targets: Sequence[Target]
+    samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    resident: dict[str, int] = field(default_factory=dict)
+    rounds: int = 0
+
+    def ratios(self, row: Row, target: str, to: str = DIRECT) -> Spread | None:
+        """A target's figure in that of another in the same round; None where there is none."""
+        these, those = self.samples.get((row.name, target)), self.samples.get((row.name, to))
+        if not these or not those:
+            return None
+        found = [this.figure / that.figure for this, that in zip(these, those, strict=True)]
+        return Spread(min(found), statistics.median(found), max(found))
+
+    def middle(self, row: Row, target: str) -> float | None:
+        """The median of a target's figures."""
+        samples = self.samples.get((row.name, target))
+        return statistics.median(each.figure for each in samples) if samples else None
+
+    def cpu(self, row: Row, target: str) -> float | None:
+        """CPU seconds per unit of work, over all rounds: the kernel counts in hundredths of a second."""
+        samples = self.samples.get((row.name, target))
+        return sum(each.cpu for each in samples) / (row.work * len(samples)) if samples else None
+
+
+def rotated(items: Sequence[T], number: int) -> list[T]:
+    """The items in the order of a round: each is the first in its turn, and every second round goes backwards."""
+    start = number // 2 % len(items)
+    turned = [*items[start:], *items[:start]]
+    return turned[::-1] if number % 2 else turned
+
+
+def measured(rows: Sequence[Row], targets: Sequence[Target], seconds: float, at_least: int) -> Results:
+    """Rounds until another one would take longer than there is time; the first one, to warm up, does not count."""
+    ends = time.monotonic() + seconds
+    results = Results(rows, targets)
+    _round(results, 0, "warm-up")
+    for samples in results.samples.values():
+        samples.clear()
+    longest = 0.0
+    while results.rounds < at_least or time.monotonic() + longest < ends:
+        began = time.monotonic()
+        results.rounds += 1
+        _round(results, results.rounds, f"round {results.rounds}")
+        longest = max(longest, time.monotonic() - began)
+    return results
+
+
+def _round(results: Results, number: int, called: str) -> None:
+    for row in results.rows:
+        print(f"{called}: {row.name}", file=sys.stderr, flush=True)
+        for target in rotated(results.targets, number):
+            place = (row.name, target.name)
+            if place in results.failed:
+                continue
+            try:
+                results.samples.setdefault(place, []).append(_sample(row, target))
+            except FAILURES as error:
+                if target.name in (DIRECT, SIDECAR):
+                    raise
+                results.failed[place] = str(error)
+                results.samples.pop(place, None)
+            results.resident[target.name] = max(results.resident.get(target.name, 0), target.resident())
+
+
+def _sample(row: Row, target: Target) -> Sample:
+    before = target.cpu_seconds()
+    figure = row.run(target.address)
+    return Sample(figure, target.cpu_seconds() - before)

@@ -1,0 +1,201 @@
+"""Whom the forwarding benchmark asks: the broker itself, the sidecar, other proxies before the same broker.
+
+Owns: how each is started and set, what it is called, and its process. Must not know: what is measured.
+
+A tool that is not there is left out, and said to be. Proxies that somebody else runs are given as NAME=HOST:PORT;
+they rewrite addresses themselves and connect to the broker's port, which can be chosen for them.
+"""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import yaml
+
+from benchmarks.shotover import VERSION, Unavailable, built
+from scripts.bootstrap import haproxy
+from tests.kafka.broker import KafkaBroker, answers
+from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
+from tests.kafka.sidecar import SidecarProcess
+
+DIRECT, SIDECAR = "direct", "sidecar"
+HAPROXY, SHOTOVER, PLAIN_COPY = "HAPROXY", "SHOTOVER", "PLAIN_COPY"
+"""Proxies for which the broker itself advertises their address. Shotover rewrites ports, but knows no Metadata v13."""
+JAVA_OPTIONS = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-Xmx1g")
+"""Tests start a broker quickly; this one is to be as fast as it can."""
+BROKER = {
+    "group.max.size": "1",
+    "group.max.session.timeout.ms": "3600000",
+    "log.retention.check.interval.ms": "5000",
+    "log.segment.delete.delay.ms": "1000",
+}
+CONNECTIONS = 4_000
+"""As many as a proxy takes; more than are asked for."""
+SETTINGS = {
+    "policies": {"group_max_size": {"limit": 1}},
+    "answers": {"exclusive": True},
+    "limits": {"connections": CONNECTIONS},
+}
+"""As in production: it looks into the requests, judges them, counts, reads the offsets log, and answers by itself."""
+_START_SECONDS = 20
+
+
+class Target(NamedTuple):
+    """Somebody to ask.
+
+    Attributes:
+        name: the heading of its column.
+        address: where clients begin.
+        process: whose CPU and memory count; None where it is not to be seen.
+        version, settings: for the page.
+    """
+
+    name: str
+    address: Address
+    process: psutil.Process | None
+    version: str
+    settings: str
+
+    def cpu_seconds(self) -> float:
+        """User and system time of its processes so far, by the kernel."""
+        used = (each.cpu_times() for each in self._processes())
+        return sum(each.user + each.system for each in used)
+
+    def resident(self) -> int:
+        """Bytes of memory that its processes hold."""
+        return sum(int(each.memory_info().rss) for each in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        if self.process is None or not self.process.is_running():
+            return []
+        return [self.process, *self.process.children(recursive=True)]
+
+
+class Further(NamedTuple):
+    """A proxy that somebody else runs."""
+
+    name: str
+    address: Address
+
+
+def further(text: str) -> Further:
+    """Reads NAME=HOST:PORT; NAME may have blanks, for a version. Raises ValueError where it is something else."""
+    name, _, address = text.rpartition("=")
+    host, _, port = address.rpartition(":")
+    if not (name.strip() and host and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"{text!r} is not NAME=HOST:PORT")
+    return Further(name.strip(), (host, int(port)))
+
+
+class Standing(NamedTuple):
+    """All that is up.
+
+    Attributes:
+        targets: direct, the sidecar, and the others.
+        left_out: a line on each that is not there.
+    """
+
+    broker: KafkaBroker
+    targets: list[Target]
+    left_out: list[str]
+
+
+@contextmanager
+def standing(folder: Path, broker_port: int | None, others: Sequence[Further]) -> Iterator[Standing]:
+    """A broker and all who stand before it, for the length of a with statement."""
+    direct = ("127.0.0.1", broker_port) if broker_port else None
+    broker = KafkaBroker(
+        folder / "broker",
+        properties=BROKER,
+        direct=direct,
+        proxies=(HAPROXY, SHOTOVER, PLAIN_COPY),
+        java_options=JAVA_OPTIONS,
+    )
+    with ExitStack() as stack:
+        stack.enter_context(broker)
+        broker.wait_for_coordinator()
+        java = " ".join(JAVA_OPTIONS)
+        targets = [
+            Target(DIRECT, broker.direct, psutil.Process(broker.pid), f"Kafka {broker.release.version}", f"`{java}`"),
+            _sidecar(stack, folder / "sidecar", broker),
+        ]
+        left_out = []
+        for name, start in (("HAProxy", _haproxy), ("Shotover", _shotover), ("The plain copy", _plain_copy)):
+            try:
+                targets.append(start(stack, folder, broker))
+            except Unavailable as error:
+                left_out.append(str(error))
+            except ProcessFailed as error:
+                print(error, file=sys.stderr)
+                left_out.append(f"{name} could not be started")
+        for name, address in others:
+            if not answers(address):
+                left_out.append(f"{name} does not answer ApiVersions at {spelled(address)}")
+                continue
+            targets.append(Target(name, address, listening(address[1]), "as named", "as its owner started it"))
+        yield Standing(broker, targets, left_out)
+
+
+def _sidecar(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
+    sidecar = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=SETTINGS)
+    stack.enter_context(sidecar)
+    sidecar.wait_for_log()
+    said = "inspection, policy `group_max_size`, `answers.exclusive`, metrics, the offsets log read"
+    process = psutil.Process(sidecar.process.running.pid)
+    return Target(SIDECAR, broker.sidecar, process, importlib.metadata.version("kafka-group-sidecar"), said)
+
+
+def _haproxy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
+    program = haproxy()
+    if program is None:
+        raise Unavailable("HAProxy is not installed; on Debian: apt-get install haproxy")
+    listen, upstream = broker.proxies[HAPROXY], broker.upstreams[HAPROXY]
+    file = folder / "haproxy.cfg"
+    file.write_text(
+        f"global\n  maxconn {CONNECTIONS}\n"
+        "defaults\n  mode tcp\n  timeout connect 10s\n  timeout client 1h\n  timeout server 1h\n"
+        f"listen kafka\n  bind {spelled(listen)}\n  server broker {spelled(upstream)}\n"
+    )
+    process = _started(stack, [program, "-db", "-f", str(file)], folder / "haproxy.log", listen)
+    said = subprocess.run([program, "-v"], capture_output=True, text=True, check=True).stdout
+    return Target("HAProxy (C)", listen, process, said.split()[2], f"TCP mode, {os.cpu_count()} threads")
+
+
+def _shotover(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
+    program = built()
+    listen, upstream, [admin] = broker.proxies[SHOTOVER], broker.upstreams[SHOTOVER], free_addresses(1)
+    topology, config = folder / "topology.yaml", folder / "shotover.yaml"
+    sink = {"destination_port": upstream[1], "connect_timeout_ms": 10_000}
+    source = {"name": "kafka", "listen_addr": spelled(listen), "connection_limit": CONNECTIONS}
+    topology.write_text(yaml.safe_dump({"sources": [{"Kafka": {**source, "chain": [{"KafkaSinkSingle": sink}]}}]}))
+    config.write_text(yaml.safe_dump({"main_log_level": "warn", "observability_interface": spelled(admin)}))
+    command = [str(program), "--topology-file", str(topology), "--config-file", str(config)]
+    process = _started(stack, command, folder / "shotover.log", listen)
+    return Target("Shotover (Rust)", listen, process, VERSION, f"KafkaSinkSingle, metrics, {os.cpu_count()} threads")
+
+
+def _plain_copy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
+    listen, upstream = broker.proxies[PLAIN_COPY], broker.upstreams[PLAIN_COPY]
+    command = [sys.executable, "-m", "benchmarks.plain_copy", spelled(listen), spelled(upstream)]
+    process = _started(stack, command, folder / "plain_copy.log", listen)
+    return Target("trio streams", listen, process, importlib.metadata.version("trio"), "`benchmarks/plain_copy.py`")
+
+
+def _started(stack: ExitStack, command: list[str], log: Path, listen: Address) -> psutil.Process:
+    child = stack.enter_context(ChildProcess(command, log))
+    child.wait_until(lambda: answers(listen), _START_SECONDS)
+    return psutil.Process(child.running.pid)
+
+
+def listening(port: int) -> psutil.Process | None:
+    """The process that listens on a port, where that may be seen."""
+    for each in psutil.net_connections("tcp"):
+        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr[1] == port and each.pid:
+            return psutil.Process(each.pid)
+    return None

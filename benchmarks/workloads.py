@@ -1,0 +1,231 @@
+"""What clients do to a broker, or to what stands before it, as cheaply as a client can.
+
+Owns: the loads, each of one process, with frames built beforehand. Must not know: who is asked, nor what becomes of
+the figures.
+"""
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from group_sidecar.codecs.headers import RequestHeader, encode_request
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
+from group_sidecar.codecs.schema import Struct
+from tests.kafka.processes import Address, spelled
+
+RECORD = b"x" * 1024
+_SECONDS = 60
+_AT_A_TIME = 10_000
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_ROOM = 1 << 16
+
+
+class LoadFailed(Exception):
+    """What was asked for did not come, or was something else."""
+
+
+FAILURES = (LoadFailed, OSError, KafkaException)
+"""What a load raises where it cannot be had."""
+
+
+def framed(request: Struct, version: int) -> bytes:
+    """A request as it goes out."""
+    return encode_request(request, RequestHeader(request.KEY, version, 1, "bench"))
+
+
+HEARTBEAT = framed(HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none"), 4)
+"""Of no member of any group: the broker refuses it, and what it costs is the way."""
+
+
+class Asker:
+    """One connection with one question under way, for the length of a with statement.
+
+    Attributes:
+        socket: blocking; the kernel ends a wait after a minute.
+        size: bytes of the last reply, with its length.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.socket = socket.create_connection(address, timeout=_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(None)  # Python's own timeout would cost a poll before each call; the kernel's does not.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SECONDS, 0))
+        self.size = 0
+        self._view = memoryview(bytearray(1 << 22))
+
+    def ask(self, frame: bytes) -> float:
+        """Seconds from sending a request to having its whole reply. Raises LoadFailed where the connection ends."""
+        view, received, size = self._view, 0, 4
+        began = time.perf_counter()
+        self.socket.sendall(frame)
+        while received < size:
+            count = self.socket.recv_into(view[received:] if received else view)
+            if not count:
+                raise LoadFailed("the connection ended before the reply")
+            received += count
+            if received >= 4:
+                size = 4 + int.from_bytes(view[:4], "big")
+        self.size = size
+        return time.perf_counter() - began
+
+    def __enter__(self) -> "Asker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+def one_by_one(address: Address, frame: bytes, count: int) -> float:
+    """Questions a second over one connection, each sent when the one before is answered."""
+    with Asker(address) as asker:
+        asker.ask(frame)
+        began = time.perf_counter()
+        for _ in range(count):
+            asker.ask(frame)
+        return count / (time.perf_counter() - began)
+
+
+def side_by_side(address: Address, frame: bytes, connections: int, count: int) -> float:
+    """Questions a second over so many connections, each with one under way. Replies are of a few bytes."""
+    with ExitStack() as stack, select.epoll() as poller:
+        askers = [stack.enter_context(Asker(address)) for _ in range(connections)]
+        for asker in askers:
+            asker.ask(frame)
+        sockets = {asker.socket.fileno(): asker.socket for asker in askers}
+        for number, each in sockets.items():
+            poller.register(number, select.EPOLLIN)
+            each.send(frame)
+        done, began = 0, time.perf_counter()
+        while done < count:
+            ready = poller.poll(_SECONDS)
+            if not ready:
+                raise LoadFailed("no reply for a minute")
+            for number, _ in ready:
+                each = sockets[number]
+                if not each.recv(4096):
+                    raise LoadFailed("a connection ended before its reply")
+                each.send(frame)
+            done += len(ready)
+        return done / (time.perf_counter() - began)
+
+
+def answer_times(address: Address, frame: bytes, count: int, at_least: int) -> list[float]:
+    """Microseconds from each question to its whole reply, over one connection.
+
+    Raises:
+        LoadFailed: a reply of fewer bytes than `at_least` is a refusal.
+    """
+    taken = []
+    with Asker(address) as asker:
+        for _ in range(count):
+            taken.append(asker.ask(frame) * 1e6)
+            if asker.size < at_least:
+                raise LoadFailed(f"a reply of {asker.size} bytes")
+    return taken
+
+
+def churn(address: Address, at_once: int, count: int) -> float:
+    """Connections a second that are opened, ask ApiVersions once and are closed, so many at once."""
+    sockets: dict[int, socket.socket] = {}
+    with select.epoll() as poller:
+
+        def begin() -> None:
+            each = socket.socket()
+            sockets[each.fileno()] = each
+            each.connect(address)
+            each.send(_API_VERSIONS)
+            poller.register(each.fileno(), select.EPOLLIN)
+
+        try:
+            done, began = 0, time.perf_counter()
+            for _ in range(at_once):
+                begin()
+            while done < count:
+                ready = poller.poll(_SECONDS)
+                if not ready:
+                    raise LoadFailed("no reply for a minute")
+                for number, _ in ready:
+                    with sockets.pop(number) as each:
+                        _read_reply(each)
+                    done += 1
+                    if done + len(sockets) < count:
+                        begin()
+            return done / (time.perf_counter() - began)
+        finally:
+            for each in sockets.values():
+                each.close()
+
+
+def _read_reply(connection: socket.socket) -> None:
+    data = connection.recv(_ROOM)
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        more = connection.recv(_ROOM)
+        if not more:
+            raise LoadFailed("the connection ended before the reply")
+        data += more
+
+
+@contextmanager
+def held(address: Address, count: int) -> Iterator[None]:
+    """So many connections, each of which has asked ApiVersions once, idle for the length of a with statement."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(socket.create_connection(address, timeout=_SECONDS))
+            connection.sendall(_API_VERSIONS)
+            _read_reply(connection)
+        yield
+
+
+def produce(address: Address, topic: str, records: int) -> float:
+    """MB a second of records of 1 KiB, acks=1, by librdkafka. Raises LoadFailed where not all are delivered."""
+    producer = Producer(
+        {
+            "bootstrap.servers": spelled(address),
+            "acks": "1",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": records + 1,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "delivery.report.only.error": True,
+        }
+    )
+    lost: list[object] = []
+    producer.list_topics(topic, timeout=_SECONDS)
+    batch = [{"value": RECORD}] * min(records, _AT_A_TIME)
+    began = time.perf_counter()
+    for _ in range(records // len(batch)):
+        if producer.produce_batch(topic, batch, partition=0, on_delivery=lambda error, _: lost.append(error)) != len(
+            batch
+        ):
+            raise LoadFailed("librdkafka did not take all records")
+    if producer.flush(_SECONDS) or lost:
+        raise LoadFailed(f"records were not delivered: {lost[:1]}")
+    return records * len(RECORD) / 1e6 / (time.perf_counter() - began)
+
+
+def consume(address: Address, topic: str, records: int) -> float:
+    """MB a second of such records, by librdkafka, from the first one on. Raises LoadFailed where they do not come."""
+    consumer = Consumer({"bootstrap.servers": spelled(address), "group.id": "bench", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        read = len(consumer.consume(1, timeout=_SECONDS))
+        began = time.perf_counter()
+        while read < records:
+            came = consumer.consume(min(_AT_A_TIME, records - read), timeout=_SECONDS)
+            if not came:
+                raise LoadFailed(f"{read} of {records} records came")
+            read += len(came)
+        return read * len(RECORD) / 1e6 / (time.perf_counter() - began)
+    finally:
+        consumer.close()
+
+
+def brokers_named(address: Address) -> list[Address]:
+    """Where clients that ask there for metadata are sent."""
+    known = AdminClient({"bootstrap.servers": spelled(address)}).list_topics(timeout=_SECONDS).brokers
+    return [(str(each.host), each.port) for each in known.values()]

@@ -1,0 +1,62 @@
+"""Shotover from its crate: built once, and what is said where it cannot be; with a cargo of our own."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import shotover
+from benchmarks.shotover import VERSION, Unavailable
+
+BUILDS = """\
+#!/bin/sh
+echo once >> "$COUNT"
+mkdir -p "$4/release"
+grep -q "shotover = " Cargo.toml && grep -q run_block src/main.rs && echo program > "$4/release/shotover-kafka"
+"""
+FAILS = """\
+#!/bin/sh
+echo "   Compiling cmake v0.1"
+echo "error: failed to run custom build command"
+echo "Caused by: no C compiler"
+exit 101
+"""
+
+
+@pytest.fixture(name="cache")
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KAFKA_GROUP_SIDECAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COUNT", str(tmp_path / "count"))
+    return tmp_path / "cache"
+
+
+def put_cargo(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "bin").mkdir()
+    cargo = folder / "bin" / "cargo"
+    cargo.write_text(text)
+    cargo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cargo.parent}:/usr/bin:/bin")
+
+
+def test_it_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_cargo(tmp_path, BUILDS, monkeypatch)
+    with pytest.raises(Unavailable, match="is not built"):
+        shotover.built()
+    program = shotover.build()
+    assert program.read_text() == "program\n"
+    assert program == shotover.build() == shotover.built() == cache / "shotover" / VERSION / "shotover"
+    assert (tmp_path / "count").read_text() == "once\n"
+    assert [each.name for each in (cache / "shotover").iterdir()] == [VERSION]
+
+
+def test_a_build_that_fails_is_told_in_a_line(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_cargo(tmp_path, FAILS, monkeypatch)
+    with pytest.raises(Unavailable) as failed:
+        shotover.build()
+    assert str(failed.value) == f"Shotover {VERSION} could not be built: error: failed to run custom build command"
+    assert list((cache / "shotover").iterdir()) == []
+
+
+def test_without_cargo_it_is_not_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Unavailable, match="no cargo here"):
+        shotover.build()
