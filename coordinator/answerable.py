@@ -13,7 +13,7 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, Offse
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers import groups_asked
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
+from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 from group_sidecar.coordinator.wire_offsets import KAFKA_SINCE, MANY_GROUPS_SINCE
 
 IGNORES_CASE_SINCE = 5
@@ -39,7 +39,7 @@ def lacking(request: Struct, version: int, manager: GroupMetadataManager, at: fl
     if len(set(groups)) < len(groups):
         return Lacking.VERSION  # Brokers before 2 answer once for a group that is named twice.
     if isinstance(request, OffsetFetchRequest):
-        return _of_offsets(request, version, manager, [manager.view(group, at) for group in groups])
+        return _of_offsets(request, version, manager, at)
     if isinstance(request, ConsumerGroupDescribeRequest):
         reasons: Iterable[Lacking | None] = (manager.consumer_lacking(group, at) for group in groups)
     else:
@@ -55,23 +55,25 @@ def _filters_alike(request: ListGroupsRequest, version: int) -> bool:
     return version >= IGNORES_CASE_SINCE or not any(odd)
 
 
-def _of_offsets(
-    request: OffsetFetchRequest, version: int, manager: GroupMetadataManager, views: list[GroupView]
-) -> Lacking | None:
+def _of_offsets(request: OffsetFetchRequest, version: int, manager: GroupMetadataManager, at: float) -> Lacking | None:
     if version < KAFKA_SINCE:
         return Lacking.VERSION  # v0 asks ZooKeeper.
     if request.require_stable and not manager.log.partitions.matter:
         return Lacking.UNSTABLE  # A transaction may have begun before the wire was looked at.
-    first = next((view.offsets_lacking for view in views if view.offsets_lacking), None)
-    if first is None and version >= MANY_GROUPS_SINCE:
-        asked = zip(request.groups, views, strict=True)
-        return None if all(_fits(group, view) for group, view in asked) else Lacking.VERSION
-    return first
+    for group in groups_asked(request, version):
+        if reason := manager.offsets_lacking(group, at):
+            return reason
+    if version >= MANY_GROUPS_SINCE and not all(_fits(each, manager) for each in request.groups):
+        return Lacking.VERSION
+    return None
 
 
-def _fits(asked: OffsetFetchRequestGroup, view: GroupView) -> bool:
+def _fits(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager) -> bool:
     """Whether the broker takes who asks for who it says it is (KIP-848). Errors are the broker's to give."""
-    if view.kind is GroupKind.CLASSIC or (asked.member_id is None and asked.member_epoch < 0):
-        return view.kind in (GroupKind.CLASSIC, GroupKind.CONSUMER)
-    members = view.consumer.members if view.consumer else ()
+    group = manager.group_metadata_cache.get(asked.group_id)
+    if group is None or group.kind is GroupKind.CLASSIC:
+        return True
+    if asked.member_id is None and asked.member_epoch < 0:
+        return group.kind is GroupKind.CONSUMER
+    members = group.consumer.members if group.consumer else ()
     return any((member.member_id, member.epoch) == (asked.member_id, asked.member_epoch) for member in members)

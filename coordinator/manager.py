@@ -43,6 +43,7 @@ from group_sidecar.coordinator.views import (
     Seats,
     Snapshot,
     TopicPartition,
+    group_view,
 )
 
 SWEPT_AT_ONCE = 100
@@ -299,6 +300,11 @@ class GroupMetadataManager:
             seats=seats,
         )
 
+    def offsets_view(self, group_id: str, now: float) -> GroupView:
+        """A group's offsets alone, and what its coordinator would say instead of them."""
+        offsets, error_code = self._cache.offsets.get(group_id), self._doubts.error_of(group_id, now)
+        return group_view(group_id=group_id, offsets=offsets.committed if offsets else {}, error_code=error_code)
+
     def seated(self, group_id: str, now: float) -> GroupView:
         """The same, with who has a place in it."""
         group = self._cache.groups.get(group_id)
@@ -310,6 +316,11 @@ class GroupMetadataManager:
     def group_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why DescribeGroups may not be answered from this copy; None where it may."""
         return self._doubts.of_group(group_id, self._cache.groups.get(group_id), now)
+
+    def offsets_lacking(self, group_id: str, now: float) -> Lacking | None:
+        """Why OffsetFetch may not be answered from this copy; None where it may."""
+        cache = self._cache
+        return self._doubts.of_offsets(group_id, cache.groups.get(group_id), cache.offsets.get(group_id), now)
 
     def consumer_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why ConsumerGroupDescribe may not be answered from this copy; None where it may."""

@@ -109,7 +109,7 @@ class Replying:
         parts = question.parts
         if parts is None and not answers.is_plain(request, version):
             return None
-        views = {group: manager.view(group, at) for group in answers.groups_asked(request, version)}
+        views = {group: manager.offsets_view(group, at) for group in answers.groups_asked(request, version)}
         if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values()):
             return None
         count = partitions_asked(request, version, views)
