@@ -7,6 +7,7 @@ things on a connection (the session's), sockets, how state changes (the coordina
 It fails open: whatever cannot be decoded goes on as it came, is counted, and marks its group.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -86,6 +87,7 @@ class BrokerDesk:
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
         self._decoded = frozenset({*wire.READ, *LOCAL_APIS, *self._reply_only})
         self._glanced = self._decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS}
+        self._behind: deque[tuple[Any, bytes, Origin, float]] = deque()
         self._taken = (wire.READ | LOCAL_APIS | SASL | wire.NAMED_ONLY) - self._reply_only
         self._offers = Offers(copy, self._decoded)
 
@@ -232,6 +234,15 @@ class BrokerDesk:
         if isinstance(reply, MetadataResponse):
             self._copy.learn_names({t.topic_id: t.name for t in reply.topics if t.name and t.topic_id.int})
         return rewrite.addresses(reply, self._copy.advertise) if self._copy.advertise else reply
+
+    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+        """See Desk."""
+        self._behind.append((note, frame, origin, now))
+
+    def catch_up(self) -> None:
+        """See Desk."""
+        while self._behind:
+            self.reply(*self._behind.popleft())
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """See Desk."""

@@ -93,5 +93,11 @@ class Desk(Protocol):
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """What the client gets for a reply that was asked for with `note`; of one that went on nothing more."""
 
+    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+        """A reply that has gone on, to be understood when the desk next catches up."""
+
+    def catch_up(self) -> None:
+        """Understands all that has gone on, of all its sessions; to be called before anything is decided."""
+
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """The connection is over; replies to these notes will not come."""

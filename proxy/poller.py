@@ -40,6 +40,7 @@ class Poller:
     def __init__(self) -> None:
         self._epoll = epoll()
         self._callbacks: dict[int, Callback] = {}
+        self._after: list[Callable[[], None]] = []
         self._hosting = False
         self.now = 0.0
 
@@ -63,6 +64,10 @@ class Poller:
     def resume(self, fd: int, events: int) -> None:
         """Waits again."""
         self._epoll.register(fd, events)
+
+    def after_rounds(self, call: Callable[[], None]) -> None:
+        """Calls when the sockets of a round have been served. It must not raise."""
+        self._after.append(call)
 
     def forget(self, fd: int) -> None:
         """Never calls again for a descriptor, which is to be closed: that is what takes it out of the epoll."""
@@ -120,6 +125,8 @@ class Poller:
             callback = callbacks.get(fd)
             if callback is not None:  # It may have been closed in this round.
                 callback(events)
+        for call in self._after:
+            call()
 
 
 def _hush(bell: int) -> None:

@@ -207,7 +207,6 @@ class _Link:
             else:
                 self._close(command.reason)
                 return
-        session.learn()
         if not (session.at_ease and self.flowing) or client.backlog or upstream.backlog:
             self._watch()
 

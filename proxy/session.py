@@ -10,8 +10,8 @@ Rules:
 - A local answer waits until everything before it has been answered, and is computed then. While it
   waits, nothing behind it is read: the broker too handles one request of a connection at a time.
 - A forwarded frame goes on as the original bytes, unless the desk replaced it.
-- What need not be understood before it goes on is understood behind it: the shell sends, then calls `learn`, and
-  nothing else happens in between. So no answer ever misses what an earlier reply told.
+- What need not be understood before it goes on is understood behind it, when the sockets that were ready have been
+  served, or before the desk decides anything. So no answer ever misses what an earlier reply told.
 - A client that sends what cannot be, or ends within a frame, first gets the replies to what it sent
   before, as from a broker.
 """
@@ -100,7 +100,6 @@ class Session:
         self._now = 0.0
         self._largest_frame = largest_frame
         self._out: list[Command] = []
-        self._unlearned: list[tuple[Any, bytes]] = []
         self.at_ease = True
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
@@ -210,17 +209,11 @@ class Session:
         self._failed = self._failed or self._fault or ended
         return self._commands()
 
-    def learn(self) -> None:
-        """Understands what went on unread; to be called when the commands have been executed."""
-        while self._unlearned:
-            note, frame = self._unlearned.pop(0)
-            self._desk.reply(note, frame, self.origin, self._now)
-
     def close(self, now: float) -> list[Command]:
         """The connection is over, whoever ended it; to be called once at least. Nothing is sent."""
         if not self._over:
             self._over = True
-            self.learn()
+            self._desk.catch_up()
             self._desk.gone([note for _, _, _, note, _ in self._expected if note is not None], self.origin, now)
         return []
 
@@ -261,7 +254,7 @@ class Session:
             self._failed = self._fault
 
     def _take(self, request: bytes) -> None:
-        self.learn()
+        self._desk.catch_up()
         self._dispose(self._desk.request(request[LENGTH_BYTES:], self.origin, self._now), request)
 
     def _end_requests(self) -> None:
@@ -330,7 +323,7 @@ class Session:
         if self._turn is None or not self._nothing_owed:
             return
         (answer, request, since), self._turn = self._turn, None
-        self.learn()
+        self._desk.catch_up()
         made = answer.make(self._now)
         if isinstance(made, bytes):
             self._out.append(ToClient(made))
@@ -378,7 +371,7 @@ class Session:
             if look is TAKE or (look is SHOW and stop > end):
                 return TAKE
             if look is SHOW:
-                self._unlearned.append((note, buffer[start + LENGTH_BYTES : stop]))
+                self._desk.later(note, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
         self._expected.popleft()
         self._traffic.request_done(key, self._now - since)
         return PASS
@@ -395,7 +388,7 @@ class Session:
 
     def _settle(self, frame: bytes) -> None:
         _, key, since, note, injected = self._expected.popleft()
-        self.learn()
+        self._desk.catch_up()
         reply = self._desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
             return

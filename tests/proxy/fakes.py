@@ -45,6 +45,12 @@ class PassingDesk:
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         raise AssertionError("no reply was asked for")
 
+    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+        raise AssertionError("nothing is to be shown behind")
+
+    def catch_up(self) -> None:
+        pass
+
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         pass
 

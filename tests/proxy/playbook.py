@@ -104,6 +104,12 @@ class ScriptedDesk:
         self.shown.append((note, frame))
         return self.replies.get(note, Reply())
 
+    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+        raise AssertionError("nothing is to be shown behind")
+
+    def catch_up(self) -> None:
+        pass
+
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.lost.append(list(notes))
 
@@ -113,6 +119,7 @@ class Playbook:
 
     def __init__(self, desk: Desk, traffic: Traffic | None = None, client_host: str = "10.0.0.1") -> None:
         self.traffic = traffic or Traffic()
+        self._desk = desk
         self.session = Session(desk, self.traffic, Origin(client_host), LARGEST_FRAME)
         self.now = 100.0
 
@@ -125,7 +132,7 @@ class Playbook:
         return self._executed(self.session.receive_upstream(b"".join(data), self.now))
 
     def _executed(self, commands: list[Command]) -> list[Command]:
-        self.session.learn()
+        self._desk.catch_up()
         return commands
 
     def client_closed(self) -> list[Command]:

@@ -131,6 +131,12 @@ class AnyDesk:
         self.shown.append(note)
         return Reply(answer(int.from_bytes(frame[:4], "big")) if note is Kind.REWRITTEN else None)
 
+    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+        raise AssertionError("nothing is to be shown behind")
+
+    def catch_up(self) -> None:
+        pass
+
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.lost.append(list(notes))
 
