@@ -11,7 +11,7 @@ from select import EPOLLIN
 
 CHUNK = 262_144
 """Most bytes of one read. Less costs more calls; more leaves the processor's cache between reading and sending."""
-SMALL_CHUNK = 8_192
+SMALL_CHUNK = 2_048
 """Bytes of one read from who sends little: room for more has to be found and given back each time."""
 SHORTCUT_BYTES = 1 << 20
 """Most bytes that the kernel moves at a time: as many as a pipe may have without privileges."""
@@ -23,7 +23,8 @@ class End:
     __slots__ = ("_room", "backlog", "fd", "interest", "socket")
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
+        if sock.gettimeout() != 0:
+            sock.setblocking(False)
         self.socket = sock
         self.fd = sock.fileno()
         self.interest = EPOLLIN

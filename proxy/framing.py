@@ -51,6 +51,10 @@ def is_frame(chunk: bytes, smallest: int, largest: int) -> bool:
     return smallest <= size <= largest and _unpack_length(chunk)[0] == size
 
 
+def _nobody_looks(buffer: bytes, start: int, end: int) -> Look:
+    return Look.MORE
+
+
 class FrameWalker:
     """Cuts one direction of a connection.
 
@@ -85,6 +89,10 @@ class FrameWalker:
             return Run(chunk)
         self.push(chunk)
         return self.next()
+
+    def end(self) -> None:
+        """Nothing more will come. Lets go of who looks: the two would keep each other in memory."""
+        self._look = _nobody_looks
 
     @property
     def between_frames(self) -> bool:

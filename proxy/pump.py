@@ -101,7 +101,8 @@ class _Link:
     # Reading.
 
     def _read_client(self) -> None:
-        if self.session.passing_requests >= LONG_BYTES and not self.upstream.backlog:
+        session = self.session
+        if not session.at_ease and session.passing_requests >= LONG_BYTES and not self.upstream.backlog:
             self._relay_request()
             return
         try:
@@ -115,7 +116,7 @@ class _Link:
         if chunk:
             self.asking = True
             self.pump.traffic.received_bytes += len(chunk)
-            self._execute(self.session.receive_client(chunk, now))
+            self._execute(session.receive_client(chunk, now))
         else:
             self._client_ended()
 
@@ -147,7 +148,8 @@ class _Link:
             self._watch()
 
     def _read_upstream(self) -> None:
-        if self.session.passing_replies >= LONG_BYTES and not self.client.backlog:
+        session = self.session
+        if not session.at_ease and session.passing_replies >= LONG_BYTES and not self.client.backlog:
             self._relay_reply()
             return
         try:
@@ -158,7 +160,7 @@ class _Link:
             chunk = b""  # A reset says the same as an end, after what came before it.
         self.active = now = self.pump.poller.now
         self.asking = False
-        self._execute(self.session.receive_upstream(chunk, now) if chunk else self.session.upstream_closed(now))
+        self._execute(session.receive_upstream(chunk, now) if chunk else session.upstream_closed(now))
 
     def _relay_reply(self) -> None:
         pump, session = self.pump, self.session

@@ -213,6 +213,8 @@ class Session:
         """The connection is over, whoever ended it; to be called once at least. Nothing is sent."""
         if not self._over:
             self._over = True
+            self._requests.end()
+            self._replies.end()
             self._desk.catch_up()
             self._desk.gone([note for _, _, _, note, _ in self._expected if note is not None], self.origin, now)
         return []

@@ -7,6 +7,7 @@ In sidecar mode there is one broker and one copy of its coordinator. A gateway h
 bootstrap's from the start, the others' when their first client comes.
 """
 
+import gc
 import resource
 import signal
 import sys
@@ -135,6 +136,7 @@ async def _obey_signals(sidecar: "Sidecar") -> None:
             async with trio.open_nursery() as running:
                 await running.start(sidecar.run, stop)
                 _raise_descriptor_limit(sidecar.most_connections)
+                gc.freeze()  # What was made up to here stays: nobody need look for garbage in it.
             nursery.cancel_scope.cancel()
 
 

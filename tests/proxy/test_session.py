@@ -1,5 +1,8 @@
 """One connection as a playbook: order, turns, closings."""
 
+import gc
+import weakref
+
 import pytest
 
 from group_sidecar.codecs.registry import ApiKey
@@ -373,3 +376,17 @@ def test_an_answer_whose_turn_never_comes_is_never_made(desk: ScriptedDesk, play
 def test_a_frame_of_nothing_but_a_header_is_one(play: Playbook) -> None:
     smallest = framed(bytes(8))
     assert play.client(smallest) == [ToUpstream(b"\0\0\0\x08" + bytes(8))]
+
+
+def test_a_session_that_is_over_leaves_no_garbage() -> None:
+    book = Playbook(ScriptedDesk())
+    book.client(request(1, 1))
+    book.upstream(reply(1))
+    book.session.close(book.now)
+    gone = weakref.ref(book.session)
+    gc.disable()
+    try:
+        del book
+        assert gone() is None
+    finally:
+        gc.enable()
