@@ -241,8 +241,9 @@ class BrokerDesk:
 
     def catch_up(self) -> None:
         """See Desk."""
-        while self._behind:
-            self.reply(*self._behind.popleft())
+        behind = self._behind
+        while behind:
+            self.reply(*behind.popleft())
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """See Desk."""

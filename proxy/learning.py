@@ -27,8 +27,13 @@ CHANGING = wire.WRITES - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 """Writes that make the copy wrong if they are not followed. Without a heartbeat it takes a session for shorter than it
 is; and where a group ever had offsets in a transaction, only the broker answers for them."""
 _DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
-_unpack_start = struct.Struct(">hh").unpack_from
-"""API key and version."""
+_HEARTBEAT = int(ApiKey.HEARTBEAT)
+MOST_HEARTBEATS = 10_000
+"""Heartbeats kept as they were decoded, a kilobyte each."""
+LONGEST_HEARTBEAT = 1_024
+"""Bytes of a frame beyond which it is not kept."""
+_unpack_start = struct.Struct(">hhi").unpack_from
+"""API key, version and correlation id."""
 
 
 class Unfollowed(NamedTuple):
@@ -46,16 +51,22 @@ class Learning:
         self._principals = principals
         self._broker_refusals = BrokerRefusals(copy.traffic)
         self._recurring = Recurring()
+        self._heartbeats: dict[bytes, tuple[Struct, str]] = {}
 
     # Requests.
 
     def exchange(self, request: Struct, header: RequestHeader, origin: Origin, now: float) -> Exchange:
         """A request on its way."""
+        return self._begin(request, header.api_version, header.correlation_id, header.client_id or "", origin, now)
+
+    def _begin(
+        self, request: Struct, version: int, correlation: int, client_id: str, origin: Origin, now: float
+    ) -> Exchange:
         return begin_exchange(
             request=request,
-            version=header.api_version,
-            token=f"{origin.number}:{header.correlation_id}",
-            client_id=header.client_id or "",
+            version=version,
+            token=f"{origin.number}:{correlation}",
+            client_id=client_id,
             client_host=origin.inet_address,
             sent_at=self._copy.epoch(now),
             names=self._copy.names,
@@ -64,15 +75,26 @@ class Learning:
     def understood(self, went: Shown) -> Exchange | Unfollowed | None:
         """The note that a request would have got, had it been read before it went on."""
         frame, origin, now = went
-        key, version = _unpack_start(frame)
-        api = APIS[key]
-        assert api.request is not None  # Produce alone has none, and is not shown.
+        key, version, correlation = _unpack_start(frame)
         try:
-            header, body = decode_request_header(frame, api.flexible(version))
-            return self.exchange(decode_start(api.request, version, body)[0], header, origin, now)
+            request, client_id = self._heartbeat(frame) if key == _HEARTBEAT else _decoded(frame)
+            return self._begin(request, version, correlation, client_id, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self.warn("request", key, error)
         return self.undecoded(key, frame)
+
+    def _heartbeat(self, frame: bytes) -> tuple[Struct, str]:
+        """As `_decoded`. What a member sends is the same each time, but for the correlation id."""
+        alike = frame[:4] + frame[8:]
+        found = self._heartbeats.get(alike)
+        if found is None:
+            found = _decoded(frame)
+            if len(frame) > LONGEST_HEARTBEAT:
+                return found
+            if len(self._heartbeats) >= MOST_HEARTBEATS:
+                self._heartbeats.clear()
+            self._heartbeats[alike] = found
+        return found
 
     def undecoded(self, api_key: int, frame: bytes | None) -> Unfollowed | None:
         """Notes that a request goes on unread. Gives the note for its reply."""
@@ -138,6 +160,15 @@ class Learning:
         tell = log.warning if isinstance(error, DecodeError) else log.exception
         if times := self._recurring.due(f"{event}: {api_name(api_key)}"):
             tell(event, api=api_name(api_key), cause=str(error), times=times)
+
+
+def _decoded(frame: bytes) -> tuple[Struct, str]:
+    """A request and its client id. Raises DecodeError where it cannot be read."""
+    key, version, _ = _unpack_start(frame)
+    api = APIS[key]
+    assert api.request is not None  # Produce alone has none, and is not shown.
+    header, body = decode_request_header(frame, api.flexible(version))
+    return decode_start(api.request, version, body)[0], header.client_id or ""
 
 
 def _groups(request: Struct) -> Sequence[str | None]:
