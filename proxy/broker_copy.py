@@ -167,7 +167,7 @@ class BrokerCopy:
 
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """The broker's own ApiVersions: (lowest, highest) by API key."""
-        self._versions = dict(versions)
+        self._versions = versions
 
     def learn_authorizer(self, present: bool) -> None:
         """Whether the broker has an authorizer; then clients are shown what it has lately shown them."""

@@ -15,7 +15,7 @@ OPAQUE = -1
 _numbers = count(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Origin:
     """Who is asking. `client_host` is the peer's address, `inet_address` the same as brokers tell it (as Java prints an
     InetAddress without a name); `number` tells connections apart.
@@ -26,7 +26,7 @@ class Origin:
     inet_address: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inet_address", "/" + self.client_host)
+        self.inet_address = "/" + self.client_host
 
 
 class Pass(NamedTuple):
