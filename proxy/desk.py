@@ -107,6 +107,7 @@ class BrokerDesk:
 
     def _note(self, api_key: int, api_version: int) -> Any:
         """For a request that is not looked into."""
+        self.catch_up()
         if api_key in self._reply_only:
             return ReplyOnly(api_key, api_version)
         if api_key in RULE_CHANGES:
@@ -172,6 +173,7 @@ class BrokerDesk:
         kind = type(note)
         if size <= self._longest and (kind is Shown or kind is Exchange):
             return SHOW
+        self.catch_up()
         if kind is Unfollowed or kind is RuleChange:
             self._lost(note, now)
             return PASS
@@ -243,7 +245,11 @@ class BrokerDesk:
         """See Desk."""
         behind = self._behind
         while behind:
-            self.reply(*behind.popleft())
+            note, frame, origin, now = behind.popleft()
+            try:
+                self.reply(note, frame, origin, now)
+            except Exception as error:  # noqa: BLE001  It must not reach other connections.
+                self._learning.warn("reply", _key(note), error)
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """See Desk."""
@@ -251,6 +257,7 @@ class BrokerDesk:
             self._lost(note, now)
         self._copy.rights.drop(self._principals.gone(origin))
         self._enforcing.gone(origin)
+        self._learning.gone(origin)
 
     def _reply_unread(self, note: Any, now: float) -> None:
         """A reply came and could not be read."""

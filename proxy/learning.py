@@ -28,10 +28,8 @@ CHANGING = wire.WRITES - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 is; and where a group ever had offsets in a transaction, only the broker answers for them."""
 _DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
-MOST_HEARTBEATS = 10_000
-"""Heartbeats kept as they were decoded, a kilobyte each."""
 LONGEST_HEARTBEAT = 1_024
-"""Bytes of a frame beyond which it is not kept."""
+"""Bytes of a frame beyond which it is not kept as it was decoded."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 
@@ -51,7 +49,8 @@ class Learning:
         self._principals = principals
         self._broker_refusals = BrokerRefusals(copy.traffic)
         self._recurring = Recurring()
-        self._heartbeats: dict[bytes, tuple[Struct, str]] = {}
+        self._heartbeats: dict[int, tuple[bytes, tuple[Struct, str]]] = {}
+        """The last of each connection, as it came and as it was decoded."""
 
     # Requests.
 
@@ -77,23 +76,21 @@ class Learning:
         frame, origin, now = went
         key, version, correlation = _unpack_start(frame)
         try:
-            request, client_id = self._heartbeat(frame) if key == _HEARTBEAT else _decoded(frame)
+            request, client_id = self._heartbeat(frame, origin) if key == _HEARTBEAT else _decoded(frame)
             return self._begin(request, version, correlation, client_id, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self.warn("request", key, error)
         return self.undecoded(key, frame)
 
-    def _heartbeat(self, frame: bytes) -> tuple[Struct, str]:
+    def _heartbeat(self, frame: bytes, origin: Origin) -> tuple[Struct, str]:
         """As `_decoded`. What a member sends is the same each time, but for the correlation id."""
         alike = frame[:4] + frame[8:]
-        found = self._heartbeats.get(alike)
-        if found is None:
-            found = _decoded(frame)
-            if len(frame) > LONGEST_HEARTBEAT:
-                return found
-            if len(self._heartbeats) >= MOST_HEARTBEATS:
-                self._heartbeats.clear()
-            self._heartbeats[alike] = found
+        last = self._heartbeats.get(origin.number)
+        if last is not None and last[0] == alike:
+            return last[1]
+        found = _decoded(frame)
+        if len(frame) <= LONGEST_HEARTBEAT:
+            self._heartbeats[origin.number] = alike, found
         return found
 
     def undecoded(self, api_key: int, frame: bytes | None) -> Unfollowed | None:
@@ -144,6 +141,10 @@ class Learning:
         if key in CHANGING and key != ApiKey.SYNC_GROUP:
             for group in _groups(x.request):
                 self._copy.manager.obscure(group, self._copy.epoch(now))
+
+    def gone(self, origin: Origin) -> None:
+        """A client's connection is over."""
+        self._heartbeats.pop(origin.number, None)
 
     def lost(self, note: Exchange | Unfollowed | None, now: float) -> None:
         """What the broker made of a request is not known, nor whether it had it."""

@@ -31,7 +31,7 @@ READY_AT_ONCE = 64
 
 
 class Poller:
-    """Calls who watches a descriptor when it is ready.
+    """Calls who watches a descriptor when it is ready. Runs once, one way or the other.
 
     Attributes:
         now: when this round began, on trio's clock.
@@ -74,17 +74,16 @@ class Poller:
         """Never calls again for a descriptor, which is to be closed: that is what takes it out of the epoll."""
         del self._callbacks[fd]
 
-    def close(self) -> None:
-        """Ends it."""
-        self._epoll.close()
-
     async def run(self) -> None:
         """Calls back until cancelled."""
         if self._hosting:
             await trio.sleep_forever()
-        while True:
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
-            self._turn(0)
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                self._turn(0)
+        finally:
+            self._epoll.close()
 
     def host(self, program: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Runs a trio program as `trio.run` does, and calls back meanwhile. Returns and raises what it does."""
@@ -114,8 +113,8 @@ class Poller:
                     due.popleft()()
         finally:
             self._hosting = False
-            self.forget(bell)
             os.close(bell)
+            self._epoll.close()
         result: T = outcomes[0].unwrap()
         return result
 

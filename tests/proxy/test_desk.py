@@ -13,6 +13,14 @@ from group_sidecar.codecs.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.views import Lacking
@@ -411,3 +419,53 @@ def test_of_a_write_that_is_not_described_the_group_is_doubted_until_the_log_has
     assert copy.manager.view("group", at).offsets_lacking is not None
     assert copy.manager.view("another", at).offsets_lacking is None
     assert copy.traffic.decode_failures == {}
+
+
+# What is understood behind.
+
+
+def test_what_went_on_counts_before_what_came_after_it_whatever_that_is() -> None:
+    copy = certain_copy()
+    settled(copy, "m1")
+    line = Line(copy)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=1,
+        member_id="m1",
+        topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),),
+    )
+    taken = OffsetCommitResponsePartition(partition_index=0, error_code=0)
+    stored = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(taken,)),))
+    line.client(line.frame(commit, 7), request(ApiKey.DELETE_TOPICS, 2, version=1, body=bytes(8)))
+    line.upstream(encode_reply(stored, 7, 1), reply(2))
+    view = copy.manager.view("g", EPOCH + line.now)
+    assert {key: each.offset for key, each in view.offsets.items()} == {("t", 0): 7}
+    assert view.offsets_lacking is Lacking.STALE
+
+
+def test_a_fault_in_understanding_reaches_no_other_connection(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    copy = certain_copy()
+    (member,) = settled(copy, "m1")
+    monkeypatch.setattr(wire, "replied", fails)
+    monkeypatch.setattr(wire, "abandoned", fails)
+    member.exchange(asking(ApiKey.HEARTBEAT, 4), telling(ApiKey.HEARTBEAT, 4), 4)
+    assert "a fault of ours" in capsys.readouterr().out
+
+
+def test_heartbeats_that_differ_are_told_apart() -> None:
+    copy = certain_copy()
+    first, second = settled(copy, "m1", "m2")
+    for at in (110.0, 128.0):
+        for line, member in ((first, "m1"), (first, "m2"), (first, "m1")):
+            line.now = at
+            beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+            line.exchange(beat, HeartbeatResponse(error_code=0), 4)
+    assert {m.member_id for m in copy.manager.view("g", EPOCH + 157.0).members} == {"m1", "m2"}
+    assert copy.manager.refresh("g", EPOCH + 157.0) == []
+    del second

@@ -52,7 +52,6 @@ def test_a_hosted_program_and_sockets_have_their_turns_beside_each_other() -> No
     assert poller.host(program, b"hello") == [b"hello"] * 20 + [b"from a thread"]
     assert echo.served == 20
     echo.close()
-    poller.close()
 
 
 def test_what_a_hosted_program_raises_comes_out() -> None:
