@@ -11,8 +11,9 @@ from select import EPOLLIN
 
 CHUNK = 262_144
 """Most bytes of one read. Less costs more calls; more leaves the processor's cache between reading and sending."""
-SMALL_CHUNK = 2_048
-"""Bytes of one read from who sends little: room for more has to be found and given back each time."""
+SMALL_CHUNK = 478
+"""Bytes of one read from who sends little: with its head as much as Python's own allocator serves. Larger room has to
+be found and given back each time."""
 SHORTCUT_BYTES = 1 << 20
 """Most bytes that the kernel moves at a time: as many as a pipe may have without privileges."""
 
