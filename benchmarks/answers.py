@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.asking import Asked, Asker, Question, Sides, ask_in_turn, table
+from benchmarks.asking import Asked, Question, Sides, ask_in_turn, table
 from benchmarks.groups import PARTITIONS, TOPICS, commit_all, commit_of, create_topics, groups_of_consumers
 from benchmarks.section import Section
 from benchmarks.stage import SIDECAR, most_connections
 from benchmarks.targets import JAVA_OPTIONS
+from benchmarks.workloads import Asker
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import (

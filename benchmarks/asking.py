@@ -4,16 +4,13 @@ Owns: one connection that asks, whose turn it is, and how long each answer took.
 groups come about.
 """
 
-import socket
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from group_sidecar.codecs.headers import RequestHeader, encode_request
+from benchmarks.workloads import Asker, framed
 from group_sidecar.codecs.schema import Struct
-from tests.kafka.processes import Address
 
 COMMIT = 8
 """The version of OffsetCommit that changes what is asked for."""
@@ -52,36 +49,6 @@ class Question:
         return [framed(*each) for each in self.asked[done : done + self.times]]
 
 
-class Asker:
-    """One connection that asks, and knows how long each answer took; `size`: bytes of the last one."""
-
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection(address)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(1 << 22)
-        self.size = 0
-
-    def ask(self, frame: bytes) -> float:
-        """Seconds until the reply is there."""
-        view, received, size = memoryview(self._buffer), 0, 4
-        began = time.perf_counter()
-        self._socket.sendall(frame)
-        while received < size:
-            count = self._socket.recv_into(view[received:])
-            if not count:
-                raise ConnectionError("the connection ended before the reply")
-            received += count
-            if received >= 4:
-                size = 4 + int.from_bytes(view[:4], "big")
-        taken = time.perf_counter() - began
-        self.size = size
-        return taken
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._socket.close()
-
-
 @dataclass(frozen=True)
 class Sides:
     """A connection to each side, and the one that changes things."""
@@ -94,11 +61,6 @@ class Sides:
         """Ends them."""
         for asker in (self.direct, self.sidecar, self.changer):
             asker.close()
-
-
-def framed(request: Struct, version: int) -> bytes:
-    """A request as it goes out."""
-    return encode_request(request, RequestHeader(request.KEY, version, 1, "bench"))
 
 
 def ask_in_turn(questions: Sequence[Question], sides: Sides, rounds: int, called: str) -> None:

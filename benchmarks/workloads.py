@@ -78,6 +78,10 @@ class Asker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection."""
         self.socket.close()
 
 
