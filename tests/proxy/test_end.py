@@ -4,6 +4,7 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -65,11 +66,10 @@ def test_what_the_target_does_not_take_is_kept_in_order(way: Way, shortcut: Shor
     way.sender.setblocking(False)
     sent = moved = 0
     while not way.target.backlog:
-        try:
+        with suppress(BlockingIOError):
             sent += way.sender.send(data[sent:])
-        except BlockingIOError:
-            pass
-        moved += shortcut.move(way.source, way.target, SHORTCUT_BYTES)
+        with suppress(BlockingIOError):
+            moved += shortcut.move(way.source, way.target, SHORTCUT_BYTES)
     kept = b"".join(way.target.backlog)
     assert 0 < len(kept) == way.target.kept_bytes <= SHORTCUT_BYTES
     assert read(way.receiver, moved - len(kept)) + kept == data[:moved]
