@@ -140,7 +140,7 @@ class BrokerDesk:
             return Forward(Handshake(request.mechanism, version))
         if isinstance(request, SaslAuthenticateRequest):
             return Forward(self._principals.token(request.auth_bytes, version, now))
-        exchange = self._learning.exchange(request, header, origin, now)
+        exchange = self._learning.exchange(request, version, header.correlation_id, header.client_id or "", origin, now)
         if question is not None:
             return self._safely(self._answering.consider(question, exchange, header, origin, now), exchange)
         return self._safely(self._enforcing.consider(exchange, header, origin, now), exchange)

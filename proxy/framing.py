@@ -45,12 +45,6 @@ class BadFrameLength(Exception):
     """A length that no frame can have; where the next frame begins is lost."""
 
 
-def is_frame(chunk: bytes, smallest: int, largest: int) -> bool:
-    """Whether a chunk is one whole frame, of a length that is possible."""
-    size = len(chunk) - LENGTH_BYTES
-    return smallest <= size <= largest and _unpack_length(chunk)[0] == size
-
-
 def _nobody_looks(buffer: bytes, start: int, end: int) -> Look:
     return Look.MORE
 
@@ -81,6 +75,11 @@ class FrameWalker:
         self._taking = 0
         self._parts: list[bytes] = []
         self._parted = 0
+
+    def is_frame(self, chunk: bytes) -> bool:
+        """Whether a chunk is one whole frame, of a length that is possible."""
+        size = len(chunk) - LENGTH_BYTES
+        return self.smallest <= size <= self._largest and _unpack_length(chunk)[0] == size
 
     def first(self, chunk: bytes) -> Run | Frame | None:
         """Adds what was read, and gives what `next` would."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.headers import RequestHeader, decode_request_header, split_reply
+from group_sidecar.codecs.headers import decode_request_header, split_reply
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.schema import Struct, decode_start
@@ -54,13 +54,10 @@ class Learning:
 
     # Requests.
 
-    def exchange(self, request: Struct, header: RequestHeader, origin: Origin, now: float) -> Exchange:
-        """A request on its way."""
-        return self._begin(request, header.api_version, header.correlation_id, header.client_id or "", origin, now)
-
-    def _begin(
+    def exchange(
         self, request: Struct, version: int, correlation: int, client_id: str, origin: Origin, now: float
     ) -> Exchange:
+        """A request on its way."""
         return begin_exchange(
             request=request,
             version=version,
@@ -77,7 +74,7 @@ class Learning:
         key, version, correlation = _unpack_start(frame)
         try:
             request, client_id = self._heartbeat(frame, origin) if key == _HEARTBEAT else _decoded(frame)
-            return self._begin(request, version, correlation, client_id, origin, now)
+            return self.exchange(request, version, correlation, client_id, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self.warn("request", key, error)
         return self.undecoded(key, frame)

@@ -15,10 +15,11 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT
 import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.end import End, Shortcut
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.session import Close, Command, Session, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.session import Session
 
 FLUSH_SECONDS = 5.0
 """How long a connection that is over may take to hand its last bytes to the client."""

@@ -153,17 +153,17 @@ class Server:
     ) -> None:
         """Accepts until cancelled, then closes the listeners. `upstream`: where the broker is by now."""
         poller = self._pump.poller
-        doors: list[_Door] = []
         try:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
                     door = _Door(self, poller, listener, upstream, new_session, nursery)
                     poller.watch(listener.fileno(), EPOLLIN, door.ready)
-                    doors.append(door)
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:  # Here the nursery is open still: no door may be called when it is not.
+                    for listener in listeners:
+                        poller.forget(listener.fileno())
         finally:
-            for door in doors:
-                poller.forget(door.listener.fileno())
             for listener in listeners:
                 listener.close()
 

@@ -23,8 +23,9 @@ from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.acks import REACH, acks
+from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import OPAQUE, Answer, Desk, Disposal, Forward, Origin, Shown
-from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run, is_frame
+from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run
 
 SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
 SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
@@ -42,31 +43,6 @@ SHOW: Final = Look.SHOW
 MORE: Final = Look.MORE
 _tuple = tuple.__new__  # As NamedTuple's own, which costs twice as much.
 _unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
-
-
-class ToClient(NamedTuple):
-    """Send to the client."""
-
-    data: bytes
-
-
-class ToUpstream(NamedTuple):
-    """Send to the broker."""
-
-    data: bytes
-
-
-class ShutUpstream(NamedTuple):
-    """The client will send no more: tell the broker, behind what is still to be sent."""
-
-
-class Close(NamedTuple):
-    """Send what is still to be sent to the client, then close both sides."""
-
-    reason: CloseReason
-
-
-Command = ToClient | ToUpstream | ShutUpstream | Close
 
 
 _Expected = tuple[int, int, float, Any, bool]
@@ -99,7 +75,6 @@ class Session:
         self._traffic = traffic
         self.origin = origin
         self._now = 0.0
-        self._largest_frame = largest_frame
         self._out: list[Command] = []
         self.at_ease = True
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
@@ -147,7 +122,7 @@ class Session:
     def receive_client(self, chunk: bytes, now: float) -> list[Command]:
         """What the client sent. `now` in seconds of the shell's clock."""
         self._now = now
-        if self.at_ease and is_frame(chunk, SMALLEST_REQUEST, self._largest_frame):
+        if self.at_ease and self._requests.is_frame(chunk):
             look = self._look_at_request(chunk, 0, len(chunk))
             if look is PASS:
                 self.at_ease = len(self._expected) < MOST_EXPECTED
@@ -165,7 +140,7 @@ class Session:
     def receive_upstream(self, chunk: bytes, now: float) -> list[Command]:
         """What the broker sent."""
         self._now = now
-        if self.at_ease and is_frame(chunk, SMALLEST_REPLY, LONGEST_REPLY):
+        if self.at_ease and self._replies.is_frame(chunk):
             look = self._look_at_reply(chunk, 0, len(chunk))
             if look is PASS:
                 return [_tuple(ToClient, (chunk,))]

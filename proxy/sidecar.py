@@ -112,10 +112,10 @@ def run_until_signalled(config: Config, read: Callable[[], Config] | None = None
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     poller = Poller()
-    poller.host(_obey_signals, Sidecar(config, read, poller))
+    poller.host(_obey_signals, Sidecar(config, read, poller), config.limits.connections)
 
 
-async def _obey_signals(sidecar: "Sidecar") -> None:
+async def _obey_signals(sidecar: "Sidecar", connections: int) -> None:
     stop = trio.Event()
     with (
         _listen_errors_alone(),
@@ -135,7 +135,7 @@ async def _obey_signals(sidecar: "Sidecar") -> None:
             nursery.start_soon(obey)
             async with trio.open_nursery() as running:
                 await running.start(sidecar.run, stop)
-                _raise_descriptor_limit(sidecar.most_connections)
+                _raise_descriptor_limit(connections)
                 gc.freeze()  # What was made up to here stays: nobody need look for garbage in it.
             nursery.cancel_scope.cancel()
 
@@ -199,11 +199,6 @@ class Sidecar:
         self._rulebook.replace(config.rules())
         for policy in self._rulebook:
             self._traffic.expect_policy(policy.name, policy.error_codes)
-
-    @property
-    def most_connections(self) -> int:
-        """Client connections at a time."""
-        return self._config.limits.connections
 
     async def reload(self) -> Outcome:
         """Reads the settings again and puts them into force, or leaves all as it is; the log says which."""

@@ -21,12 +21,13 @@ from group_sidecar.coordinator.facts import Fact
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import Command, ToClient, ToUpstream
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Desk, Disposal, Origin, Reply
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.rewrite import Advertise
-from group_sidecar.proxy.session import Command, Session, ToClient, ToUpstream
+from group_sidecar.proxy.session import Session
 
 EPOCH = 1_700_000_000.0
 """What a playbook's clock reads as zero, in seconds since the epoch."""

@@ -34,8 +34,8 @@ from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.replying import Replying
-from group_sidecar.proxy.session import ToClient, ToUpstream
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.playbook import (
     EPOCH,

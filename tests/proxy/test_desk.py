@@ -25,8 +25,8 @@ from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
+from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.desk import BEHIND
-from group_sidecar.proxy.session import ToClient, ToUpstream
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.proxy.playbook import (
     EPOCH,

@@ -30,8 +30,8 @@ from group_sidecar.coordinator.views import GroupState
 from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
 from group_sidecar.proxy import enforcing
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import Close, Command, ToClient, ToUpstream
 from group_sidecar.proxy.enforcing import DESCRIPTION_CORRELATION, MOST_ASKED, REMOVAL_CORRELATION
-from group_sidecar.proxy.session import Close, Command, ToClient, ToUpstream
 from tests.proxy.playbook import (
     EPOCH,
     Line,

@@ -13,10 +13,10 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.proxy import principals as room
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.principals import ANONYMOUS, Principal, Principals
-from group_sidecar.proxy.session import ToClient, ToUpstream
 from tests.proxy.playbook import Line, broker_copy, framed, pieces, reply, request, to_client, to_upstream
 
 PLAIN, SCRAM, OTHER = "PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.end import CHUNK
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import FLUSH_SECONDS, SWEEP_SECONDS, Pump
-from group_sidecar.proxy.session import Command, Session, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.session import Session
 from tests.proxy.fakes import (
     LARGEST_FRAME,
     SILENT_API,

@@ -20,9 +20,9 @@ from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import ToUpstream
 from group_sidecar.proxy.principals import ANONYMOUS
 from group_sidecar.proxy.rights import SETTLING_SECONDS
-from group_sidecar.proxy.session import ToUpstream
 from tests.proxy.playbook import EPOCH, Line, broker_copy, certain_copy, reply, request, settled, to_upstream
 from tests.proxy.test_answering import COMMITTED, committing
 from tests.proxy.test_rights import answered, described, group

@@ -7,8 +7,9 @@ import pytest
 
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason
+from group_sidecar.proxy.commands import Close, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Answer, Forward, Pass, Reply
-from group_sidecar.proxy.session import MOST_EXPECTED, Close, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.session import MOST_EXPECTED
 from tests.proxy.playbook import LARGEST_FRAME, Playbook, ScriptedDesk, framed, reply, request, to_upstream
 
 FETCH, COMMIT, ASK, JOIN, LEAVE = (

@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from group_sidecar.proxy.commands import ShutUpstream
 from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
-from group_sidecar.proxy.session import ShutUpstream
 from tests.proxy.playbook import Playbook, reply, request, to_client, to_upstream
 
 

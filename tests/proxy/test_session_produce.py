@@ -6,7 +6,7 @@ import pytest
 
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.proxy.acks import REACH
-from group_sidecar.proxy.session import ToClient, ToUpstream
+from group_sidecar.proxy.commands import ToClient, ToUpstream
 from tests.proxy.playbook import Playbook, ScriptedDesk, pieces, reply, request, to_upstream
 
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)

@@ -4,9 +4,9 @@ import pytest
 
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason
+from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import OPAQUE, Forward, Pass, Reply
 from group_sidecar.proxy.framing import Look
-from group_sidecar.proxy.session import Close, Command, ShutUpstream, ToClient, ToUpstream
 from tests.proxy.playbook import Playbook, ScriptedDesk, framed, pieces, reply, request, to_client, to_upstream
 
 HANDSHAKE, FETCH, COMMIT = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.FETCH), int(ApiKey.OFFSET_COMMIT)

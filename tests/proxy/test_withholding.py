@@ -21,8 +21,8 @@ from group_sidecar.policies.verdicts import RefusePartitions
 from group_sidecar.proxy import withholding
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Forward
-from group_sidecar.proxy.session import ToClient, ToUpstream
 from group_sidecar.proxy.withholding import trimmed
 from tests.codecs.declarations import inner_struct
 from tests.codecs.declarations import present as fields_of
