@@ -35,7 +35,7 @@ def test_list(routes: Routes, populations: list[Run], option: str) -> None:
     seen = [sorted(printed(route, "--list", *option.split())) for route in (routes.direct, routes.through)]
     assert seen[1] == seen[0]
     for run in populations:
-        assert {run.name(group) for group in GROUPS} <= {line.split()[0] for line in seen[0]}
+        assert {run.name(group) for group in GROUPS} <= {line.partition(" ")[0] for line in seen[0]}
 
 
 @pytest.mark.parametrize(
