@@ -31,7 +31,7 @@ from group_sidecar.proxy.client import (
     error_name,
     tls_reason,
 )
-from group_sidecar.proxy.config import OwnConnection, Sasl, Tls
+from group_sidecar.proxy.sections import OwnConnection, Sasl, Tls
 
 _MAY_BE_PLAIN = "the listener may be plain, and own_connection.tls is set"
 _FRAMED_SINCE = 1

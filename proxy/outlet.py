@@ -14,8 +14,8 @@ from group_sidecar.metrics.chronicle import Chronicle
 from group_sidecar.metrics.collector import SidecarCollector, Sources, merge
 from group_sidecar.metrics.families import Detail
 from group_sidecar.metrics.journal import Journal as JournalFiles
-from group_sidecar.proxy.config import Journal
 from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.sections import Journal
 
 RECORDS_AT_ONCE = 1_000
 """Records made before other tasks have a turn, and the disk its share."""

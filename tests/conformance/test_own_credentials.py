@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization as pem
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
-from group_sidecar.proxy.config import OwnConnection
 from group_sidecar.proxy.credentials import connect_as
+from group_sidecar.proxy.sections import OwnConnection
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import spelled
 from tests.kafka.sidecar import SidecarProcess

@@ -18,8 +18,9 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import AuthenticationFailed, BrokerClosed, KafkaClient, TlsFailed
-from group_sidecar.proxy.config import ConfigError, OwnConnection, Sasl, Tls, load_config
+from group_sidecar.proxy.config import ConfigError, load_config
 from group_sidecar.proxy.credentials import connect_as
+from group_sidecar.proxy.sections import OwnConnection, Sasl, Tls
 from tests.proxy.fakes import FakeBroker, echo
 from tests.proxy.scripted_broker import HangUp, ScriptedBroker
 

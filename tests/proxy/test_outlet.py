@@ -13,8 +13,8 @@ from group_sidecar.coordinator.views import CommittedOffset, GroupView, Snapshot
 from group_sidecar.metrics.collector import Sources
 from group_sidecar.metrics.instruments import Instruments
 from group_sidecar.metrics.traffic import Traffic
-from group_sidecar.proxy.config import Journal
 from group_sidecar.proxy.outlet import RECORDS_AT_ONCE, Outlet
+from group_sidecar.proxy.sections import Journal
 from tests.proxy.fakes import holds
 
 GONE = MemberGone(group_id="g", at=5.0, member_id="m", client_id="c", client_host="/h", how=Departure.LEFT)

@@ -1,0 +1,226 @@
+"""The sections of the configuration.
+
+Owns: the names, bounds and defaults of all settings that stand in a section. Must not know: where settings come from
+(`config`), what they do.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import NoDecode
+
+from group_sidecar.policies.registry import POLICIES
+from group_sidecar.proxy.addresses import Address, parse_address
+
+
+def _address(value: object) -> Address:
+    if isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be HOST:PORT, for instance 127.0.0.1:9092")
+    return parse_address(value)
+
+
+def with_port(address: Address) -> Address:
+    """The address, which may not leave its port to the system. Raises ValueError."""
+    if address.port == 0:
+        raise ValueError("the port must be at least 1")
+    return address
+
+
+ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
+Positive = Annotated[int, Field(ge=1)]
+
+
+AnsweredApi = Literal["ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe"]
+
+
+class Section(BaseModel):
+    """A mapping inside the configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Gateway(Section):
+    """Used where `mode` is `gateway`."""
+
+    advertise: str | None = None
+    """The host that clients reach the gateway by. Default: the host of `listen`, unless that is a wildcard."""
+    first_port: int = Field(default=0, ge=0, le=0xFFFF)
+    """Node N gets the port `first_port` + N; with 0 any port that is free."""
+
+
+if TYPE_CHECKING:
+    Policies = Section
+else:
+    Policies = create_model(
+        "Policies",
+        __base__=Section,
+        __doc__="What may pass.",
+        **{policy.name: (policy.Settings | None, None) for policy in POLICIES},
+    )
+
+
+class Answers(Section):
+    """Requests that the sidecar answers itself."""
+
+    enabled: bool = True
+    """Whether it answers at all, where its copy of the coordinator is certain."""
+    apis: tuple[AnsweredApi, ...] = ("ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe")
+    """Which APIs it answers."""
+    exclusive: bool = False
+    """Your word that no client reaches the broker but through this sidecar, and that a broker which cannot list its
+    groups had none when the sidecar started. Without it ListGroups and DescribeGroups are left to the broker, where it
+    can answer them: they tell of rebalances under way, which are not in the log."""
+    authorizer: Literal["auto", "none"] = "auto"
+    """`auto`: the broker is asked (DescribeAcls), and while it is not known to have none a client is only shown what
+    the broker has lately shown to it. `none`: your word that it has none, for brokers that cannot be asked."""
+    rights_seconds: float = Field(default=30, ge=0)
+    """For how long what an authorizer has granted is remembered, and so how long a right that was taken back may still
+    be used; not where that passes through this sidecar. With 0 all is left to such a broker."""
+    verify: float = Field(default=0.01, ge=0, le=1)
+    """The share of its answers that the sidecar also asks the broker for, to compare them; 0 for none. A group that
+    differs is left to the broker until both agree again."""
+
+
+class Sasl(Section):
+    """As whom the sidecar authenticates; the names are Kafka's. Without it, as nobody."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """One that the listener has enabled."""
+    username: str = Field(min_length=1)
+    """The user."""
+    password: SecretStr | None = None
+    """The password; it is never logged."""
+    password_file: Path | None = None
+    """In place of `password`: a file that holds it. Read whenever it is needed, so that it may change."""
+
+    @model_validator(mode="after")
+    def _has_one_password(self) -> Self:
+        if (self.password is None) == (self.password_file is None):
+            raise ValueError("needs either password or password_file")
+        return self
+
+
+class Tls(Section):
+    """TLS to the listener, which must present a certificate that is trusted. Without it, plain. All files are PEM, and
+    are read at each connection, so that they may change.
+    """
+
+    ca_file: Path | None = None
+    """Certificates of the authorities that are trusted. Default: the system's."""
+    certificate_file: Path | None = None
+    """The sidecar's own certificate with its chain, for listeners that want one (`ssl.client.auth`)."""
+    key_file: Path | None = None
+    """The key of that certificate, unencrypted. Default: it stands in `certificate_file`."""
+    server_name: str | None = Field(default=None, min_length=1)
+    """The name that the broker's certificate must bear. Default: the host that is connected to."""
+
+    @model_validator(mode="after")
+    def _has_no_key_alone(self) -> Self:
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("key_file: needs a certificate_file")
+        return self
+
+
+class OwnConnection(Section):
+    """How the sidecar itself asks the broker. Clients' connections have nothing to do with it."""
+
+    address: ConfiguredAddress | None = None
+    """HOST:PORT of another listener of the same broker, for instance the one between brokers. Default: `upstream`.
+    A gateway has none: there are many brokers, known by the listener that clients use."""
+    sasl: Sasl | None = None
+    tls: Tls | None = None
+
+    @field_validator("address")
+    @classmethod
+    def _has_a_port(cls, address: Address | None) -> Address | None:
+        return None if address is None else with_port(address)
+
+
+class OffsetsLog(Section):
+    """The coordinator's log, `__consumer_offsets`, from which its copy is made. To read it, the user of
+    `own_connection` needs the operations DESCRIBE and READ on that topic.
+    """
+
+    read: bool = True
+    """Whether the partitions that the broker leads are read. Without them the sidecar works from what passes by, and by
+    asking."""
+    load_buffer_size: int = Field(default=5_242_880, ge=65_536, le=0x3FFFFFFF)
+    """Bytes that are read at a time; more only for a batch that is larger. The broker's `offsets.load.buffer.size`."""
+
+
+class Limits(Section):
+    """Bounds of what is held."""
+
+    largest_frame: int = Field(default=104_857_600, ge=1024, le=0x7FFFFFFF)
+    """Bytes of a request; a longer one closes its connection. The broker's `socket.request.max.bytes`."""
+    inspected_frame: int = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
+    """Bytes of a request or reply that is looked into; a longer one passes unread."""
+    connections: Positive = 10_000
+    """Client connections at a time; further ones are closed at once."""
+    idle_seconds: float = Field(default=900, ge=0)
+    """Seconds without a byte after which a connection that waits for no reply is closed; 0 for never. Longer than the
+    ten minutes of the broker's `connections.max.idle.ms`."""
+    groups: Positive = 100_000
+    """Groups that are remembered."""
+    offsets: Positive = 5_000_000
+    """Committed offsets that are remembered."""
+    rights: Positive = 200_000
+    """Grants of authorizers that are remembered, for each broker: one for each group and topic that a user is shown."""
+    remembered_answers: int = Field(default=67_108_864, ge=0)
+    """Bytes of answers about groups that are kept as they were encoded, with their questions, for each broker; 0 for
+    none. One answer may take a quarter of them."""
+    flight_recorder: int = Field(default=33_554_432, ge=0)
+    """Bytes, roughly, of what is kept of each group's past: joins, leaves, rebalances and refusals; 0 for none."""
+
+
+class Journal(Section):
+    """Records of what happened, for the fleet pipeline."""
+
+    folder: Path
+    """Where the segments are written; made where it is missing."""
+    interval_seconds: float = Field(default=10, gt=0)
+    """Seconds between two writes."""
+    segment_bytes: Positive = 8_388_608
+    """Bytes after which a segment is closed."""
+    segment_seconds: float = Field(default=10, gt=0)
+    """Seconds after which a segment is closed; readers see closed ones only."""
+    total_bytes: Positive = Field(default=268_435_456, validate_default=True)
+    """Bytes of all segments together, beyond which the oldest are deleted; at least twice `segment_bytes`."""
+
+    @field_validator("total_bytes")
+    @classmethod
+    def _holds_two(cls, total: int, info: ValidationInfo) -> int:
+        if total < 2 * info.data.get("segment_bytes", 0):
+            raise ValueError("must be at least twice segment_bytes")
+        return total
+
+
+class Metrics(Section):
+    """What Prometheus is told."""
+
+    detail: Literal["none", "group", "topic", "partition"] = "group"
+    """How far series go into detail."""
+    series: Positive = 20_000
+    """Series of groups, topics and partitions together; beyond it they are left out, and counted."""
+
+
+class Log(Section):
+    """The log on standard error."""
+
+    format: Literal["auto", "console", "json"] = "auto"
+    """`auto`: `console` on a terminal, `json` elsewhere."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe level that is written."""
