@@ -267,6 +267,7 @@ class LogReader:
                 f"loading offsets and group metadata from {reading.name} with buffer larger ({needed} bytes) than "
                 f"configured offsets_log.load_buffer_size ({self._buffer_size} bytes)",
                 broker=self._broker,
+                partition=reading.name,
             )
 
     async def _follow(self, reading: Reading, asked_at: float) -> None:
@@ -303,7 +304,11 @@ class LogReader:
 
     def _tell_expired(self, expired: OffsetsExpired) -> None:
         milliseconds = expired.seconds * 1000
-        log.info(f"Removed {expired.count} expired offsets in {milliseconds:.0f} milliseconds.", broker=self._broker)
+        log.info(
+            f"Removed {expired.count} expired offsets in {milliseconds:.0f} milliseconds.",
+            broker=self._broker,
+            offsets=expired.count,
+        )
 
     def _tell_resigned(self) -> None:
         resigned, self._resigned = sorted(self._resigned), []
@@ -326,7 +331,7 @@ class LogReader:
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             del self._readings[reading.number]
             self._follower.fail(reading.number, error_name(code), self._now())
-            log.info(f"{reading.name} was cut off: it is loaded anew", broker=self._broker)
+            log.info("a partition was cut off: it is loaded anew", broker=self._broker, partition=reading.name)
             self._look_soon()
         else:
             self._fail(reading, error_name(code))
@@ -341,7 +346,10 @@ class LogReader:
         self._failures[number] = _Failure(reason, pause, trio.current_time() + pause)
         if before is None or before.reason != reason:
             log.warning(
-                f"failed to load offsets and group metadata from {reading.name}", broker=self._broker, reason=reason
+                f"failed to load offsets and group metadata from {reading.name}",
+                broker=self._broker,
+                partition=reading.name,
+                reason=reason,
             )
 
     def _look_soon(self) -> None:

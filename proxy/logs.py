@@ -74,9 +74,9 @@ class Recurring:
     def __init__(self, every: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._every = every
         self._clock = clock
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._seen: dict[tuple[str, ...], tuple[float, int]] = {}
 
-    def due(self, cause: str) -> int:
+    def due(self, *cause: str) -> int:
         """Counts one occurrence. Gives how many a line would stand for now; 0 where it is too early for one."""
         now = self._clock()
         logged_at, silent = self._seen.get(cause, (-self._every, 0))
@@ -88,6 +88,6 @@ class Recurring:
         self._seen[cause] = (now, 0)
         return silent + 1
 
-    def ended(self, cause: str) -> bool:
+    def ended(self, *cause: str) -> bool:
         """The cause is gone. Says whether it had come up."""
         return self._seen.pop(cause, None) is not None

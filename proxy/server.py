@@ -215,13 +215,13 @@ class Server:
             # The client sees a connection closed at once, and tries again later, as where it is refused.
             self._traffic.upstream_connect_failures += 1
             self._refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
-            self._warn(f"{UNREACHABLE} at {address}", _reason(error))
+            self._warn(UNREACHABLE, _reason(error), address=str(address))
             return
         except BaseException:
             self._refuse(client, CloseReason.SHUTDOWN)
             raise
-        if self._recurring.ended(f"{UNREACHABLE} at {address}"):
-            log.info(f"the broker is reachable again at {address}")
+        if self._recurring.ended(UNREACHABLE, str(address)):
+            log.info("the broker is reachable again", address=str(address))
         self._targets[address] = upstream.family, target
         self._join(client, host, upstream, target, new_session)
 
@@ -255,9 +255,9 @@ class Server:
         client.close()
         self._traffic.connection_closed(reason)
 
-    def _warn(self, event: str, cause: str) -> None:
-        if times := self._recurring.due(event):
-            log.warning(event, cause=cause, times=times)
+    def _warn(self, event: str, cause: str, **where: str) -> None:
+        if times := self._recurring.due(event, *where.values()):
+            log.warning(event, **where, cause=cause, times=times)
 
 
 class _Door:

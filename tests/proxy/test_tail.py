@@ -239,7 +239,7 @@ async def test_a_log_that_was_cut_off_is_loaded_anew(
         await trio.sleep(1)
         assert side.states == {0: "owned", 1: "owned"}
         assert side.offset(GROUPS[0]) == 5
-    assert told(lines, "__consumer_offsets-0 was cut off: it is loaded anew")
+    assert told(lines, "a partition was cut off: it is loaded anew")
 
 
 async def test_another_count_of_partitions_forgets_all(
