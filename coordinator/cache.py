@@ -72,6 +72,7 @@ class GroupCache:
             self.pasts.others_seen = False
             return None
         group = self.groups[group_id] = Group(group_id, unsure, self.ticks, self.changed)
+        group.exclusive = self.exclusive
         self.changed.add(group_id)
         self.partitions.place(group_id)
         return group

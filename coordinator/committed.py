@@ -1,20 +1,26 @@
 """The committed offsets of one group, from two sources.
 
-Owns: `CommittedOffsets`: what the log says, raw below, and on top what the wire has said since. Must not know: how
-sure any of it is, transactions, who the group's members are.
+Owns: `CommittedOffsets`: what the log says, raw below, and on top what the wire has said since; and `OffsetsRead`, what
+stood there at one moment. Must not know: how sure any of it is, transactions, who the group's members are.
 """
 
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from uuid import UUID
 
+from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.offsets_topic import read_offset, read_suffix, suffix
 from group_sidecar.codecs.primitives import decoded
-from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
+from group_sidecar.coordinator.views import CommittedOffset, TopicPartition, committed_offset
 
 _TAGGED = b"\0\4"
 _ONE_TAG = b"\1\0\x10"
 """Behind an OffsetCommitValue v4: one tagged field, number 0, of 16 bytes."""
+
+
+OffsetRow = tuple[str, int, int, int, float]
+"""Topic, partition, offset, leader epoch, and when it was committed, in seconds since the epoch."""
 
 
 class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
@@ -50,22 +56,21 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
     def __len__(self) -> int:
         return sum(1 for _ in self) if self.logged and self.seen else len(self.logged or self.seen)
 
-    def items(self) -> ItemsView[TopicPartition, CommittedOffset]:
-        """All of them, each decoded once. A thread may ask too: what is walked over is copied before."""
-        seen = self.seen
-        both = {read_suffix(key): raw for key, raw in list((self.logged or {}).items())}
-        told: dict[TopicPartition, CommittedOffset] = {
-            partition: _decoded(raw) for partition, raw in both.items() if partition not in seen
-        }
-        told.update((partition, offset) for partition, offset in list(seen.items()) if offset.offset >= 0)
-        return told.items()
-
     def partitions(self) -> Iterator[set[TopicPartition]]:
         """The partitions, a thousand at a time: there may be a million."""
         keys = iter(list(self.logged or ()))
         while some := set(map(read_suffix, islice(keys, 1000))):
             yield some
         yield {partition for partition, offset in list(self.seen.items()) if offset.offset >= 0}
+
+    def read(self) -> "OffsetsRead":
+        """All that stands there now, to be decoded when there is time: a group may have 100,000 of them."""
+        logged, seen = self.logged or {}, self.seen
+        if not (logged and seen):
+            return OffsetsRead(tuple(logged), tuple(logged.values()), tuple(seen.items()))
+        above = {suffix(*partition) for partition in seen}
+        below = [(key, raw) for key, raw in logged.items() if key not in above]
+        return OffsetsRead(tuple(key for key, _ in below), tuple(raw for _, raw in below), tuple(seen.items()))
 
     def topics(self) -> set[tuple[str, UUID]]:
         """The names and ids of topics whose offsets are in the log with an id, as brokers write it since 4.1."""
@@ -102,6 +107,85 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
             del self.seen[partition]
 
 
+class OffsetsRead:
+    """What stood in a window at one moment, as raw as it was there.
+
+    An offset below 0 is none, and neither is what the log has in a form that cannot be read.
+
+    Args:
+        keys, values: what the log said, where the wire had not said anything else.
+        seen: what the wire had said.
+    """
+
+    __slots__ = ("_keys", "_seen", "_values")
+
+    def __init__(
+        self,
+        keys: tuple[bytes, ...] = (),
+        values: tuple[bytes, ...] = (),
+        seen: tuple[tuple[TopicPartition, CommittedOffset], ...] = (),
+    ) -> None:
+        self._keys = keys
+        self._values = values
+        self._seen = seen
+
+    def numbers(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Partitions and offsets alone, in no order."""
+        for topic, partition, raw in self._logged():
+            try:
+                offset = read_offset(raw)[0]
+            except DecodeError:
+                continue
+            if offset >= 0:
+                yield (topic, partition), offset
+        for where, committed in self._seen:
+            if committed.offset >= 0:
+                yield where, committed.offset
+
+    def rows(self) -> Iterator[OffsetRow]:
+        """The same with when it was committed, and without an object for each: there may be 100,000 a second."""
+        for topic, partition, raw in self._logged():
+            try:
+                offset, leader_epoch, _, committed_at, _ = read_offset(raw)
+            except DecodeError:
+                continue
+            if offset >= 0:
+                yield topic, partition, offset, leader_epoch, committed_at / 1000
+        for (topic, partition), committed in self._seen:
+            if committed.offset >= 0:
+                yield topic, partition, committed.offset, committed.leader_epoch, committed.at
+
+    def decoded(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        """All there is to say of each, in no order, decoded when its turn comes."""
+        for topic, partition, raw in self._logged():
+            try:
+                committed = _decoded(raw)
+            except DecodeError:
+                continue
+            if committed.offset >= 0:
+                yield (topic, partition), committed
+        for where, committed in self._seen:
+            if committed.offset >= 0:
+                yield where, committed
+
+    def _logged(self) -> Iterator[tuple[str, int, bytes]]:
+        for key, raw in zip(self._keys, self._values, strict=True):
+            try:
+                topic = _topic(key[:-4])
+            except DecodeError:
+                continue
+            yield topic, int.from_bytes(key[-4:], "big", signed=True), raw
+
+
+@lru_cache(maxsize=10_000)
+def _topic(head: bytes) -> str:
+    """The topic of all keys that begin so; remembered, as it has many partitions, and many groups."""
+    topic, _ = read_suffix(head + bytes(4))
+    if suffix(topic, 0)[:-4] != head:
+        raise DecodeError("offsets topic key", "topic", f"{head.hex()} is no key of {topic}")
+    return topic
+
+
 def _differs(raw: bytes | None, seen: CommittedOffset) -> bool:
     if raw is None or seen.offset < 0:
         return not (raw is None and seen.offset < 0)
@@ -111,4 +195,4 @@ def _differs(raw: bytes | None, seen: CommittedOffset) -> bool:
 
 def _decoded(raw: bytes) -> CommittedOffset:
     offset, leader_epoch, metadata, committed_at, _ = read_offset(raw)
-    return CommittedOffset(offset, leader_epoch, metadata, committed_at / 1000)
+    return committed_offset(offset, leader_epoch, metadata, committed_at / 1000)

@@ -1,19 +1,22 @@
 """What happened to a group, as told to the copy of the coordinator.
 
 Owns: the shapes. Past tense, immutable. An event stands for something the broker has done, seen by
-its reply. `JoinSent`, `ReplyLost` and `OffsetsDoubted` alone tell of something that the broker may have
-done: they change no state, but what is known of it. Must not know: where events come from, nor what they do.
+its reply. `JoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` alone tell of something that the broker may
+have done: they change no state, but what is known of it. Must not know: where events come from, nor what they do.
 
 Times are seconds since the epoch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from group_sidecar.codecs.instances import maker
+from group_sidecar.coordinator.facts import Who
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, TopicPartition
 
 NEVER, FOREVER = float("-inf"), float("inf")
+LEAVING_EPOCH = -1
+"""The member epoch of one that leaves a group of KIP-848; a static one that is restarting says -2 instead."""
 LOST_SECONDS = 1.0
 """For so long a request whose connection is gone may still be on its way to the broker."""
 NEW_MEMBER_SECONDS = 300.0
@@ -39,6 +42,7 @@ class Joining:
     """What a JoinGroup request says of its member. Timeouts in milliseconds.
 
     `parks`: whether the broker will make a member of it at once, rather than first hand out an id (KIP-394).
+    `said`: why it joins, in its own words (KIP-800).
     """
 
     token: str
@@ -51,6 +55,16 @@ class Joining:
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     parks: bool
+    said: str = ""
+
+    def who(self, member_id: str) -> Who:
+        """The member that joins, with the id that it has or is given."""
+        return Who(
+            member_id=member_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            instance_id=self.instance_id,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +161,35 @@ class MemberUnknown(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MembersLeft(Event):
-    """Members left, as (member id, instance id); the id is empty where an admin named the instance only.
+class Leaving(Event):
+    """Members leave, as (member id, instance id); the id is empty where an admin names the instance only.
 
-    `removed`: the sidecar removed them, for a policy.
+    Attributes:
+        said: why each of them leaves, in the client's words (KIP-800); none where it has no words for it.
+        client_id, client_host: who asks for it; empty where that is not known.
     """
 
     members: tuple[tuple[str, str | None], ...]
+    said: tuple[str, ...] = ()
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def each(self) -> Iterator[tuple[str, str | None, str]]:
+        """Member id, instance id and reason."""
+        for number, (member_id, instance_id) in enumerate(self.members):
+            yield member_id, instance_id, self.said[number] if self.said else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveSent(Leaving):
+    """A leave went to the broker, LeaveGroup or KIP-848's, and has not been answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersLeft(Leaving):
+    """Members left. `removed`: the sidecar removed them, for a policy."""
+
     removed: bool = False
 
 
@@ -309,9 +345,16 @@ class TransactionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEndsSeen:
-    """A ListOffsets reply told the end of partitions."""
+    """A ListOffsets or a Fetch reply told the end of partitions (their high watermark)."""
 
     ends: Mapping[TopicPartition, int]
 
 
-AnyEvent = Event | GroupsListed | TransactionEnded | LogEndsSeen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartsSeen:
+    """A ListOffsets reply told the start of partitions."""
+
+    starts: Mapping[TopicPartition, int]
+
+
+AnyEvent = Event | GroupsListed | TransactionEnded | LogEndsSeen | LogStartsSeen

@@ -25,6 +25,9 @@ from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 
 GROUPS_AT_ONCE = 50
 """Groups merged between two breaths."""
+FIRST_SECONDS = 3.0
+"""What the broker leads so long after its partitions are known it has led before; what comes later it has taken over.
+"""
 
 
 class LogFollower:
@@ -33,12 +36,15 @@ class LogFollower:
     Attributes:
         partitions: those that this broker leads, and how far each was read.
         expired: how many offsets the broker has removed, as far as no client had asked for it.
+        left_behind: groups that were in partitions which another broker leads now, and which partition it was.
     """
 
     def __init__(self, cache: GroupCache) -> None:
         self._cache = cache
         self.partitions: PartitionTable = cache.partitions
         self.expired = 0
+        self.left_behind: dict[str, int] = {}
+        self._counted_at = NEVER
         self._cleanup: tuple[int, float] | None = None
 
     # Which partitions there are.
@@ -49,12 +55,14 @@ class LogFollower:
             return
         self.unread(now)
         self.partitions.recount(count, self._cache.groups)
+        self._counted_at = now
         self._cache.changed.update(self._cache.groups)
 
     def unread(self, now: float) -> None:
         """The log is not read any more: what it said is forgotten."""
         for number in list(self.partitions.led):
             self._forget_groups(number, now)
+        self.left_behind.clear()
         self.partitions.recount(None, ())
 
     def begin_load(
@@ -66,10 +74,15 @@ class LogFollower:
         It may still be loading when the log has been read; where that can be asked, `serves` is False, and the groups
         are not answered for before it is known to serve. Raises StaleEpoch.
         """
-        if self.partitions.advance(number, leader_epoch):
+        before = self.partitions.led.get(number)
+        known = self.partitions.advance(number, leader_epoch)
+        if known:
             self._forget_groups(number, now)
+            self.left_behind = {group: where for group, where in self.left_behind.items() if where != number}
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.serves = serves
+        late = now > self._counted_at + FIRST_SECONDS
+        partition.taken_over = before is None or before.leader_epoch != leader_epoch if known else late
         for group_id in self.partitions.groups_of(number):
             if group_id in self._cache.offsets:
                 self._cache.follow_offsets(partition, group_id, None)
@@ -79,6 +92,7 @@ class LogFollower:
     def resign(self, number: int, leader_epoch: int, now: float) -> None:
         """The broker does not lead the partition any more. Raises StaleEpoch."""
         self.partitions.advance(number, leader_epoch)
+        self.left_behind |= dict.fromkeys(self.partitions.groups_of(number), number)
         self._forget_groups(number, now)
         self.partitions.end(number)
 
@@ -210,9 +224,11 @@ class LogFollower:
             offsets = cache.follow_offsets(partition, group_id, logged)
             if not cache.exclusive:
                 offsets.compare(now)
-        return self._follow_metadata(group, logged, now)
+        if loading and partition.taken_over:
+            group.moved_at = now
+        return self._follow_metadata(group, logged, now, news=not loading)
 
-    def _follow_metadata(self, group: Group, logged: LoggedGroup, now: float) -> list[Fact]:
+    def _follow_metadata(self, group: Group, logged: LoggedGroup, now: float, *, news: bool) -> list[Fact]:
         if group.state is GroupState.DEAD:
             group.become(GroupState.EMPTY)
             group.touch(now)
@@ -220,10 +236,10 @@ class LogFollower:
         try:
             if logged.records:
                 if group.consumer is None or group.read_changes != logged.changes:
-                    consumer_group_logged(group, read(group.group_id, logged.records), now)
                     group.read_changes = logged.changes
+                    return consumer_group_logged(group, read(group.group_id, logged.records), now, news=news)
             elif logged.metadata is not None and logged.metadata is not before:
-                return generation_logged(group, logged.metadata, now)
+                return generation_logged(group, logged.metadata, now, news=news)
             elif logged.metadata is None and (before is not None or group.kind is not GroupKind.CLASSIC):
                 metadata_gone(group, now)
         except DecodeError:

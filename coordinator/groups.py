@@ -12,11 +12,12 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from group_sidecar.coordinator.events import FOREVER, NEVER, DescribedMember, JoinAccepted, Joining, JoinSent
-from group_sidecar.coordinator.facts import RebalanceReason
 from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Member
+from group_sidecar.coordinator.rebalances import Blame, Rebalance
 from group_sidecar.coordinator.reservations import Reservations
 from group_sidecar.coordinator.states import COMPLETING_REBALANCE, SETTLED, STABLE, TRANSITIONS
 from group_sidecar.coordinator.views import (
@@ -32,16 +33,16 @@ from group_sidecar.coordinator.views import (
     group_view,
 )
 
-UNKNOWN_GENERATION = -1
+NOBODY, UNKNOWN_GENERATION = frozenset[str](), -1
 """DescribeGroups does not tell the generation; the next sign of life does."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Rebalance:
-    """A rebalance under way: since when, and why."""
+class Leave(NamedTuple):
+    """A leave that the broker has not answered: when it was sent, with what reason, and whether somebody else did."""
 
-    since: float
-    reason: RebalanceReason
+    at: float
+    said: str
+    kicked: bool
 
 
 class Group:
@@ -56,6 +57,11 @@ class Group:
         unsure: why `members` may not be all members of the generation; None where they are.
         settled_at: what was sent to the broker from then on tells of a time after all that is in doubt.
         assigned: whether all assignments of this generation are known.
+        owned: the assignments before the rebalance that is under way, by instance or member id; None without one.
+        leaving: members whose leaves were not answered, or not yet.
+        came, went, moved_at: ids of members since the last rebalance; when the broker became its coordinator.
+        foretold: what will make a group of a newer protocol rebalance, as soon as its log says so.
+        exclusive: whether nobody reaches the broker but through this sidecar.
         changes: grows with each change; tells whether a reply is older than what is known.
         changed_at: when something last changed.
         told_at: when the wire last told of it.
@@ -69,7 +75,7 @@ class Group:
     def __init__(self, group_id: str, unsure: Lacking | None, ticks: Iterator[int], changed: set[str]) -> None:
         self.group_id = group_id
         self._ticks, self._changed = ticks, changed
-        self.kind = GroupKind.CLASSIC
+        self.kind, self.exclusive = GroupKind.CLASSIC, False
         self.state = GroupState.DEAD  # Until the broker has said that it exists.
         self.generation = 0
         self.generation_at = self.stable_at = NEVER
@@ -80,17 +86,20 @@ class Group:
         self.departed: set[str] = set()
         self.contested: set[str] = set()
         self.reservations = Reservations()
-        self.past = unsure is not None
-        self.unsure = unsure
+        self.past, self.unsure = unsure is not None, unsure
         self.settled_at = NEVER
         self.assigned = False
+        self.owned: dict[str, bytes] | None = None
+        self.leaving: dict[str, Leave] = {}
+        self.came = self.went = NOBODY
+        self.moved_at = NEVER
         self.rebalance: Rebalance | None = None
+        self.foretold: Blame | None = None
         self.last_rebalance_at: float | None = None
-        self.changes = 0
+        self.changes = self.read_changes = 0
         self.changed_at = self.told_at = NEVER
         self.logged: bytes | None = None
         self.consumer: ConsumerGroupView | None = None
-        self.read_changes = 0
         self._members_seen: tuple[int, tuple[MemberView, ...]] = (0, ())
         self._all_known_at = -1
         self._sound: tuple[int, float] = (-1, NEVER)
@@ -111,9 +120,10 @@ class Group:
     @property
     def rebalancing_join(self) -> JoinSent | None:
         """The first join at the broker that must have started a rebalance, if there is one."""
-        return next((sent for sent in self.joins.values() if self._forces_rebalance(sent.joining)), None)
+        return next((sent for sent in self.joins.values() if self.forces_rebalance(sent.joining)), None)
 
-    def _forces_rebalance(self, joining: Joining) -> bool:
+    def forces_rebalance(self, joining: Joining) -> bool:
+        """Whether the broker must prepare a rebalance for a join, as far as is known."""
         if not joining.parks:
             return False
         member = self.members.get(joining.member_id)
@@ -133,14 +143,6 @@ class Group:
         """Whose joins are parked at the broker: member ids, or tokens of those that have no id yet."""
         return frozenset(self.reservations.joining)
 
-    def begin_rebalance(self, reason: RebalanceReason, since: float) -> bool:
-        """The group prepares a rebalance. Whether that is news."""
-        if self.state is GroupState.PREPARING_REBALANCE:
-            return False
-        self.become(GroupState.PREPARING_REBALANCE)
-        self.rebalance = Rebalance(since=since, reason=reason)
-        return True
-
     def start_generation(self, event: JoinAccepted, now: float) -> None:
         """The join phase is over. Who is in is known for sure from the leader's reply only."""
         self.kind = GroupKind.CLASSIC
@@ -156,7 +158,7 @@ class Group:
         """A generation is under way of which the beginning was not seen."""
         self.become(GroupState.STABLE)
         self.generation, self.generation_at = generation, now
-        self.assigned = False
+        self.assigned, self.owned, self.rebalance = False, None, None
         self.reservations.begin_generation(now)
         self.unsure = self.unsure or Lacking.COLD
 
@@ -327,6 +329,7 @@ class Group:
     def drop(self, member_id: str) -> Member | None:
         """Takes a member out for good, also one that is overdue or only pending."""
         self.pending.pop(member_id, None)
+        self.leaving.pop(member_id, None)
         self.reservations.forget(member_id)
         member = self.members.pop(member_id, None) or self.overdue.pop(member_id, None)
         if member is not None:

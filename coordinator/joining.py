@@ -5,6 +5,7 @@ know: other requests, offsets, where events come from.
 """
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.causes import how_dropped, of_departure, silence_tells
 from group_sidecar.coordinator.events import (
     LOST_SECONDS,
     NEW_MEMBER_SECONDS,
@@ -15,10 +16,11 @@ from group_sidecar.coordinator.events import (
     MemberIdIssued,
     ReplyLost,
 )
-from group_sidecar.coordinator.facts import Departure, Fact
+from group_sidecar.coordinator.facts import Departure, Fact, RebalanceCause
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.members import Member
-from group_sidecar.coordinator.telling import begin, cause, gone, joined
+from group_sidecar.coordinator.rebalances import Blame
+from group_sidecar.coordinator.telling import begin, gone, joined, noticed
 from group_sidecar.coordinator.views import GroupKind, GroupState
 
 TOLD_OTHERWISE = frozenset(
@@ -95,14 +97,26 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         return _admitted(group, event, now)  # A classic member of a KIP-848 group, which has no such generations.
     facts: list[Fact] = []
     if event.generation != group.generation or group.state in (GroupState.DEAD, GroupState.EMPTY):
-        facts += begin(group, cause(group, now), now)
+        facts += begin(group, now, _let_in_at_once(event))
         group.start_generation(event, now)
+        if group.rebalance is not None:
+            group.rebalance.begin_generation(group.joins.values())
     group.reservations.release(event.joining.token)
     if event.sent_at <= group.generation_at:
+        if group.rebalance is not None:
+            group.rebalance.answered(event)
         facts += _admitted(group, event, now)
     else:
         facts += _answered_again(group, event, now)
     return facts + _roll_called(group, event, now)
+
+
+def _let_in_at_once(event: JoinAccepted) -> Blame | None:
+    """What a new member brought about that got id and place at once: not every broker hands out ids first (KIP-394)."""
+    joining = event.joining
+    if joining.parks:
+        return None
+    return Blame(cause=RebalanceCause.NEW_MEMBER, by=joining.who(event.member_id), said=joining.said)
 
 
 def _admitted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
@@ -114,14 +128,14 @@ def _admitted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         facts += _replaced(group, old, event, now)
     member = group.admit(joining, event.member_id, now)
     if member.identify(joining.client_id, joining.client_host):
-        facts += joined(group, [member], now)
+        facts += joined(group, [member], now, joining.said)
     return facts
 
 
 def _replaced(group: Group, old: Member, event: JoinAccepted, now: float) -> list[Fact]:
     here = [old] if old.member_id in group.members else []
     new = group.replace_static(old, event, now)
-    return [*gone(group, here, Departure.FENCED, now), *joined(group, [new], now)]
+    return [*gone(group, here, Departure.FENCED, now), *noticed(group, [new], now, event.joining.said)]
 
 
 def _answered_again(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
@@ -144,12 +158,21 @@ def _roll_called(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         if {member_id for member_id, _, _ in event.roster} != group.members.keys():
             group.doubt(now)
         return []
+    unheard = [member for member in group.overdue.values() if not silence_tells(group, member)]
     new, dropped = group.call_roll(event.roster, event.protocol, now)
+    dropped += [member for member in unheard if member.member_id not in group.members]
     overtaken = group.generation_at < event.sent_at < group.changed_at
     if event.sent_at >= group.settled_at and not overtaken:
         group.be_sure()
-    facts = joined(group, new, now)
+    taken_over = {member.instance_id for member in dropped if member.instance_id}
+    said = {sent.joining.member_id: sent.joining.said for sent in group.joins.values()}
+    facts: list[Fact] = []
+    for member in new:
+        tell = noticed if member.instance_id in taken_over else joined
+        facts += tell(group, [member], now, said.get(member.member_id, ""))
     for member in dropped:
-        fenced = group.predecessor(member.instance_id, member.member_id) is not None
-        facts += gone(group, [member], Departure.FENCED if fenced else Departure.DROPPED, now)
+        how, its_words = how_dropped(group, member, now)
+        if group.rebalance is not None and not group.rebalance.blame.known:
+            group.rebalance.blame = of_departure(member, how, its_words)
+        facts += gone(group, [member], how, now, its_words)
     return facts

@@ -7,16 +7,23 @@ has become Empty; a static member that comes back under another id is logged in 
 
 from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.offsets_topic import decode_as
+from group_sidecar.coordinator.causes import how_dropped, of_departure, silence_tells
+from group_sidecar.coordinator.consumer_rebalances import changed
 from group_sidecar.coordinator.events import FOREVER, NEVER
-from group_sidecar.coordinator.facts import Fact
+from group_sidecar.coordinator.facts import Fact, RebalanceCause, RebalanceStarted
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.members import Member
-from group_sidecar.coordinator.telling import completed
+from group_sidecar.coordinator.ownership import keep_owners
+from group_sidecar.coordinator.rebalances import Blame, Rebalance
+from group_sidecar.coordinator.telling import completed, forget_past, gone, interrupted, joined
 from group_sidecar.coordinator.views import ConsumerGroupView, GroupKind, GroupState, Lacking
 
 
-def generation_logged(group: Group, raw: bytes, now: float) -> list[Fact]:
-    """A generation of a classic group. One that the wire has overtaken says nothing new. Raises DecodeError."""
+def generation_logged(group: Group, raw: bytes, now: float, *, news: bool) -> list[Fact]:
+    """A generation of a classic group. One that the wire has overtaken says nothing new. Raises DecodeError.
+
+    `news`: whether it has been written just now; what is read while a partition is loaded is history.
+    """
     value = decode_as(GroupMetadataValue, raw)
     group.consumer = None
     if group.kind is not GroupKind.CLASSIC:
@@ -25,8 +32,35 @@ def generation_logged(group: Group, raw: bytes, now: float) -> list[Fact]:
     if known and value.generation < group.generation:
         return []
     if not known or value.generation > group.generation:
-        return _adopt(group, value, now)
+        return _told_of(group, value, now) if news else _adopt(group, value, now)
     return _confirm(group, value, now)
+
+
+def _told_of(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
+    """The same, and what has happened with it, as far as two generations tell."""
+    facts = interrupted(group, now)
+    keep_owners(group)
+    under_way, departed = group.rebalance, set(group.departed)
+    unheard = {member_id: member for member_id, member in group.overdue.items() if not silence_tells(group, member)}
+    here = {**unheard, **group.members}
+    _adopt(group, value, now)
+    came = [member for member_id, member in group.members.items() if member_id not in here]
+    went = [member for member_id, member in here.items() if member_id not in {*group.members, *departed}]
+    facts += joined(group, came, now)
+    causes = [Blame(cause=RebalanceCause.NEW_MEMBER, by=member.who) for member in came]
+    for member in went:
+        how, said = how_dropped(group, member, now)
+        facts += gone(group, [member], how, now, said)
+        causes.append(of_departure(member, how, said))
+    if not group.members:
+        forget_past(group)
+        return facts
+    if under_way is None:
+        why = causes[0] if causes else Blame()
+        under_way = Rebalance(blame=why, began=now, since=now)
+        facts.append(RebalanceStarted(group_id=group.group_id, at=now, cause=why.cause, by=why.by, said=why.said))
+    group.rebalance = under_way
+    return facts + completed(group, now)
 
 
 def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
@@ -66,7 +100,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     group.assigned = True
     group.touch(now)
     if group.state is not GroupState.COMPLETING_REBALANCE:
-        return []
+        return interrupted(group, now)
     group.become(GroupState.STABLE)
     group.stable_at = now
     return completed(group, now)
@@ -105,9 +139,10 @@ def metadata_gone(group: Group, now: float) -> None:
     group.touch(now)
 
 
-def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float) -> None:
-    """What the log says of a group of a newer protocol."""
-    before, order = group.members, group.consumer.members if group.consumer and group.consumer.ordered else ()
+def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float, *, news: bool) -> list[Fact]:
+    """What the log says of a group of a newer protocol. `news`: as of `generation_logged`."""
+    before, old = group.members, group.consumer
+    order = old.members if old and old.ordered else ()
     group.kind, group.consumer, group.protocol_type = view.kind, view, str(view.kind)
     group.generation = view.epoch
     group.order(tuple(member.member_id for member in order))
@@ -125,3 +160,4 @@ def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float) -> 
     }
     group.reservations.arrivals.logged(group.members)
     group.touch(now)
+    return changed(group, before, old, now) if news else []

@@ -23,7 +23,9 @@ from group_sidecar.coordinator.events import (
     GroupDeleted,
     GroupDescribed,
     GroupsListed,
+    LeaveSent,
     LogEndsSeen,
+    LogStartsSeen,
     MemberSeen,
     MemberUnknown,
     ReplyLost,
@@ -32,16 +34,17 @@ from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.listing import Listed, Listing, listed
+from group_sidecar.coordinator.log_bounds import Bounds, LogBounds
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire, member_seen
 from group_sidecar.coordinator.seating import seats
 from group_sidecar.coordinator.states import DEAD
+from group_sidecar.coordinator.telling import coordinator_moved
 from group_sidecar.coordinator.views import (
     UNSEATED,
     GroupState,
     GroupView,
     Lacking,
     Seats,
-    Snapshot,
     TopicPartition,
     group_view,
 )
@@ -62,6 +65,7 @@ class GroupMetadataManager:
 
     Attributes:
         log: what `__consumer_offsets` says comes in there.
+        log_bounds: where the logs of topics begin and end.
         default_assignor: the broker's for groups of KIP-848 in which nobody names one; None until it has said so.
         explains: whether the broker says in words that there is no such group of KIP-848; likewise.
 
@@ -73,20 +77,22 @@ class GroupMetadataManager:
         self.log = LogFollower(self._cache)
         self._doubts = Doubts(self._cache)
         self._listing = Listing(self._listed, self._cache.changed)
-        self._log_ends: dict[TopicPartition, tuple[int, float]] = {}
+        self.log_bounds = LogBounds(most_offsets)
         self.default_assignor: str | None = None
         self.explains: bool | None = None
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(HANDLERS, self._group_changed),
             **Committing(self._cache, self.log).rules,
             MemberSeen: self._member_seen,
-            MemberUnknown: self._member_unknown,
+            MemberUnknown: self._of_known,
+            LeaveSent: self._of_known,
             ReplyLost: self._reply_lost,
             GroupDescribed: self._group_described,
             GroupsListed: self._groups_listed,
             GroupDeleted: self._group_deleted,
             CoordinatorMoved: self._coordinator_moved,
-            LogEndsSeen: self._log_ends_seen,
+            LogEndsSeen: self.log_bounds.ends_seen,
+            LogStartsSeen: self.log_bounds.starts_seen,
             ConsumerGroupDescribed: self._consumer_group_described,
         }
 
@@ -188,8 +194,8 @@ class GroupMetadataManager:
         if not group.reservations.any:
             self._cache.forget(group.group_id)
 
-    def _member_unknown(self, event: MemberUnknown, now: float) -> list[Fact]:
-        """Of a group that is not known either it says nothing."""
+    def _of_known(self, event: Event, now: float) -> list[Fact]:
+        """Of a group that is not known it says nothing."""
         return self._group_changed(event, now) if event.group_id in self._cache.groups else []
 
     def _reply_lost(self, event: ReplyLost, now: float) -> list[Fact]:
@@ -256,15 +262,10 @@ class GroupMetadataManager:
         return []
 
     def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
+        known = self.log.left_behind.pop(event.group_id, None) is not None or self._cache.exists(event.group_id)
         self._cache.remove(event.group_id, now)
         self._cache.pasts.note(event.group_id, now, elsewhere=True)
-        return []
-
-    def _log_ends_seen(self, event: LogEndsSeen, now: float) -> list[Fact]:
-        for partition, end in event.ends.items():
-            if partition in self._log_ends or len(self._log_ends) < self._cache.most_offsets:
-                self._log_ends[partition] = (end, now)
-        return []
+        return coordinator_moved(event.group_id, now) if known else []  # All of its clients hear it.
 
     # What is known.
 
@@ -326,10 +327,10 @@ class GroupMetadataManager:
         """Why ConsumerGroupDescribe may not be answered from this copy; None where it may."""
         return self._doubts.of_consumer(group_id, self._cache.groups.get(group_id), now)
 
-    def views(self, now: float) -> Iterator[GroupView]:
-        """All groups that exist, at this moment."""
-        groups = list(self._cache.groups.values())
-        return (self.view(group.group_id, now) for group in groups if group.state is not GroupState.DEAD)
+    def existing(self, group_id: str, now: float) -> GroupView | None:
+        """A group at this moment; None where there is none, or only joins are under way for it."""
+        group = self._cache.groups.get(group_id)
+        return None if group is None or group.state is GroupState.DEAD else self.view(group_id, now)
 
     def listing_lacking(self, now: float) -> Lacking | None:
         """Why ListGroups may not be answered from this copy; None where it may."""
@@ -355,9 +356,10 @@ class GroupMetadataManager:
         """Groups of which only the broker can say how they are; where its word would make a difference."""
         return self._doubts.unsettled()
 
-    def snapshot(self, now: float) -> Snapshot:
-        """All that is known at this moment."""
-        return Snapshot(groups=tuple(self.views(now)), log_ends=dict(self._log_ends))
+    @property
+    def log_ends(self) -> Bounds:
+        """Log ends that passed by, and when each was seen."""
+        return self.log_bounds.ends
 
     def committed_partitions(self) -> Iterator[set[TopicPartition]]:
         """Partitions of which any group has committed an offset; some at a time, and some of them more than once."""

@@ -6,6 +6,7 @@ Owns: `Member`: who it is, what it sent, and its timers. Must not know: its grou
 from dataclasses import dataclass, field, replace
 
 from group_sidecar.coordinator.events import FOREVER, NEVER, Joining
+from group_sidecar.coordinator.facts import Who
 from group_sidecar.coordinator.views import MemberView, member_view
 
 SHORTEST_TIMEOUT_MS, USUAL_TIMEOUT_MS = 6_000, 45_000
@@ -28,6 +29,7 @@ class Member:
         protocols: metadata by protocol, in the order of its join.
         seen_at: when the request went out that last reset its session timer.
         sync_by: when the broker removes it, unless it has synced by then (KAFKA-12890).
+        heard: whether any request of it has passed by; of others silence says nothing.
     """
 
     member_id: str
@@ -42,6 +44,7 @@ class Member:
     assignment: bytes = b""
     seen_at: float = NEVER
     sync_by: float = FOREVER
+    heard: bool = False
 
     def identify(self, client_id: str, client_host: str) -> bool:
         """Takes who it is, unless that is known: Kafka keeps what the first join said. Whether it is news."""
@@ -52,6 +55,7 @@ class Member:
 
     def take(self, joining: Joining) -> None:
         """Takes what its join says of it (Kafka's updateMember)."""
+        self.heard = True
         self.session_timeout_ms = joining.session_timeout_ms
         self.rebalance_timeout_ms = joining.rebalance_timeout_ms
         self.protocols = dict(joining.protocols)
@@ -69,6 +73,22 @@ class Member:
     def sound_until(self) -> float:
         """Until when its timers have not run out, if nothing is heard of it."""
         return min(self.seen_at + (self.session_timeout_ms or SHORTEST_TIMEOUT_MS) / 1000, self.sync_by)
+
+    @property
+    def due_at(self) -> float:
+        """When its timers run out, if nothing is heard of it: as `silent` has it, or in its sync."""
+        heard_of = max(self.seen_at, self.since)
+        return min(heard_of + (self.session_timeout_ms or USUAL_TIMEOUT_MS) / 1000, self.sync_by)
+
+    @property
+    def who(self) -> Who:
+        """As facts name it."""
+        return Who(
+            member_id=self.member_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            instance_id=self.instance_id,
+        )
 
     def successor(self, member_id: str, now: float) -> "Member":
         """The same static member under another id (Kafka's replaceStaticMember); anew if it may have been removed."""

@@ -12,8 +12,10 @@ seen cannot bring back what that change took away.
 from collections.abc import Callable
 from typing import Any
 
+from group_sidecar.coordinator.causes import by_admin, join_before, of_departure, silence_tells
 from group_sidecar.coordinator.events import (
     FOREVER,
+    LEAVING_EPOCH,
     NEVER,
     ConsumerJoinAnswered,
     ConsumerJoinSent,
@@ -23,6 +25,7 @@ from group_sidecar.coordinator.events import (
     JoinAccepted,
     JoinRejected,
     JoinSent,
+    LeaveSent,
     MemberIdIssued,
     MemberSeen,
     MembersLeft,
@@ -32,26 +35,41 @@ from group_sidecar.coordinator.events import (
     SignOfLife,
     Synced,
 )
-from group_sidecar.coordinator.facts import Departure, Fact, RebalanceReason
-from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group
+from group_sidecar.coordinator.facts import Departure, Fact
+from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group, Leave
 from group_sidecar.coordinator.joining import join_accepted, join_rejected, join_sent, member_id_issued, reply_lost
 from group_sidecar.coordinator.members import Member
+from group_sidecar.coordinator.ownership import keep_owners
+from group_sidecar.coordinator.rebalances import Blame
 from group_sidecar.coordinator.states import CLASSIC, PREPARING_REBALANCE
-from group_sidecar.coordinator.telling import begin, cause, completed, gone, joined
+from group_sidecar.coordinator.telling import (
+    begin,
+    completed,
+    forget_past,
+    gone,
+    interrupted,
+    joined,
+    noticed,
+    overdue_conclusion,
+)
 from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 
 CONSUMER_SESSION_MS = 45_000
 """`group.consumer.session.timeout.ms` as the broker has it by default: KIP-848 clients are not told."""
-_LEFT, _RESTARTING = -1, -2
+_LEFT, _RESTARTING = LEAVING_EPOCH, -2
 """Member epochs. A static member that is restarting keeps its place."""
 
 
 def expire(group: Group, now: float) -> list[Fact]:
     """Sets members aside whose session must have run out. Until the broker confirms it, the group is in doubt."""
+    facts = overdue_conclusion(group, now) if group.rebalance is not None else []
     late = group.expire(now)
     if late:
         group.touch(now)
-    return gone(group, late, Departure.EXPIRED, now)
+    for member in late:
+        if silence_tells(group, member):
+            facts += gone(group, [member], Departure.EXPIRED if member.silent(now) else Departure.DROPPED, now)
+    return facts
 
 
 def _heard(group: Group, event: SignOfLife, now: float) -> tuple[Member | None, list[Fact]]:
@@ -89,7 +107,7 @@ def _found(group: Group, event: SignOfLife, now: float) -> tuple[Member, list[Fa
     group.members[member.member_id] = member
     member.identify(event.client_id, event.client_host)
     group.touch(now)
-    return member, joined(group, [member], now)
+    return member, noticed(group, [member], now)
 
 
 def _synced(group: Group, event: Synced, now: float) -> list[Fact]:
@@ -98,7 +116,7 @@ def _synced(group: Group, event: Synced, now: float) -> list[Fact]:
     member, facts = _heard(group, event, now)
     if member is None:
         return []
-    member.sync_by = FOREVER
+    member.sync_by, member.heard = FOREVER, True
     if group.stable_at == NEVER:
         group.stable_at = now
     if event.sent_at <= group.stable_at:  # It waited for the leader, and then its session began anew.
@@ -111,6 +129,8 @@ def _synced(group: Group, event: Synced, now: float) -> list[Fact]:
     if group.state is GroupState.COMPLETING_REBALANCE:
         group.become(GroupState.STABLE)
         facts += completed(group, now)
+    elif group.assigned and group.rebalance is not None and group.state is GroupState.STABLE:
+        facts += completed(group, now)
     return facts
 
 
@@ -121,6 +141,7 @@ def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     member, facts = _heard(group, event, now)
     if member is None:
         return []
+    member.heard = True
     if member.seen_at < event.sent_at:
         member.seen_at = event.sent_at
     if event.steady and group.state is PREPARING_REBALANCE and event.sent_at > group.changed_at:
@@ -142,9 +163,9 @@ def _refreshed(group: Group, member_id: str, sent_at: float, now: float) -> list
     if (back := group.overdue.pop(member_id, None)) is not None:
         group.members[member_id] = back
         group.touch(now)
-        facts += joined(group, [back], now)
+        facts += noticed(group, [back], now)
     if (member := group.members.get(member_id)) is not None:
-        member.seen_at = max(member.seen_at, sent_at)
+        member.seen_at, member.heard = max(member.seen_at, sent_at), True
     return facts
 
 
@@ -155,33 +176,58 @@ def _rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact
     if overtaken or busy or group.kind is not GroupKind.CLASSIC:
         return facts
     group.touch(now)
-    return facts + begin(group, cause(group, now), now)
+    return facts + begin(group, now)
 
 
 # Departures.
 
 
 def _member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]:
-    here = group.members.get(event.member_id)
+    here, leave = group.members.get(event.member_id), group.leaving.get(event.member_id)
+    if here is not None:
+        keep_owners(group)
     if (dropped := group.drop(event.member_id)) is None:
         return []
     if dropped.instance_id:
         group.contest(dropped.instance_id)  # Another may have taken over who it is.
-    how = Departure.DROPPED if event.refused else Departure.EXPIRED
-    facts = gone(group, [here] if here else [], how, now)
-    facts += _after_departure(group, RebalanceReason.EXPIRED, now)
+    how, said = _how_unknown(dropped, event, leave, now), leave.said if leave else ""
+    facts = gone(group, [here] if here else [], how, now, said)
+    went_at = dropped.due_at if how is Departure.EXPIRED else event.sent_at
+    facts += _after_departure(group, join_before(group, went_at, now) or of_departure(dropped, how, said), now)
     if group.state is GroupState.EMPTY:
         group.doubt(now)  # For who knows how long: it may have been cleared away, and made anew.
     return facts
 
 
+def _how_unknown(member: Member, event: MemberUnknown, leave: Leave | None, now: float) -> Departure:
+    """How a member went that the broker does not know any more."""
+    if leave is not None:
+        return Departure.KICKED if leave.kicked else Departure.LEFT
+    # A timer that has not run out here has not at the broker: it began later there.
+    lasts = member.session_timeout_ms is not None and not member.silent(now)
+    return Departure.DROPPED if event.refused or lasts else Departure.EXPIRED
+
+
+def _leave_sent(group: Group, event: LeaveSent, now: float) -> list[Fact]:
+    """Members ask to leave. Others may be told of it sooner than they are."""
+    for named, instance_id, said in event.each:
+        member_id = named or group.by_instance(instance_id)
+        if (member := group.members.get(member_id)) is not None:
+            kicked = by_admin(member, named, said, event.client_id, event.client_host)
+            group.leaving[member_id] = Leave(at=event.sent_at, said=said, kicked=kicked)
+    return []
+
+
 def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
-    left: list[Member] = []
+    facts, why = list[Fact](), None
     group.reservations.outdate()
-    for named, instance_id in event.members:
+    keep_owners(group)
+    for named, instance_id, said in event.each:
         member_id = named or group.by_instance(instance_id)
         if (here := group.members.get(member_id)) is not None:
-            left.append(here)
+            how = _how_left(here, event, named, said)
+            facts += gone(group, [here], how, now, said)
+            why = why or of_departure(here, how, said)
         dropped = group.drop(member_id)
         group.departed.add(member_id)
         if not member_id and instance_id:
@@ -190,21 +236,30 @@ def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
         # is not sure if something came in between.
         if dropped is None or (not named and event.sent_at < group.changed_at):
             group.doubt(now)
-    facts = gone(group, left, Departure.REMOVED if event.removed else Departure.LEFT, now)
-    return facts + (_after_departure(group, RebalanceReason.LEAVE, now) if left else [])
+    return facts + (_after_departure(group, join_before(group, event.sent_at, now) or why, now) if why else [])
 
 
-def _after_departure(group: Group, reason: RebalanceReason, now: float) -> list[Fact]:
+def _how_left(member: Member, event: MembersLeft, named: str, said: str) -> Departure:
+    if event.removed:
+        return Departure.REMOVED
+    kicked = by_admin(member, named, said, event.client_id, event.client_host)
+    return Departure.KICKED if kicked else Departure.LEFT
+
+
+def _after_departure(group: Group, why: Blame, now: float) -> list[Fact]:
     if group.kind is not GroupKind.CLASSIC:
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.foretold = why
         return []
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return []
     others = group.awaiting - group.departed
     if group.members or group.overdue or others or group.unsure is not None:
-        return begin(group, reason, now)
+        return begin(group, now, why)
+    facts = interrupted(group, now)
     group.empty_out(now)
-    return []
+    forget_past(group)
+    return facts
 
 
 # What others say.
@@ -243,6 +298,8 @@ def _consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: floa
 
 def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -> list[Fact]:
     if event.joins:
+        group.departed.discard(event.member_id)  # Here clients make the ids, and come back with them.
+        group.leaving.pop(event.member_id, None)
         group.reservations.arrivals.arriving(event.member_id, now)
         if event.instance_id and (old := group.predecessor(event.instance_id, event.member_id)) is not None:
             group.reservations.arrivals.leaving(old.member_id, now)
@@ -252,6 +309,8 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         group.doubt(event.sent_at)
         group.settled_at = max(group.settled_at, now)
     if group.consumer is not None or event.epoch == _RESTARTING:
+        if (known := group.members.get(event.member_id)) is not None:
+            known.heard = True
         return []  # The log tells the rest.
     group.kind, group.protocol_type = GroupKind.CONSUMER, "consumer"
     group.generation = max(group.generation, event.epoch)
@@ -260,7 +319,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         group.drop(event.member_id)
         group.touch(now)
         facts = gone(group, [here] if here else [], Departure.LEFT, now)
-        return facts + _after_departure(group, RebalanceReason.LEAVE, now)
+        return facts + _after_departure(group, of_departure(here, Departure.LEFT) if here else Blame(), now)
     group.state = GroupState.STABLE
     facts = _refreshed(group, event.member_id, event.sent_at, now)
     if event.member_id in group.members:
@@ -273,6 +332,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         client_host=event.client_host,
         session_timeout_ms=CONSUMER_SESSION_MS,
         seen_at=event.sent_at,
+        heard=True,
     )
     group.members[event.member_id] = member
     group.touch(now)
@@ -289,6 +349,7 @@ HANDLERS: dict[type[Event], Callable[[Group, Any, float], list[Fact]]] = {
     MemberSeen: member_seen,
     RebalanceSeen: _rebalance_seen,
     MemberUnknown: _member_unknown,
+    LeaveSent: _leave_sent,
     MembersLeft: _members_left,
     GroupDescribed: _described,
     ConsumerJoinSent: _consumer_join_sent,
@@ -296,5 +357,7 @@ HANDLERS: dict[type[Event], Callable[[Group, Any, float], list[Fact]]] = {
     ConsumerMemberSeen: _consumer_member_seen,
 }
 """The rule of each kind of event."""
-QUIET = frozenset({JoinSent, MemberSeen, RebalanceSeen, ConsumerJoinSent, ConsumerJoinAnswered, ConsumerMemberSeen})
+QUIET = frozenset(
+    {JoinSent, LeaveSent, MemberSeen, RebalanceSeen, ConsumerJoinSent, ConsumerJoinAnswered, ConsumerMemberSeen}
+)
 """Events that mostly change nothing, and are often: their rules count the changes. Of the others each is one."""

@@ -40,6 +40,7 @@ class Partition:
         read_at: when that was read.
         reason: why it failed.
         serves: whether the broker's own coordinator has loaded it, as far as is known.
+        taken_over: whether the broker has become its leader while this was watched.
         ahead: the groups of which the wire has told more than the log, or may have.
         deleted: groups that were deleted on the wire, and when, until the log says so too.
     """
@@ -51,6 +52,7 @@ class Partition:
     read_at: float = NEVER
     reason: str = ""
     serves: bool = True
+    taken_over: bool = False
     ahead: set[str] = field(default_factory=set)
     deleted: dict[str, float] = field(default_factory=dict)
 

@@ -231,11 +231,3 @@ class GroupView:
 
 
 group_view = maker(GroupView)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """All that one coordinator copy knows: its groups, and the log ends seen passing by as (offset, seen at)."""
-
-    groups: tuple[GroupView, ...] = ()
-    log_ends: Mapping[TopicPartition, tuple[int, float]] = field(default_factory=dict)

@@ -31,13 +31,13 @@ from group_sidecar.codecs.primitives import STRING
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire_groups, wire_offsets
-from group_sidecar.coordinator.events import AnyEvent, ConsumerJoinSent, JoinSent
+from group_sidecar.coordinator.events import LEAVING_EPOCH, AnyEvent, ConsumerJoinSent, JoinSent
 from group_sidecar.coordinator.exchange import Exchange
-from group_sidecar.coordinator.wire_groups import joining_of, newcomer
+from group_sidecar.coordinator.wire_groups import consumer_leaving, joining_of, leaving_of, newcomer
 
 
 def sent(exchange: Exchange) -> Sequence[AnyEvent]:
-    """The events of a request that goes to the broker: only joins hold a place before they are answered."""
+    """The events of a request that goes to the broker: a join holds a place, of a leave others may be told first."""
     request = exchange.request
     if isinstance(request, JoinGroupRequest):
         joining = joining_of(exchange, request)
@@ -45,6 +45,10 @@ def sent(exchange: Exchange) -> Sequence[AnyEvent]:
     if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
         who = newcomer(exchange, request)
         return [ConsumerJoinSent(group_id=request.group_id, sent_at=exchange.sent_at, who=who)]
+    if isinstance(request, LeaveGroupRequest):
+        return [leaving_of(exchange, request)]
+    if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == LEAVING_EPOCH:
+        return [consumer_leaving(exchange, request)]
     return ()
 
 
@@ -89,6 +93,8 @@ _LOST: dict[type[Struct], Callable[[Exchange, Any], Iterable[AnyEvent]]] = {
 """Of requests that only ask, of heartbeats and of EndTxn a lost reply leaves nothing open that is not open anyway."""
 READ: frozenset[int] = frozenset(request.KEY for request in _READERS)
 """The API keys whose exchanges say something about groups."""
+ANNOUNCED: frozenset[int] = frozenset({JoinGroupRequest.KEY, ConsumerGroupHeartbeatRequest.KEY, LeaveGroupRequest.KEY})
+"""Those of which `sent` may tell something."""
 WRITES = READ - {
     ListGroupsRequest.KEY,
     DescribeGroupsRequest.KEY,

@@ -19,7 +19,7 @@ from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest, Del
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from group_sidecar.coordinator.events import (
@@ -34,6 +34,7 @@ from group_sidecar.coordinator.events import (
     JoinAccepted,
     Joining,
     JoinRejected,
+    LeaveSent,
     MemberIdIssued,
     MembersLeft,
     MemberUnknown,
@@ -46,6 +47,8 @@ from group_sidecar.coordinator.views import GroupState
 
 MEMBER_ID_REQUIRED_SINCE = 4
 """The JoinGroup version from which a dynamic member is first given an id (KIP-394)."""
+MANY_LEAVE_SINCE = 3
+"""The LeaveGroup version from which members leave together, and an instance id may name one (KIP-345)."""
 _STATES = {state.value: state for state in GroupState} | {"AwaitingSync": GroupState.COMPLETING_REBALANCE}
 
 
@@ -63,6 +66,20 @@ def joining_of(exchange: Exchange, request: JoinGroupRequest) -> Joining:
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         parks=not first,
+        said=request.reason or "",
+    )
+
+
+def leaving_of(x: Exchange, request: LeaveGroupRequest) -> LeaveSent:
+    """What a leave says."""
+    members = request.members if x.version >= MANY_LEAVE_SINCE else (MemberIdentity(member_id=request.member_id),)
+    return LeaveSent(
+        group_id=request.group_id,
+        sent_at=x.sent_at,
+        members=tuple((each.member_id, each.group_instance_id) for each in members),
+        said=tuple(each.reason or "" for each in members),
+        client_id=x.client_id,
+        client_host=x.client_host,
     )
 
 
@@ -120,11 +137,20 @@ def leave(x: Exchange, request: LeaveGroupRequest, reply: LeaveGroupResponse, no
     """Members left, or could not. Up to v2 the error is the one member's, from v3 on the group's (KIP-345)."""
     group = request.group_id
     outcomes = [(m.member_id, m.group_instance_id, reply.error_code or m.error_code) for m in reply.members]
-    if x.version < 3:
+    if x.version < MANY_LEAVE_SINCE:
         outcomes = [(request.member_id, None, reply.error_code)]
     left = tuple((member, instance) for member, instance, error in outcomes if error == ErrorCode.NONE)
     if left:
-        yield MembersLeft(group_id=group, sent_at=x.sent_at, members=left, removed=x.removing)
+        said = {(each.member_id, each.group_instance_id): each.reason or "" for each in request.members}
+        yield MembersLeft(
+            group_id=group,
+            sent_at=x.sent_at,
+            members=left,
+            said=tuple(said.get(each, "") for each in left),
+            client_id=x.client_id,
+            client_host=x.client_host,
+            removed=x.removing,
+        )
     for member, _, error in outcomes:
         if error == ErrorCode.UNKNOWN_MEMBER_ID and member:
             yield MemberUnknown(group_id=group, sent_at=x.sent_at, member_id=member)
@@ -180,6 +206,17 @@ def consumer_heartbeat(
         )
     else:
         yield from trouble(x, group, member, request.member_epoch, reply.error_code)
+
+
+def consumer_leaving(x: Exchange, request: ConsumerGroupHeartbeatRequest) -> LeaveSent:
+    """A member of KIP-848 leaves."""
+    return LeaveSent(
+        group_id=request.group_id,
+        sent_at=x.sent_at,
+        members=((request.member_id, request.instance_id),),
+        client_id=x.client_id,
+        client_host=x.client_host,
+    )
 
 
 def newcomer(x: Exchange, request: ConsumerGroupHeartbeatRequest) -> str:

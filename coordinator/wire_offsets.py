@@ -1,6 +1,6 @@
 """Exchanges about offsets, to events.
 
-Owns: what OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, EndTxn and ListOffsets say. Must
+Owns: what OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, EndTxn, ListOffsets and Fetch say. Must
 not know: the state of any group.
 
 OffsetCommit and OffsetFetch v0 are about ZooKeeper, not about the group coordinator, so they say nothing.
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from group_sidecar.codecs.errors import NONE, ErrorCode
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest, EndTxnResponse
+from group_sidecar.codecs.messages.fetch import FetchableTopicResponse
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
@@ -250,3 +251,28 @@ def list_offsets(
     }
     if ends:
         yield LogEndsSeen(ends=ends)
+
+
+def log_ends_fetched(
+    topics: Iterable[FetchableTopicResponse], names: Mapping[UUID, str]
+) -> tuple[LogEndsSeen, frozenset[UUID]]:
+    """The ends of logs that a Fetch reply told, and the ids among its topics that are not in `names`.
+
+    The high watermark, for consumers of either isolation level: their lag, too, is measured against the end of the
+    log here, where the Java client's own `records-lag` stops at the last stable offset if it reads committed only.
+    A follower that serves consumers (KIP-392) tells the end that it knows of, a moment behind the leader's.
+    Within a fetch session (KIP-227) a partition is told of only when it has news. One that is not has the end that it
+    had when it was told last; but that may have been in a reply that nobody looked into. So it counts as not seen, and
+    the time of its last observation stands.
+    """
+    ends: dict[TopicPartition, int] = {}
+    unnamed: set[UUID] = set()
+    for topic in topics:
+        name = topic.topic or names.get(topic.topic_id)
+        if name is None:
+            unnamed.add(topic.topic_id)
+            continue
+        for p in topic.partitions:
+            if p.error_code == NONE and p.high_watermark >= 0:
+                ends[name, p.partition_index] = p.high_watermark
+    return LogEndsSeen(ends=ends), frozenset(unnamed)

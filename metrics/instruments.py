@@ -5,9 +5,10 @@ now. Plain numbers, made into families at each scrape, so that neither locks nor
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -70,7 +71,7 @@ class Instruments:
     """Counts facts; registers itself as a collector.
 
     Args:
-        registry: where the totals appear. What is counted per group appears through `SidecarCollector`.
+        registry: where the totals appear. What is counted per group appears through `collector.scrape`.
         max_groups: groups counted one by one; facts of groups beyond it count in the totals only.
     """
 
@@ -84,21 +85,19 @@ class Instruments:
         self._members_removed = dict.fromkeys(Departure, 0)
         self._offset_commits = 0
         self._commit_failures = dict.fromkeys([*map(error_name, COMMIT_ERRORS), OTHER], 0)
+        self._rules: dict[type[Fact], Callable[[Any], None]] = {
+            RebalanceStarted: self._rebalance_started,
+            RebalanceCompleted: self._rebalance_completed,
+            MemberJoined: self._member_joined,
+            MemberGone: self._member_gone,
+            OffsetsCommitted: self._offsets_committed,
+        }
         registry.register(self)
 
     def observe(self, fact: Fact) -> None:
         """Counts one fact. Refusals are not counted here but by the policy's own counters in `Traffic`."""
-        match fact:
-            case RebalanceStarted(reason=reason):
-                self._rebalances_started[reason] += 1
-            case RebalanceCompleted():
-                self._rebalance_completed(fact)
-            case MemberJoined():
-                self._members_joined += 1
-            case MemberGone(how=how):
-                self._members_removed[how] += 1
-            case OffsetsCommitted():
-                self._offsets_committed(fact)
+        if (rule := self._rules.get(type(fact))) is not None:
+            rule(fact)
 
     def retain(self, group_ids: Collection[str]) -> None:
         """Forgets the counts of every group that is not among these."""
@@ -115,6 +114,15 @@ class Instruments:
         yield f.MEMBERS_REMOVED.fill(((how,), n) for how, n in self._members_removed.items())
         yield f.OFFSET_COMMITS.single(self._offset_commits)
         yield f.OFFSET_COMMIT_FAILURES.fill(((error,), n) for error, n in self._commit_failures.items())
+
+    def _rebalance_started(self, fact: RebalanceStarted) -> None:
+        self._rebalances_started[fact.reason] += 1
+
+    def _member_joined(self, fact: MemberJoined) -> None:
+        self._members_joined += 1
+
+    def _member_gone(self, fact: MemberGone) -> None:
+        self._members_removed[fact.how] += 1
 
     def _rebalance_completed(self, fact: RebalanceCompleted) -> None:
         self._rebalances[fact.reason] += 1

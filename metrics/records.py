@@ -118,6 +118,7 @@ class Rebalance(Body):
     group: Annotated[str, Note("Group id.")]
     generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
     reason: Annotated[str, Note("What began it: join, leave, metadata, expired or unknown.")]
+    cause: Annotated[str | None, Note("The same more closely: new_member, topic_metadata, ...; null where not told.")]
     duration_seconds: Annotated[float, Note("From the first join to the last sync that was needed, in seconds.", 0)]
     members: Annotated[int, Note("Number of members.", 0)]
 
@@ -159,7 +160,7 @@ class Member(Body):
     instance_id: Annotated[str | None, Note("group.instance.id; null for a dynamic member, or where it is not known.")]
     client_id: Annotated[str, Note("The client's own name for itself.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
-    change: Annotated[str, Note("joined, left, expired, dropped, removed or fenced.")]
+    change: Annotated[str, Note("joined, left, expired, dropped, removed, kicked or fenced.")]
 
 
 BODIES: tuple[type[Body], ...] = (Heartbeat, Group, Commit, LogEnd, Rebalance, Refusal, Audit, Member)

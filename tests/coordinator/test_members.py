@@ -20,6 +20,7 @@ from group_sidecar.coordinator.facts import (
     RebalanceStarted,
 )
 from group_sidecar.coordinator.views import GroupState, GroupView, Lacking
+from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
 from tests.coordinator.world import SESSION_MS, Client, World
 
@@ -62,7 +63,7 @@ def test_a_first_member(world: World) -> None:
     client = Client(world, "a", "g")
     client.join()
     assert (seen(world).lacking, seen(world).awaiting) == (Lacking.IN_DOUBT, frozenset())
-    assert list(world.manager.views(world.now())) == [], "a reservation is no group"
+    assert all_groups(world.manager, world.now()) == [], "a reservation is no group"
     world.settle()
     assert (seen(world).state, seen(world).protocol_type) == (GroupState.EMPTY, "")
     client.join()
@@ -315,9 +316,7 @@ def test_the_cause_may_remain_unknown() -> None:
     world = World(Broker())
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     stable(world, a, b)
-    b.leave()
-    world.handle(b.connection)
-    b.connection.down.clear()
+    world.around(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
     a.heartbeat()
     world.settle()
     assert [fact.reason for fact in facts(world, RebalanceStarted) if isinstance(fact, RebalanceStarted)] == [
@@ -475,10 +474,12 @@ def test_the_sidecar_removes_a_member(world: World) -> None:
 def test_a_generation_completes_without_a_member(world: World) -> None:
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     stable(world, a, b)
+    generation = a.generation
     b.metadata = b"changed"
     b.join()
-    for _ in range(7):
+    for _ in range(8):
         world.pass_time(3)
+        a.generation = generation  # It lives, and does not join again.
         a.heartbeat()
         world.settle()
     world.gather(b)
@@ -663,8 +664,10 @@ def test_who_does_not_sync_is_removed(world: World) -> None:
         world.pass_time(3)
     assert {m.client_id for m in world.broker.describe("g").members} == {"a"}
     assert seen(world).lacking is Lacking.IN_DOUBT
+    world.facts.clear()
     world.sweep()
     assert names(world) == {a.member_id: "a"}
+    assert [fact.how for fact in facts(world, MemberGone) if isinstance(fact, MemberGone)] == [Departure.DROPPED]
 
 
 def test_a_sweep_is_made_little_by_little_and_bears_what_happens_meanwhile(

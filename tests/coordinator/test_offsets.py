@@ -13,6 +13,7 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.coordinator.events import (
     AnyEvent,
     LogEndsSeen,
+    LogStartsSeen,
     OffsetsDeleted,
     OffsetsDoubted,
     OffsetsLearned,
@@ -23,6 +24,7 @@ from group_sidecar.coordinator.events import (
 from group_sidecar.coordinator.facts import OffsetsCommitted
 from group_sidecar.coordinator.manager import DISTURBED_SECONDS, GroupMetadataManager
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, Lacking
+from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
 from tests.coordinator.world import Client, World, commit_of
 
@@ -220,7 +222,7 @@ def test_a_transaction_of_several_groups() -> None:
     for group in "gh":
         manager.apply([OffsetsPending(group_id=group, sent_at=3, producer_id=9, offsets={T0: offset(6, 4)})], 4)
     manager.apply([TransactionEnded(producer_id=9, committed=True)], 5)
-    assert [len(each.offsets) for each in manager.views(6)] == [1, 1]
+    assert [len(each.offsets) for each in all_groups(manager, 6)] == [1, 1]
 
 
 def test_offsets_that_may_be_in_a_transaction() -> None:
@@ -366,4 +368,28 @@ def test_log_ends_are_bounded() -> None:
     manager = copy(most_offsets=2)
     manager.apply([LogEndsSeen(ends={T0: 5, T1: 6, T2: 7})], 2)
     manager.apply([LogEndsSeen(ends={T1: 8, T2: 9})], 3)
-    assert dict(manager.snapshot(4).log_ends) == {T0: (5, 2), T1: (8, 3)}
+    assert dict(manager.log_ends) == {T0: (5, 2), T1: (8, 3)}
+
+
+def test_the_newest_word_of_a_logs_end_counts_be_it_lower() -> None:
+    manager = copy()
+    manager.apply([LogEndsSeen(ends={T0: 9, T1: 9})], 2)
+    manager.apply([LogEndsSeen(ends={T0: 4})], 3)
+    manager.apply([LogEndsSeen(ends={T0: 8, T1: 10})], 2.5)
+    assert dict(manager.log_ends) == {T0: (4, 3), T1: (10, 2.5)}
+
+
+def test_which_log_ends_have_not_been_seen_for_a_while() -> None:
+    manager = copy()
+    manager.apply([LogEndsSeen(ends={T0: 9})], 2)
+    manager.apply([LogEndsSeen(ends={T1: 9})], 3)
+    assert manager.log_bounds.ends_unseen([T0, T1, T2], since=3) == {T0, T2}
+
+
+def test_the_newest_word_of_a_logs_start_counts() -> None:
+    manager = copy()
+    manager.apply([LogStartsSeen(starts={T0: 5, T1: 7})], 2)
+    manager.apply([LogStartsSeen(starts={T0: 6})], 3)
+    manager.apply([LogStartsSeen(starts={T1: 6})], 1)
+    assert dict(manager.log_bounds.starts) == {T0: (6, 3), T1: (7, 2)}
+    assert not manager.log_ends

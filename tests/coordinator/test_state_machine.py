@@ -24,6 +24,7 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.views import GroupView
+from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import EMPTY, STABLE
 from tests.coordinator.plain_list import list_groups
@@ -179,7 +180,7 @@ class Copy(RuleBasedStateMachine):
                 self.check_offsets(group, _offsets(view))
         self._is_listed_as_it_is(now)
         if self.world.manager.listing_lacking(now) is None and not any(map(self._under_way, GROUPS)):
-            listed = list_groups(ListGroupsRequest(), self.world.manager.views(now))
+            listed = list_groups(ListGroupsRequest(), all_groups(self.world.manager, now))
             truth = {(g.group_id, g.protocol_type, g.state) for g in self.world.broker.groups.values()}
             assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
 
@@ -193,7 +194,7 @@ class Copy(RuleBasedStateMachine):
         if manager.listing_lacking(now) is None:
             assert not any(manager.view(group, now).lacking for group in manager.group_metadata_cache)
         kept = decode(ListGroupsResponse, 5, manager.listing(now).reply(ListGroupsRequest(), 5))
-        assert {*kept.groups} == {*list_groups(ListGroupsRequest(), manager.views(now))}
+        assert {*kept.groups} == {*list_groups(ListGroupsRequest(), all_groups(manager, now))}
 
     def _under_way(self, group: str) -> bool:
         """Whether the broker has changed the group and the reply has not come by."""

@@ -49,6 +49,7 @@ from group_sidecar.coordinator.events import (
     JoinAccepted,
     JoinRejected,
     JoinSent,
+    LeaveSent,
     MemberIdIssued,
     MemberSeen,
     MembersLeft,
@@ -62,6 +63,7 @@ from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import GroupState
 
 SENT, NOW = 10.0, 12.0
+SAID = "the consumer is being closed"
 WHO: Any = {"client_id": "c", "client_host": "/1.2.3.4"}
 
 
@@ -273,7 +275,7 @@ def outcome(member_id: str, instance_id: str | None, error: int) -> MemberRespon
 @pytest.mark.parametrize(
     ("error", "events"),
     [
-        (0, [MembersLeft(group_id="g", sent_at=SENT, members=(("m", None),))]),
+        (0, [MembersLeft(group_id="g", sent_at=SENT, members=(("m", None),), said=("",), **WHO)]),
         (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
         (16, [CoordinatorMoved(group_id="g", sent_at=SENT)]),
         (15, []),
@@ -290,9 +292,29 @@ def test_many_members_leave_since_v3(version: int) -> None:
     request = LeaveGroupRequest(group_id="g", members=(identity("a"), identity("b"), identity("", "i")))
     outcomes = (outcome("a", None, 0), outcome("b", None, 25), outcome("", "i", 0))
     assert told(request, LeaveGroupResponse(error_code=0, members=outcomes), version) == [
-        MembersLeft(group_id="g", sent_at=SENT, members=(("a", None), ("", "i"))),
+        MembersLeft(group_id="g", sent_at=SENT, members=(("a", None), ("", "i")), said=("", ""), **WHO),
         MemberUnknown(group_id="g", sent_at=SENT, member_id="b"),
     ]
+
+
+def test_who_leaves_and_why_is_known_before_it_is_answered() -> None:
+    """KIP-800: since v5 with a reason each."""
+    closing = MemberIdentity(member_id="a", reason=SAID)
+    request = LeaveGroupRequest(group_id="g", members=(closing, identity("", "i")))
+    names: Any = {"members": (("a", None), ("", "i")), "said": (SAID, "")}
+    assert wire.sent(exchange(request, 5)) == [LeaveSent(group_id="g", sent_at=SENT, **names, **WHO)]
+    reply = LeaveGroupResponse(error_code=0, members=(outcome("", "i", 25), outcome("a", None, 0)))
+    left = told(request, reply, 5)[0]
+    assert left == MembersLeft(group_id="g", sent_at=SENT, members=(("a", None),), said=(SAID,), **WHO)
+    alone = LeaveSent(group_id="g", sent_at=SENT, members=(("m", None),), said=("",), **WHO)
+    assert wire.sent(exchange(LeaveGroupRequest(group_id="g", member_id="m"), 2)) == [alone]
+
+
+@pytest.mark.parametrize(("epoch", "leaves"), [(-1, True), (-2, False), (3, False)])
+def test_a_member_of_the_new_protocol_leaves_with_its_epoch(epoch: int, leaves: bool) -> None:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, instance_id="i")
+    leave = LeaveSent(group_id="g", sent_at=SENT, members=(("m", "i"),), **WHO)
+    assert list(wire.sent(exchange(request, 0))) == ([leave] if leaves else [])
 
 
 def test_an_error_of_the_group_is_one_of_each_member() -> None:

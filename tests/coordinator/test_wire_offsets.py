@@ -9,6 +9,7 @@ import pytest
 from group_sidecar.codecs.headers import RequestHeader, encode_request
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest, EndTxnResponse
+from group_sidecar.codecs.messages.fetch import FetchableTopicResponse, PartitionData
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.messages.list_offsets import (
     ListOffsetsPartition,
@@ -51,6 +52,7 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.events import (
@@ -68,6 +70,7 @@ from group_sidecar.coordinator.events import (
 )
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import CommittedOffset, TopicPartition
+from group_sidecar.coordinator.wire_offsets import log_ends_fetched
 
 SENT, NOW = 10.0, 12.0
 ID, OTHER = UUID(int=5), UUID(int=6)
@@ -388,6 +391,32 @@ def test_log_ends(version: int, isolation: int, timestamp: int, error: int, ends
     answer = ListOffsetsPartitionResponse(partition_index=0, error_code=error, old_style_offsets=(50, 0), offset=60)
     reply = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(answer,)),))
     assert told(request, reply, version) == ([LogEndsSeen(ends=ends)] if ends else [])
+
+
+# Fetch.
+
+
+def fetched(name: str, topic_id: UUID, *partitions: tuple[int, int, int]) -> FetchableTopicResponse:
+    """A topic in a Fetch reply; of each partition its number, error and high watermark."""
+    return FetchableTopicResponse(
+        topic=name,
+        topic_id=topic_id,
+        partitions=tuple(
+            PartitionData(partition_index=index, error_code=error, high_watermark=end, records=b"")
+            for index, error, end in partitions
+        ),
+    )
+
+
+def test_high_watermarks_are_log_ends_whatever_else_is_told() -> None:
+    topics = [
+        fetched("t", ZERO_UUID, (0, 0, 50), (1, 6, 51), (2, 0, -1), (3, 0, 0)),
+        fetched("", ID, (0, 0, 7)),
+        fetched("", OTHER, (0, 0, 8)),
+    ]
+    seen, unnamed = log_ends_fetched(topics, {ID: "by id"})
+    assert seen == LogEndsSeen(ends={("t", 0): 50, ("t", 3): 0, ("by id", 0): 7})
+    assert unnamed == {OTHER}
 
 
 # Requests that could not be decoded.

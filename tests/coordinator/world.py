@@ -246,6 +246,7 @@ class Client:
     instance_id: str | None = None
     version: int = 9
     metadata: bytes = b"m"
+    said: str | None = None
     member_id: str = ""
     generation: int = -1
     roster: tuple[JoinGroupMember, ...] = ()
@@ -271,6 +272,7 @@ class Client:
                 group_instance_id=self.instance_id,
                 protocol_type="consumer",
                 protocols=tuple(JoinGroupProtocol(name=name, metadata=self.metadata) for name in protocols),
+                reason=self.said,
             ),
             self.version,
         )
@@ -307,7 +309,7 @@ class Client:
 
     def leave(self, version: int = 3) -> None:
         """Leaves."""
-        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id, reason=self.said)
         request = LeaveGroupRequest(group_id=self.group_id, members=(identity,))
         if version < 3:
             request = LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id)

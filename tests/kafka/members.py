@@ -267,6 +267,10 @@ class ConsumerMember:
         self.epoch = -2 if for_a_restart else -1
         self._heartbeat()
 
+    def vanish(self) -> None:
+        """Is not heard of any more, as a killed process: that is no leave."""
+        self._in_group = False
+
     def commit(self, topic: str, offsets: Mapping[int, int]) -> Any:
         """Commits offsets as a member; returns the reply."""
         request = OffsetCommitRequest(

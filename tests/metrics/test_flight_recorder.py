@@ -1,7 +1,7 @@
 """What is kept of each group's past, for how long, and how it is told."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -10,19 +10,25 @@ from hypothesis import strategies as st
 
 from group_sidecar.coordinator.facts import (
     ClientRefused,
+    CoordinatorMoved,
     Departure,
     Fact,
     MemberGone,
     MemberJoined,
     OffsetsCommitted,
+    RebalanceCause,
     RebalanceReason,
     RebalanceStarted,
+    Slowest,
+    Who,
 )
 from group_sidecar.metrics.flight_recorder import MOST_OF_GROUP, FlightRecorder, told
 from tests.metrics.world import rebalanced
 
 PLENTY = 1 << 30
 CLIENT = {"client_id": "c", "client_host": "/10.0.0.1"}
+WHO_CELLS: dict[str, Any] = {"member_id": "m", **CLIENT, "instance_id": "i"}
+WHO, SLOWEST = Who(**WHO_CELLS), Slowest(**WHO_CELLS, seconds=0.1)
 REFUSED = {"policy": "group_max_size", "error_code": 81, **CLIENT, "size": 5, "limit": 5}
 
 
@@ -56,25 +62,33 @@ def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
     ("fact", "cells"),
     [
         (
-            RebalanceStarted(group_id="g", at=0.25, reason=RebalanceReason.LEAVE),
-            {"what": "rebalance_started", "reason": "leave"},
+            RebalanceStarted(group_id="g", at=0.25, cause=RebalanceCause.MEMBER_LEFT, by=WHO, said="bye"),
+            {"what": "rebalance_started", "reason": "leave", "cause": "member_left", "by": WHO_CELLS, "said": "bye"},
         ),
         (
-            rebalanced("g"),
+            replace(rebalanced("g"), by=WHO, said="hello", joined=2, gone=1, slowest=SLOWEST, moved_partitions=4),
             {
                 "what": "rebalance_completed",
                 "reason": "join",
+                "cause": "new_member",
+                "by": WHO_CELLS,
+                "said": "hello",
                 "generation": 1,
                 "protocol": "range",
                 "members": 2,
                 "duration_seconds": 0.2,
+                "joined": 2,
+                "gone": 1,
+                "slowest": {**WHO_CELLS, "seconds": 0.1},
+                "moved_partitions": 4,
             },
         ),
-        (joined(), {"what": "member_joined", "member_id": "m", **CLIENT, "instance_id": None}),
+        (joined(), {"what": "member_joined", "member_id": "m", **CLIENT, "instance_id": None, "said": ""}),
         (
-            MemberGone(group_id="g", at=1.0, member_id="m", how=Departure.EXPIRED, **CLIENT),
-            {"what": "member_gone", "member_id": "m", **CLIENT, "how": "expired"},
+            MemberGone(group_id="g", at=1.0, member_id="m", how=Departure.EXPIRED, **CLIENT, said="bye"),
+            {"what": "member_gone", "member_id": "m", **CLIENT, "instance_id": None, "how": "expired", "said": "bye"},
         ),
+        (CoordinatorMoved(group_id="g", at=1.0), {"what": "coordinator_moved"}),
         (
             commit(accepted=2, refused=((27, 3), (12345, 1))),
             {
@@ -101,7 +115,7 @@ def test_what_a_fact_says(fact: Fact, cells: dict[str, object]) -> None:
 
 def test_every_fact_of_a_group_can_be_told() -> None:
     def anything(name: str) -> Any:
-        return () if name == "refused" else 1.0 if name == "at" else 77
+        return {"refused": (), "at": 1.0, "by": None, "slowest": None, "cause": RebalanceCause.UNKNOWN}.get(name, 77)
 
     for kind in Fact.__subclasses__():
         made: Any = kind(**{field.name: anything(field.name) for field in fields(kind)})
@@ -149,6 +163,48 @@ def test_what_is_refused_again_and_again_does_not_push_out_the_rest(again: Fact)
     assert len(whats) == MOST_OF_GROUP + 2
 
 
+# What is asked of all groups.
+
+
+def completed(group_id: str = "g", at: float = 1.0, cause: RebalanceCause = RebalanceCause.UNKNOWN) -> Fact:
+    return replace(rebalanced(group_id), at=at, cause=cause)
+
+
+def test_the_last_rebalance_and_how_many_there_were() -> None:
+    started = RebalanceStarted(group_id="g", at=9.0, cause=RebalanceCause.SESSION_EXPIRED)
+    expired = completed(at=5.0, cause=RebalanceCause.SESSION_EXPIRED)
+    made = recorder(completed(at=1.0), completed(at=3.0), joined(at=4.0), expired, started, completed("h", at=7.0))
+    assert made.last_rebalance("g") == (5.0, RebalanceCause.SESSION_EXPIRED, RebalanceReason.EXPIRED)
+    assert made.last_rebalance("nobody") is None
+    assert [made.rebalances_since("g", since) for since in (0.0, 3.0, 3.5, 6.0)] == [3, 2, 1, 0]
+    assert made.rebalances_since("nobody", 0.0) == 0
+
+
+def test_refusals_of_all_groups_the_newest_first() -> None:
+    made = recorder(
+        refused("a", at=1.0),
+        refused("a", at=6.0),
+        joined("a", at=7.0),
+        refused("b", at=2.0, enforced=False),
+        refused("b", at=5.0),
+        commit("c", at=8.0, accepted=0, refused=((27, 1),)),
+        refused("c", at=3.0),
+    )
+    told_of = [(cell["group"], str(cell["at"])[17:19], cell["what"]) for cell in made.refusals(10)]
+    expected = [("a", 6), ("b", 5), ("c", 3), ("b", 2), ("a", 1)]
+    assert told_of == [
+        (group, f"{second:02}", "client_audited" if second == 2 else "client_refused") for group, second in expected
+    ]
+    for limit in range(6):
+        assert [cell["group"] for cell in made.refusals(limit)] == [group for group, _ in expected][:limit]
+
+
+@given(told_of=st.lists(st.sampled_from("abc"), max_size=30), limit=st.integers(0, 12))
+def test_refusals_are_the_last_whatever_the_groups(told_of: list[str], limit: int) -> None:
+    made = recorder(*[refused(group, at=float(at)) for at, group in enumerate(told_of)])
+    assert [cell["group"] for cell in made.refusals(limit)] == told_of[::-1][:limit]
+
+
 # What is forgotten.
 
 
@@ -163,6 +219,13 @@ def test_the_oldest_of_the_group_that_has_been_quiet_for_longest_goes_first() ->
     bounded.observe(joined("third"))
     assert bounded.timeline("quiet") is None
     assert bounded.held_bytes <= made.held_bytes < 3 * of_one
+
+
+def test_who_is_named_in_a_fact_is_counted() -> None:
+    nobody = recorder(rebalanced("g")).held_bytes
+    for name in ("by", "slowest"):
+        told_of = {name: replace(SLOWEST, client_id="c" * 30_000)}
+        assert recorder(replace(rebalanced("g"), **told_of)).held_bytes - nobody >= 30_000  # type: ignore[arg-type]
 
 
 def test_long_names_are_counted() -> None:

@@ -8,12 +8,12 @@ from group_sidecar.coordinator.facts import (
     MemberGone,
     MemberJoined,
     OffsetsCommitted,
+    RebalanceCause,
     RebalanceReason,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.views import Snapshot
-from group_sidecar.metrics.families import Detail
-from tests.metrics.world import World, group, rebalanced
+from group_sidecar.metrics.family import Detail
+from tests.metrics.world import Copy, World, group, rebalanced
 
 
 def test_known_label_sets_stand_at_zero() -> None:
@@ -31,8 +31,8 @@ def test_known_label_sets_stand_at_zero() -> None:
 
 def test_rebalances() -> None:
     world = World()
-    world.instruments.observe(RebalanceStarted(group_id="g", at=1.0, reason=RebalanceReason.LEAVE))
-    world.instruments.observe(RebalanceStarted(group_id="g", at=2.0, reason=RebalanceReason.LEAVE))
+    world.instruments.observe(RebalanceStarted(group_id="g", at=1.0, cause=RebalanceCause.MEMBER_LEFT))
+    world.instruments.observe(RebalanceStarted(group_id="g", at=2.0, cause=RebalanceCause.MEMBER_LEFT))
     world.instruments.observe(rebalanced("g", RebalanceReason.LEAVE, 4.0))
     assert world.value("rebalances_started_total", reason="leave") == 2
     assert world.value("rebalances_total", reason="leave") == 1
@@ -74,7 +74,7 @@ def test_refusals_are_left_to_the_policy_counters() -> None:
 
 
 def test_counts_per_group_show_from_detail_group_on() -> None:
-    world = World(Snapshot(groups=(group("a"), group("b"))), detail=Detail.GROUP)
+    world = World(Copy(groups=(group("a"), group("b"))), detail=Detail.GROUP)
     world.instruments.observe(rebalanced("a", RebalanceReason.JOIN))
     world.instruments.observe(rebalanced("a", RebalanceReason.EXPIRED))
     world.instruments.observe(OffsetsCommitted(group_id="b", at=1.0, accepted=3))
@@ -84,10 +84,10 @@ def test_counts_per_group_show_from_detail_group_on() -> None:
 
 
 def test_counts_of_a_group_go_with_the_group_and_totals_stay() -> None:
-    world = World(Snapshot(groups=(group("a"),)), detail=Detail.GROUP)
+    world = World(Copy(groups=(group("a"),)), detail=Detail.GROUP)
     world.instruments.observe(rebalanced("a"))
     assert world.series("group_rebalances_total") == {("a", "join"): 1}
-    world.snapshots.clear()
+    world.copies.clear()
     assert world.series("group_rebalances_total") == {}
     assert world.instruments.by_group == {}
     assert world.value("rebalances_total", reason="join") == 1
@@ -108,6 +108,6 @@ def test_build_info_names_the_version() -> None:
 
 
 def test_without_detail_no_group_is_named() -> None:
-    world = World(Snapshot(groups=(group("secret-group"),)))
+    world = World(Copy(groups=(group("secret-group"),)))
     world.instruments.observe(rebalanced("secret-group"))
     assert "secret-group" not in world.text()

@@ -85,12 +85,13 @@ KNOWN: list[tuple[Body, dict[str, object]]] = [
         {"kind": "log_end", "topic": "t", "partition": 0, "offset": 50},
     ),
     (
-        Rebalance(group="orders", generation=4, reason="join", duration_seconds=0.5, members=2),
+        Rebalance(group="orders", generation=4, reason="join", cause="new_member", duration_seconds=0.5, members=2),
         {
             "kind": "rebalance",
             "group": "orders",
             "generation": 4,
             "reason": "join",
+            "cause": "new_member",
             "duration_seconds": 0.5,
             "members": 2,
         },
@@ -157,7 +158,9 @@ bodies = st.one_of(
     ),
     st.builds(Commit, group=texts, topic=texts, partition=counts, offset=counts, leader_epoch=st.integers(-1, 99)),
     st.builds(LogEnd, topic=texts, partition=counts, offset=counts),
-    st.builds(Rebalance, group=texts, generation=counts, reason=texts, duration_seconds=finite, members=counts),
+    st.builds(
+        Rebalance, group=texts, generation=counts, reason=texts, cause=texts, duration_seconds=finite, members=counts
+    ),
     *(
         st.builds(
             kind,

@@ -73,7 +73,14 @@ class Told:
 
     def rebalance(self, seconds: float, group: str, reason: str, duration: float) -> dict[str, Any]:
         return self.record(
-            "rebalance", seconds, group=group, generation=1, reason=reason, duration_seconds=duration, members=1
+            "rebalance",
+            seconds,
+            group=group,
+            generation=1,
+            reason=reason,
+            cause="unknown",
+            duration_seconds=duration,
+            members=1,
         )
 
     def refusal(

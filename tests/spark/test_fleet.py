@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from group_sidecar.coordinator.facts import ClientRefused, Departure, MemberGone, RebalanceCompleted, RebalanceReason
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView, Snapshot
+from group_sidecar.coordinator.facts import ClientRefused, Departure, MemberGone, RebalanceCause, RebalanceCompleted
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView
 from group_sidecar.metrics.chronicle import Chronicle
 from group_sidecar.metrics.journal import Journal
 from group_sidecar.metrics.records import Record, timestamp
 from group_sidecar.spark import fleet as fleet_job
 from group_sidecar.spark.fleet import arguments, main, run
 from group_sidecar.spark.requirements import java_missing, spark_missing
+from tests.metrics.world import Copy, visits_of
 
 NOW = float(int(time.time())) - 60
 
 
-def snapshot(generation: int, *, committed: int, members: int, log_end: int, seen: float) -> Snapshot:
+def standing(generation: int, *, committed: int, members: int, log_end: int, seen: float) -> Copy:
     orders = GroupView(
         group_id="orders",
         state=GroupState.STABLE,
@@ -34,13 +35,14 @@ def snapshot(generation: int, *, committed: int, members: int, log_end: int, see
         members=tuple(MemberView(member_id=f"m{number}") for number in range(members)),
         offsets={("t", 0): CommittedOffset(committed, at=seen), ("unseen", 0): CommittedOffset(1, at=seen)},
     )
-    return Snapshot(groups=(orders,), log_ends={("t", 0): (log_end, seen)})
+    return Copy(groups=(orders,), log_ends={("t", 0): (log_end, seen)})
 
 
-def write(folder: Path, chronicle: Chronicle, *records: Record) -> None:
+def write(folder: Path, chronicle: Chronicle, *records: Record | None) -> None:
     journal = Journal(folder, chronicle.boot)
     for record in records:
-        journal.append(record)
+        if record is not None:
+            journal.append(record)
     journal.close()
     assert journal.failure is None
 
@@ -53,7 +55,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rebalanced = RebalanceCompleted(
         group_id="orders",
         at=NOW,
-        reason=RebalanceReason.JOIN,
+        cause=RebalanceCause.NEW_MEMBER,
         generation=4,
         protocol="range",
         members=2,
@@ -73,14 +75,14 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         group_id="orders", at=NOW, member_id="m9", client_id="c", client_host="/127.0.0.1", how=Departure.LEFT
     )
     # The old coordinator goes on restating what it last saw.
-    stale = snapshot(3, committed=5, members=1, log_end=8, seen=NOW - 9)
-    fresh = snapshot(4, committed=10, members=2, log_end=25, seen=NOW + 1)
-    write(folder / "1", old, *old.restate(stale, {}, lambda _: None, NOW + 30))
+    stale = standing(3, committed=5, members=1, log_end=8, seen=NOW - 9)
+    fresh = standing(4, committed=10, members=2, log_end=25, seen=NOW + 1)
+    write(folder / "1", old, *old.restate(visits_of(stale), stale.log_ends.items(), {}, NOW + 30))
     write(
         folder / "2",
         new,
         *new.tell([rebalanced, gone, refused, refused], NOW),
-        *new.restate(fresh, {"groups": 1.0}, lambda _: 2, NOW + 2),
+        *new.restate(visits_of(fresh, lambda _: 2), fresh.log_ends.items(), {"groups": 1.0}, NOW + 2),
     )
     (segment,) = (folder / "2").iterdir()
     shutil.copy(segment, folder / "2" / "segment-again.jsonl")

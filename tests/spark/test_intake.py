@@ -98,7 +98,9 @@ DAMAGED = {
     line(partition=-1): "out_of_range",
     line(leader_epoch=-2): "out_of_range",
     line(seq=0): "out_of_range",
-    line(kind="rebalance", generation=1, reason="join", duration_seconds=-0.5, members=1): "out_of_range",
+    line(
+        kind="rebalance", generation=1, reason="join", cause="new_member", duration_seconds=-0.5, members=1
+    ): "out_of_range",
     line(emitted_at="2025-01-31T12:05:00.001Z"): "in_future",
     line(observed_at="2999-01-01T00:00:00.000Z"): "in_future",
 }
@@ -177,6 +179,7 @@ def test_the_schema_has_every_column_of_the_contract_once() -> None:
         "offset": "bigint",
         "leader_epoch": "bigint",
         "reason": "string",
+        "cause": "string",
         "duration_seconds": "double",
         "policy": "string",
         "error_code": "bigint",

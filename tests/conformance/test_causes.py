@@ -1,0 +1,355 @@
+"""Each cause of a rebalance, provoked by real clients in front of a real broker, and what the sidecar tells of it."""
+
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
+from group_sidecar.codecs.schema import encode
+from tests.conformance import test_kafka_python as kafka_python
+from tests.conformance.causes import QUICK, Cells, Scene, clients, java_consumer
+from tests.conformance.librdkafka import consumer, create_topic, poll_until, produce, settled
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import until
+from tests.kafka.members import ClassicMember, ConsumerMember
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.tools import kafka_tool
+
+LIMITED = {"policies": {"group_max_size": {"limit": 100, "overrides": [{"pattern": ".*-limited", "limit": 1}]}}}
+RESETTER = "org.apache.kafka.tools.StreamsResetter"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker(tmp_path_factory.mktemp("quick-broker"), properties=QUICK) as broker:
+        broker.wait_for_coordinator()
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def sidecar(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    folder = tmp_path_factory.mktemp("quick-sidecar")
+    with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=LIMITED) as sidecar:
+        sidecar.wait_for_log()
+        yield sidecar
+
+
+@pytest.fixture
+def scene(broker: KafkaBroker, sidecar: SidecarProcess) -> Scene:
+    return Scene(broker, sidecar)
+
+
+def whom(told: Cells) -> str:
+    """The client that brought a rebalance about."""
+    return str(told["by"]["client_id"])
+
+
+# Java.
+
+
+def test_java_consumers(scene: Scene) -> None:
+    """They say why they do what they do (KIP-800)."""
+    topic = create_topic(scene.run, "topic", 2)
+    quick: dict[str, Any] = {"metadata_max_age_ms": 300, "session_timeout_ms": 1000, "heartbeat_interval_ms": 200}
+    with java_consumer(scene, topic, "first", **quick):
+        came = scene.rebalanced("new_member")
+        assert (whom(came), came["members"], came["joined"], came["reason"]) == ("first", 1, 1, "join")
+        assert came["by"]["client_host"] == "/127.0.0.1"
+        scene.add_partitions(topic, 4)
+        more = scene.rebalanced("topic_metadata")
+        assert (whom(more), more["said"], more["moved_partitions"]) == ("first", "cached metadata has changed", 0)
+        with java_consumer(scene, topic, "second", **quick) as second:
+            came = scene.rebalanced("new_member", 2)
+            assert (whom(came), came["members"], came["joined"], came["moved_partitions"]) == ("second", 2, 1, 2)
+            assert came["slowest"]["client_id"] == "first", "it waited for its next heartbeat"
+            assert came["slowest"]["seconds"] <= came["duration_seconds"]
+            second.send_signal(signal.SIGTERM)
+            left = scene.rebalanced("member_left")
+        assert (whom(left), left["said"], left["gone"]) == ("second", "the consumer is being closed", 1)
+        [gone] = scene.told("member_gone")
+        assert (gone["client_id"], gone["how"], gone["said"]) == ("second", "left", left["said"])
+        with java_consumer(scene, topic, "third", **quick) as third:
+            scene.rebalanced("new_member", 3)
+            third.kill()
+            expired = scene.rebalanced("session_expired")
+        assert (whom(expired), expired["reason"], expired["gone"]) == ("third", "expired", 1)
+        assert scene.told("member_gone")[-1]["how"] == "expired"
+
+
+def test_a_java_consumer_does_not_poll(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    produce(scene.run, "topic", ["x" * 10_000] * 100)
+    settings = {"auto_offset_reset": "earliest", "max_poll_interval_ms": 1000}
+    with consumer(scene.run, "group", ["topic"], client_id="steady") as steady:
+        poll_until([steady], settled([steady], 2), "both partitions")
+        with java_consumer(scene, topic, "stuck", reads=False, partition_assignment_strategy=RANGE, **settings):
+            poll_until([steady], lambda _: bool(scene.told("rebalance_completed", cause="member_left")), "a leave")
+    [left] = scene.told("rebalance_completed", cause="member_left")
+    assert (whom(left), left["said"]) == ("stuck", "consumer poll timeout has expired.")
+
+
+RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+
+
+def test_java_removes_all_members(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic")
+    with ClassicMember(scene.client("one"), scene.group, topic) as member:
+        member.join()
+        member.sync()
+        place = ("--bootstrap-server", spelled(scene.sidecar.listen), "--application-id", scene.group)
+        kafka_tool(RESETTER, *place, "--input-topics", topic, "--force")
+        gone = scene.wait_for("member_gone")
+        member.member_id = ""
+    assert (gone["client_id"], gone["how"], gone["said"]) == ("one", "kicked", "member was removed by an admin")
+
+
+# librdkafka.
+
+
+def test_librdkafka_consumers(scene: Scene) -> None:
+    for name, partitions in (("topic", 4), ("other", 1)):
+        create_topic(scene.run, name, partitions)
+    with consumer(scene.run, "group", ["topic"], client_id="first") as first:
+        poll_until([first], settled([first], 4), "all partitions")
+        assert whom(scene.rebalanced("new_member")) == "first"
+        with consumer(scene.run, "group", ["topic"], client_id="second") as second:
+            poll_until([first, second], settled([first, second], 4), "half of the partitions each")
+            came = scene.rebalanced("new_member", 2)
+            assert (whom(came), came["moved_partitions"], came["protocol"]) == ("second", 2, "range")
+            second.subscribe([scene.run.name("topic"), scene.run.name("other")])
+            poll_until(
+                [first, second],
+                lambda _: bool(scene.told("rebalance_completed", cause="subscription_changed")),
+                "a changed subscription",
+            )
+            assert whom(scene.rebalanced("subscription_changed")) == "second"
+        poll_until([first], settled([first], 4), "all partitions again")
+        left = scene.rebalanced("member_left")
+        assert (whom(left), left["said"], left["gone"]) == ("second", "", 1)
+
+
+def test_librdkafka_finds_more_partitions(scene: Scene) -> None:
+    """It has no words for it, but the assignments show it."""
+    topic = create_topic(scene.run, "topic", 2)
+    with consumer(scene.run, "group", ["topic"], client_id="c", topic_metadata_refresh_interval_ms=300) as client:
+        poll_until([client], settled([client], 2), "all partitions")
+        scene.add_partitions(topic, 3)
+        poll_until([client], settled([client], 3), "the new partition")
+    told = scene.rebalanced("topic_metadata")
+    assert (whom(told), told["said"], told["moved_partitions"]) == ("c", "", 0)
+
+
+def test_librdkafka_gives_up_partitions(scene: Scene) -> None:
+    create_topic(scene.run, "topic", 4)
+    settings: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
+    with consumer(scene.run, "group", ["topic"], client_id="a", **settings) as a:
+        poll_until([a], settled([a], 4), "all partitions")
+        with consumer(scene.run, "group", ["topic"], client_id="b", **settings) as b:
+            poll_until([a, b], settled([a, b], 4), "half of the partitions each")
+        came, given_up = scene.rebalanced("new_member", 2), scene.rebalanced("partitions_revoked")
+    assert (whom(came), came["moved_partitions"], whom(given_up)) == ("b", 2, "a")
+
+
+def follow(scene: Scene, shares: Mapping[ConsumerMember, int]) -> None:
+    """The members beat, and do as they are told, until each has so many partitions and the sidecar says it is over."""
+
+    def over() -> bool:
+        for member in shares:
+            member.take()
+        each = [sum(map(len, member.assigned.values())) for member in shares]
+        whats = [cell["what"] for cell in scene.timeline() if cell["what"].startswith("rebalance")]
+        return each == list(shares.values()) and whats[-1:] == ["rebalance_completed"]
+
+    scene.until(over)
+
+
+def test_a_consumer_of_the_new_protocol(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with (
+        ConsumerMember(scene.client("a"), scene.group, (topic,)) as a,
+        ConsumerMember(scene.client("b"), scene.group, (topic,)) as b,
+    ):
+        a.join()
+        follow(scene, {a: 2})
+        came = scene.rebalanced("new_member")
+        assert (whom(came), came["members"], came["joined"]) == ("a", 1, 1)
+        b.join()
+        follow(scene, {a: 1, b: 1})
+        came = scene.rebalanced("new_member", 2)
+        assert (whom(came), came["members"], came["moved_partitions"]) == ("b", 2, 1)
+        b.leave()
+        follow(scene, {a: 2})
+        left = scene.rebalanced("member_left")
+        assert (whom(left), left["gone"], left["moved_partitions"]) == ("b", 1, 1)
+    scene.wait_for("member_gone", 2, how="left")
+
+
+def test_a_consumer_of_the_new_protocol_is_not_heard_of(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with (
+        ConsumerMember(scene.client("a"), scene.group, (topic,)) as a,
+        ConsumerMember(scene.client("b"), scene.group, (topic,)) as b,
+    ):
+        for member, shares in ((a, {a: 2}), (b, {a: 1, b: 1})):
+            member.join()
+            follow(scene, shares)
+        follow(scene, {a: 2})
+        b.vanish()
+    assert whom(scene.rebalanced("session_expired")) == "b"
+    assert clients(scene.told("member_gone", how="expired")) == ["b"]
+
+
+# kafka-python.
+
+
+def test_kafka_python_consumers(scene: Scene) -> None:
+    create_topic(scene.run, "topic", 2)
+    with kafka_python.consumer(scene.run, "group", "topic", client_id="first") as first:
+        kafka_python.poll_until([first], lambda _: len(first.assignment()) == 2, "both partitions")
+        with kafka_python.consumer(scene.run, "group", "topic", client_id="second") as second:
+            both = [first, second]
+            kafka_python.poll_until(both, lambda _: kafka_python.shares(both) in ([[0], [1]], [[1], [0]]), "one each")
+        kafka_python.poll_until([first], lambda _: len(first.assignment()) == 2, "both partitions again")
+    came = scene.rebalanced("new_member", 2)
+    assert (whom(came), came["joined"], came["moved_partitions"]) == ("second", 1, 1)
+    assert whom(scene.rebalanced("member_left")) == "second"
+
+
+# Bare frames, for what none of these clients does when it is told to.
+
+
+class Speaker(ClassicMember):
+    """A member whose protocols may be changed."""
+
+    speaks: tuple[str, ...] = ("range", "sticky")
+    _protocol = ""
+
+    def receive_join(self) -> Any:
+        reply = super().receive_join()
+        self._protocol = reply.protocol_name
+        return reply
+
+    def _sync(self) -> SyncGroupRequest:
+        return replace(super()._sync(), protocol_name=self._protocol)
+
+    def _join(self) -> JoinGroupRequest:
+        wants = b"\0\0" + encode(ConsumerProtocolSubscription(topics=(self._topic,)), 0)
+        return JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._rebalance_ms,
+            member_id=self.member_id,
+            group_instance_id=self._instance_id,
+            protocol_type="consumer",
+            protocols=tuple(JoinGroupProtocol(name=name, metadata=wants) for name in self.speaks),
+        )
+
+
+def together(first: ClassicMember, second: ClassicMember) -> None:
+    """The first is in the group and leads it; the second joins, and both go on to the generation with both."""
+    second.send_join()
+    until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "there is a rebalance")
+    first.send_join()
+    for member in (first, second):
+        assert member.receive_join().error_code == 0
+    for member in (second, first):
+        member.send_sync()
+    for member in (first, second):
+        assert member.receive_sync().error_code == 0
+
+
+def alone(member: ClassicMember) -> None:
+    member.join()
+    member.sync()
+
+
+def test_a_static_member_comes_back_with_other_protocols(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with (
+        Speaker(scene.client("leader"), scene.group, topic) as leader,
+        Speaker(scene.client("static"), scene.group, topic, instance_id="i") as static,
+    ):
+        alone(leader)
+        together(leader, static)
+        static.vanish()
+        static.reconnect(scene.client("static"))
+        static.speaks = ("sticky",)
+        together(leader, static)
+    told = scene.rebalanced("static_replaced")
+    assert (whom(told), told["by"]["instance_id"], told["joined"], told["gone"]) == ("static", "i", 0, 0)
+    scene.wait_for("member_gone", how="fenced")
+
+
+def test_a_leader_joins_again(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with ClassicMember(scene.client("leader"), scene.group, topic) as leader:
+        alone(leader)
+        alone(leader)
+    told = scene.rebalanced("leader_rejoined")
+    assert (whom(told), told["moved_partitions"], told["slowest"]) == ("leader", 0, None)
+
+
+def test_an_admin_removes_one_member(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with (
+        ClassicMember(scene.client("leader"), scene.group, topic) as leader,
+        ClassicMember(scene.client("other"), scene.group, topic) as other,
+    ):
+        alone(leader)
+        together(leader, other)
+        named = MemberIdentity(member_id=other.member_id, reason="it is in the way")
+        scene.client("an-admin").ask(LeaveGroupRequest(group_id=scene.group, members=(named,)))
+        other.member_id = ""
+        alone(leader)
+    told = scene.rebalanced("member_removed")
+    assert (whom(told), told["said"], told["gone"], told["reason"]) == ("other", "it is in the way", 1, "leave")
+    assert clients(scene.told("member_gone", how="kicked")) == ["other"]
+
+
+def test_a_member_does_not_join_again_in_time(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with (
+        ClassicMember(scene.client("leader"), scene.group, topic, rebalance_ms=1000) as leader,
+        ClassicMember(scene.client("late"), scene.group, topic, rebalance_ms=1000) as late,
+    ):
+        alone(leader)
+        together(leader, late)
+        alone(leader)  # Which takes as long as the broker waits for the other one.
+        late.member_id = ""
+    told = scene.rebalanced("leader_rejoined")
+    assert (told["gone"], told["members"]) == (1, 1)
+    assert told["duration_seconds"] >= 0.9
+    assert clients(scene.told("member_gone", how="dropped")) == ["late"]
+
+
+def test_a_commit_fails(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    with ClassicMember(scene.client("behind"), scene.group, topic) as member:
+        alone(member)
+        member.generation -= 1
+        member.commit({0: 5, 1: 6})
+    failed = scene.wait_for("offsets_committed")
+    assert failed["refused"] == [{"error_code": 22, "error": "ILLEGAL_GENERATION", "partitions": 2}]
+
+
+def test_a_client_is_refused(scene: Scene) -> None:
+    topic = create_topic(scene.run, "topic", 2)
+    scene.stem = "limited"
+    with (
+        ClassicMember(scene.client("first"), scene.group, topic) as first,
+        ClassicMember(scene.client("second"), scene.group, topic, instance_id="i") as second,
+    ):
+        alone(first)
+        second.send_join()
+        assert second.receive_join().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389
+    refused = scene.wait_for("client_refused")
+    assert (refused["client_id"], refused["size"], refused["limit"]) == ("second", 1, 1)
+    assert scene.told("rebalance_completed", cause="new_member")[-1]["members"] == 1

@@ -1,0 +1,34 @@
+"""A group's coordinator moves from one broker to another, and what the sidecar beside each tells of it."""
+
+from pathlib import Path
+
+from group_sidecar.codecs.errors import ErrorCode
+from tests.conformance.causes import Scene
+from tests.conformance.test_leadership import GROUPS, Pair, pair, swap
+from tests.kafka.dialect import until
+from tests.kafka.members import ClassicMember
+
+__all__ = ["pair"]  # A fixture is known by where it is imported.
+
+
+def test_a_coordinator_moves(pair: Pair, tmp_path: Path) -> None:
+    pair.wait_until_led(pair.leaders())
+    group = GROUPS[0]
+    before = pair.coordinator(group)
+    assert before is not None
+    left, right = (Scene(pair.brokers[node], pair.sidecars[node], name=group) for node in (before, 1 - before))
+    with ClassicMember(left.client("member"), group, "t") as member:
+        member.join()
+        member.sync()
+        assert left.rebalanced("new_member")["members"] == 1
+        pair.wait_until_led(swap(pair, tmp_path))
+        until(lambda: member.heartbeat() == ErrorCode.NOT_COORDINATOR, "the group is elsewhere")
+        left.wait_for("coordinator_moved")
+        member.reconnect(right.client("member"))
+        until(lambda: member.heartbeat() == ErrorCode.NONE, "the group is loaded")
+        assert right.timeline() == [] or right.told("member_joined") == right.timeline(), "what is loaded is no news"
+        member.join()
+        member.sync()
+        moved = right.rebalanced("coordinator_moved")
+    assert (moved["by"]["client_id"], moved["reason"], moved["gone"]) == ("member", "unknown", 0)
+    assert len(left.told("coordinator_moved")) == 1

@@ -1,0 +1,524 @@
+"""Rebalances that only the log tells of: generations of clients that pass by elsewhere, and groups of KIP-848."""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment
+from group_sidecar.codecs.consumer_protocol import TopicPartition as ToldPartition
+from group_sidecar.codecs.group_records import (
+    CLASSIC_TAG,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataValue,
+    MemberMetadata,
+    TopicPartitions,
+)
+from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, MemberKey, encode_key, encode_value
+from group_sidecar.codecs.schema import encode
+from group_sidecar.coordinator.events import (
+    ConsumerMemberSeen,
+    CoordinatorMoved,
+    Event,
+    JoinAccepted,
+    Joining,
+    JoinSent,
+    LeaveSent,
+    MemberSeen,
+    MembersLeft,
+    MemberUnknown,
+    RebalanceSeen,
+)
+from group_sidecar.coordinator.facts import CoordinatorMoved as CoordinatorMovedFact
+from group_sidecar.coordinator.facts import (
+    Departure,
+    Fact,
+    MemberGone,
+    MemberJoined,
+    RebalanceCause,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
+from group_sidecar.coordinator.following import FIRST_SECONDS
+from tests.coordinator.model_log import Entry
+from tests.coordinator.sweeping import swept
+from tests.coordinator.test_following import Reader
+
+TOPIC = UUID(int=1)
+WHO: Any = {"client_id": "c", "client_host": "/h"}
+
+
+class Copy(Reader):
+    """A copy that reads one partition, and the facts that come of it. A second passes with each step."""
+
+    def __init__(self, *, exclusive: bool = False, load: Iterable[Entry] = ()) -> None:
+        self.facts: list[Fact] = []
+        self.now = 100.0
+        super().__init__(exclusive=exclusive, load=load)
+
+    def catch_up(self, asked_at: float, now: float) -> Any:
+        for facts in self.follower.follow(0, asked_at, now):
+            self.facts += facts
+        return self.follower.caught_up(0, asked_at, now)
+
+    def log_says(self, *entries: Entry) -> list[Fact]:
+        """The facts of what is new in the log."""
+        self.facts, self.now = [], self.now + 1
+        self.read(*entries, at=self.now)
+        return self.facts
+
+    def wire_says(self, kind: type[Event], **fields: Any) -> list[Fact]:
+        self.now += 1
+        return self.manager.apply([kind(group_id="g", sent_at=self.now, **fields)], self.now)
+
+
+def of(facts: list[Fact], kind: type[Any]) -> list[Any]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+# Classic groups.
+
+
+def generation(number: int, *owners: str, static: bool = False, **parts: tuple[int, ...]) -> Entry:
+    """A generation of the topic "t" with these members; `parts`: what each has. `owners`: those that have nothing."""
+    shares = {**dict.fromkeys(owners, ()), **parts}
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=number,
+        protocol="range" if shares else None,
+        leader=min(shares, default=None),
+        members=tuple(
+            MemberMetadata(
+                member_id=name,
+                group_instance_id=name[0] if static else None,
+                client_id=f"client-{name}",
+                client_host="/h",
+                rebalance_timeout=5000,
+                session_timeout=5000,
+                subscription=b"",
+                assignment=b"\0\0"
+                + encode(
+                    ConsumerProtocolAssignment(
+                        assigned_partitions=(ToldPartition(topic="t", partitions=share),) if share else ()
+                    ),
+                    0,
+                ),
+            )
+            for name, share in shares.items()
+        ),
+    )
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)
+
+
+def test_history_is_no_news() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1)), generation(2, a=(0,), b=(1,))])
+    assert copy.facts == []
+
+
+def test_a_new_group() -> None:
+    joined, started, completed = Copy().log_says(generation(1, a=(0, 1)))
+    assert isinstance(joined, MemberJoined)
+    assert isinstance(started, RebalanceStarted)
+    assert isinstance(completed, RebalanceCompleted)
+    assert (joined.client_id, started.cause) == ("client-a", RebalanceCause.NEW_MEMBER)
+    assert (completed.generation, completed.protocol, completed.members, completed.joined) == (1, "range", 1, 1)
+    assert (completed.duration_seconds, completed.by and completed.by.member_id) == (0.0, "a")
+
+
+def test_a_member_more() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1))])
+    [completed] = of(copy.log_says(generation(2, a=(0,), b=(1,))), RebalanceCompleted)
+    assert (completed.cause, completed.by.member_id) == (RebalanceCause.NEW_MEMBER, "b")
+    assert (completed.joined, completed.gone, completed.moved_partitions) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("heard", ["never", "long ago", "lately"])
+def test_a_member_less(heard: str) -> None:
+    """Of a member that was heard of lately, or is heard of elsewhere, two generations do not tell how it went."""
+    copy = Copy(load=[generation(1, a=(0,), b=(1,))])
+    if heard != "never":
+        who: Any = {"member_id": "b", "instance_id": None, "client_id": "client-b", "client_host": "/h"}
+        copy.wire_says(MemberSeen, generation=1, steady=True, **who)
+    copy.now += 0 if heard == "lately" else 60
+    facts = copy.log_says(generation(2, a=(0, 1)))
+    [gone], [completed] = of(facts, MemberGone), of(facts, RebalanceCompleted)
+    expired = heard == "long ago"
+    assert (gone.member_id, gone.how) == ("b", Departure.EXPIRED if expired else Departure.DROPPED)
+    assert completed.cause is (RebalanceCause.SESSION_EXPIRED if expired else RebalanceCause.UNKNOWN)
+    assert (completed.gone, completed.moved_partitions, completed.by.member_id) == (1, 1, "b")
+
+
+def test_a_member_that_has_asked_to_leave() -> None:
+    copy = Copy(load=[generation(1, a=(0,), b=(1,))])
+    assert copy.wire_says(LeaveSent, members=(("b", None),), said=("bye",)) == []
+    facts = copy.log_says(generation(2, a=(0, 1)))
+    [gone], [started], [completed] = (of(facts, kind) for kind in (MemberGone, RebalanceStarted, RebalanceCompleted))
+    assert (gone.how, gone.said) == (Departure.LEFT, "bye")
+    assert (completed.cause, completed.said, started.said) == (RebalanceCause.MEMBER_LEFT, "bye", "bye")
+
+
+def test_nobody_came_or_went() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1))])
+    [_, completed] = copy.log_says(generation(2, a=(0, 1)))
+    assert isinstance(completed, RebalanceCompleted)
+    assert (completed.cause, completed.by, completed.moved_partitions) == (RebalanceCause.UNKNOWN, None, 0)
+
+
+def test_the_last_member_goes() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1))])
+    facts = copy.log_says(generation(2))
+    assert [type(fact) for fact in facts] == [MemberGone], "there is nobody to rebalance"
+    [completed] = of(copy.log_says(generation(3, b=(0, 1))), RebalanceCompleted)
+    assert (completed.joined, completed.gone, completed.moved_partitions) == (1, 0, 0)
+
+
+def test_a_static_member_is_back() -> None:
+    copy = Copy(load=[generation(1, static=True, a1=(0, 1), b1=())])
+    facts = copy.log_says(generation(2, static=True, a2=(0, 1), b1=()))
+    assert [gone.how for gone in of(facts, MemberGone)] == [Departure.FENCED]
+    assert of(facts, RebalanceCompleted)[0].moved_partitions == 0
+
+
+def test_what_the_wire_has_told_is_not_told_again() -> None:
+    copy = Copy(load=[generation(1, a=(0,), b=(1,))])
+    copy.wire_says(MembersLeft, members=(("b", None),))
+    copy.wire_says(LeaveSent, members=(("a", None),))
+    facts = copy.log_says(generation(2, a=(0, 1)))
+    assert of(facts, MemberGone) == []
+    [completed] = of(facts, RebalanceCompleted)
+    assert (completed.cause, completed.gone) == (RebalanceCause.MEMBER_LEFT, 1)
+    assert of(facts, RebalanceStarted) == []
+
+
+# A coordinator that moves.
+
+
+def rejoins(copy: Copy) -> RebalanceStarted:
+    """The leader, that was read from the log, joins again."""
+    joining = Joining(
+        token="1:1",
+        member_id="a",
+        instance_id=None,
+        client_id="client-a",
+        client_host="/h",
+        session_timeout_ms=5000,
+        rebalance_timeout_ms=5000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        parks=True,
+    )
+    copy.wire_says(JoinSent, joining=joining)
+    facts = copy.wire_says(
+        JoinAccepted,
+        joining=joining,
+        member_id="a",
+        generation=2,
+        protocol_type="consumer",
+        protocol="range",
+        leader="a",
+        roster=(("a", None, b""),),
+    )
+    copy.facts += facts
+    [started] = of(facts, RebalanceStarted)
+    assert isinstance(started, RebalanceStarted)
+    return started
+
+
+def test_the_broker_has_led_it_since_before_the_sidecar() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1))])
+    copy.now = 1.0
+    assert rejoins(copy).cause is RebalanceCause.LEADER_REJOINED
+
+
+def test_who_was_heard_of_elsewhere_is_not_in_the_next_generation() -> None:
+    copy = Copy(load=[generation(1, a=(0,), b=(1,))])
+    copy.now += 60
+    assert swept(copy.manager, copy.now) == []
+    copy.facts.clear()
+    rejoins(copy)
+    assert [(gone.member_id, gone.how) for gone in of(copy.facts, MemberGone)] == [("b", Departure.DROPPED)]
+
+
+@pytest.mark.parametrize("after", [1.0, 100.0])
+@pytest.mark.parametrize("known", [True, False])
+def test_the_broker_has_become_the_coordinator(known: bool, after: float) -> None:
+    copy = Copy()
+    if known:
+        copy.follower.resign(0, 4, copy.now)
+    else:
+        copy.follower.count_partitions(2, copy.now)
+        copy.follower.count_partitions(1, copy.now)
+    copy.now += FIRST_SECONDS + 1
+    copy.log = copy.follower.begin_load(0, 5, 0, copy.now)
+    assert copy.log_says(generation(1, a=(0, 1))) == []
+    copy.now += after
+    cause = rejoins(copy).cause
+    assert cause is (RebalanceCause.COORDINATOR_MOVED if after < 60 else RebalanceCause.LEADER_REJOINED)
+
+
+def test_the_broker_gives_the_group_away() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1))])
+    copy.follower.resign(0, 4, copy.now)
+    [moved] = copy.wire_says(CoordinatorMoved)
+    assert isinstance(moved, CoordinatorMovedFact)
+    assert copy.wire_says(CoordinatorMoved) == []
+
+
+def test_the_broker_takes_the_group_back_before_anybody_hears() -> None:
+    copy = Copy(load=[generation(1, a=(0, 1))])
+    copy.follower.resign(0, 4, copy.now)
+    copy.log = copy.follower.begin_load(0, 5, 0, copy.now)
+    assert copy.follower.left_behind == {}
+
+
+# Groups of KIP-848.
+
+
+class Group:
+    """The records of a group of the new protocol, of which the last state is written whole."""
+
+    def __init__(self) -> None:
+        self.epoch = self.assigned = 0
+        self.members: dict[str, tuple[tuple[int, ...], int, str]] = {}
+        self._written: dict[bytes, bytes] = {}
+
+    def member(self, name: str, *partitions: int, epoch: int | None = None, topic: str = "t") -> "Group":
+        """A member that owns this, at the group's epoch if no other is said."""
+        self.members[name] = partitions, self.epoch if epoch is None else epoch, topic
+        return self
+
+    def at(self, epoch: int, assigned: int | None = None) -> "Group":
+        self.epoch, self.assigned = epoch, epoch if assigned is None else assigned
+        return self
+
+    def without(self, name: str) -> "Group":
+        del self.members[name]
+        return self
+
+    def write(self, *, static: bool = False) -> list[Entry]:
+        group = GroupKey(group_id="g")
+        records = {
+            encode_key(KeyType.CONSUMER_GROUP_METADATA, group): encode_value(
+                ConsumerGroupMetadataValue(epoch=self.epoch), 0
+            ),
+            encode_key(KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, group): encode_value(
+                ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=self.assigned), 0
+            ),
+        }
+        for name, (partitions, epoch, topic) in self.members.items():
+            key = MemberKey(group_id="g", member_id=name)
+            known = ConsumerGroupMemberMetadataValue(
+                instance_id=name[0] if static else None,
+                rack_id=None,
+                client_id=f"client-{name}",
+                client_host="/h",
+                subscribed_topic_names=(topic,),
+                subscribed_topic_regex=None,
+                server_assignor="uniform",
+                unknown_tags=((CLASSIC_TAG, b"\0"),),
+            )
+            owned = (TopicPartitions(topic_id=TOPIC, partitions=partitions),) if partitions else ()
+            current = ConsumerGroupCurrentMemberAssignmentValue(
+                member_epoch=epoch,
+                previous_member_epoch=0,
+                state=0,
+                assigned_partitions=owned,
+                partitions_pending_revocation=(),
+            )
+            records[encode_key(KeyType.CONSUMER_GROUP_MEMBER_METADATA, key)] = encode_value(known, 0)
+            records[encode_key(KeyType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, key)] = encode_value(current, 0)
+        gone = self._written.keys() - records.keys()
+        self._written = records
+        return [*records.items(), *((key, None) for key in sorted(gone))]
+
+
+def kinds(facts: list[Fact]) -> list[type[Fact]]:
+    return [type(fact) for fact in facts]
+
+
+def beat(copy: Copy, name: str, epoch: int, *, joins: bool = False) -> list[Fact]:
+    return copy.wire_says(
+        ConsumerMemberSeen,
+        member_id=name,
+        instance_id=None,
+        epoch=epoch,
+        client_id=f"client-{name}",
+        client_host="/h",
+        joins=joins,
+    )
+
+
+@pytest.fixture
+def group() -> Group:
+    """Of two members, at epoch 5."""
+    return Group().at(5).member("a", 0).member("b", 1)
+
+
+def test_a_consumer_group_that_is_read_is_no_news(group: Group) -> None:
+    assert Copy(load=group.write()).facts == []
+
+
+def test_a_new_consumer_group() -> None:
+    facts = Copy().log_says(*Group().at(1).member("a", 0, 1).write())
+    assert kinds(facts) == [MemberJoined, RebalanceStarted, RebalanceCompleted]
+    completed = of(facts, RebalanceCompleted)[0]
+    assert (completed.cause, completed.by.client_id) == (RebalanceCause.NEW_MEMBER, "client-a")
+    assert (completed.protocol, completed.generation, completed.joined, completed.moved_partitions) == (
+        "uniform",
+        1,
+        1,
+        0,
+    )
+
+
+def test_a_new_consumer_group_that_the_wire_has_told_of() -> None:
+    copy = Copy()
+    assert kinds(beat(copy, "a", 1, joins=True)) == [MemberJoined]
+    facts = copy.log_says(*Group().at(1).member("a", 0, 1).write())
+    assert kinds(facts) == [RebalanceStarted, RebalanceCompleted]
+    [completed] = of(facts, RebalanceCompleted)
+    assert (completed.cause, completed.by.member_id, completed.joined) == (RebalanceCause.NEW_MEMBER, "a", 1)
+
+
+def test_a_consumer_group_gets_a_member_and_reconciles(group: Group) -> None:
+    copy = Copy(load=group.write())
+    begun = copy.log_says(*group.at(6).member("a", 0, epoch=5).member("c").write())
+    assert kinds(begun) == [MemberJoined, RebalanceStarted]
+    assert copy.log_says(*group.member("a", epoch=5).write()) == []
+    [completed] = copy.log_says(*group.member("a").member("b", 1).member("c", 0).write())
+    assert isinstance(completed, RebalanceCompleted)
+    assert (completed.cause, completed.by and completed.by.member_id) == (RebalanceCause.NEW_MEMBER, "c")
+    assert (completed.generation, completed.members, completed.duration_seconds) == (6, 3, 2.0)
+    assert (completed.joined, completed.gone, completed.moved_partitions) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("wire_first", [True, False])
+def test_a_member_of_a_consumer_group_leaves(group: Group, wire_first: bool) -> None:
+    copy = Copy(load=group.write())
+    assert copy.wire_says(LeaveSent, members=(("b", None),)) == []
+    if wire_first:
+        assert beat(copy, "b", -1) == []
+    facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
+    [gone], [completed] = of(facts, MemberGone), of(facts, RebalanceCompleted)
+    assert (gone.member_id, gone.how) == ("b", Departure.LEFT)
+    assert (completed.cause, completed.gone, completed.moved_partitions) == (RebalanceCause.MEMBER_LEFT, 1, 1)
+
+
+def test_members_that_are_heard_of_elsewhere_do_not_expire() -> None:
+    copy = Copy(load=[generation(1, a=(0,), b=(1,))])
+    copy.now += 60
+    assert swept(copy.manager, copy.now) == []
+    [completed] = of(copy.log_says(generation(2, a=(0,), b=(1,), c=(2,))), RebalanceCompleted)
+    assert (completed.cause, completed.joined, completed.gone) == (RebalanceCause.NEW_MEMBER, 1, 0)
+
+
+def test_nobody_is_blamed_for_a_silence_that_says_nothing() -> None:
+    copy = Copy(load=[generation(1, a=(0,), b=(1,))])
+    copy.now += 60
+    copy.wire_says(MemberSeen, member_id="a", instance_id=None, generation=1, steady=True, **WHO)
+    [started] = copy.wire_says(RebalanceSeen, member_id="a", generation=1, alive=True)
+    assert isinstance(started, RebalanceStarted)
+    assert (started.cause, started.by) == (RebalanceCause.UNKNOWN, None)
+
+
+@pytest.mark.parametrize(("heard", "exclusive"), [(True, False), (False, True), (False, False)])
+def test_a_member_of_a_consumer_group_expires(group: Group, heard: bool, exclusive: bool) -> None:
+    copy = Copy(exclusive=exclusive, load=group.write())
+    if heard:
+        beat(copy, "b", 5)
+    facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
+    [gone], [completed] = of(facts, MemberGone), of(facts, RebalanceCompleted)
+    assert gone.how is (Departure.EXPIRED if heard or exclusive else Departure.DROPPED), "it may have left elsewhere"
+    assert completed.cause is (RebalanceCause.SESSION_EXPIRED if heard or exclusive else RebalanceCause.UNKNOWN)
+    assert kinds(beat(copy, "b", 7, joins=True)) == []
+    assert kinds(copy.log_says(*group.at(7).member("b").write()))[0] is MemberJoined, "it is back under its own id"
+
+
+def test_an_admin_removes_a_member_of_a_consumer_group(group: Group) -> None:
+    copy = Copy(load=group.write())
+    [gone] = copy.wire_says(MembersLeft, members=(("b", None),), said=("off",), client_id="admin", client_host="/h")
+    assert isinstance(gone, MemberGone)
+    assert gone.how is Departure.KICKED
+    behind = copy.log_says(*group.member("a", 0, epoch=5).write())
+    assert of(behind, MemberJoined) == [], "the log is behind"
+    facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
+    assert of(facts, MemberGone) == []
+    [completed] = of(facts, RebalanceCompleted)
+    assert (completed.cause, completed.by.member_id, completed.said) == (RebalanceCause.MEMBER_REMOVED, "b", "off")
+    assert completed.gone == 1
+    back = copy.log_says(*group.at(7).member("a", 0).member("b", 1).write())
+    assert [joined.member_id for joined in of(back, MemberJoined)] == ["b"], "by another way"
+
+
+def test_a_member_that_was_removed_is_back_before_the_log_says_that_it_went(group: Group) -> None:
+    copy = Copy(load=group.write())
+    copy.wire_says(MembersLeft, members=(("b", None),))
+    assert beat(copy, "b", 7, joins=True) == []
+    facts = copy.log_says(*group.at(7).member("a", 0).member("b", 1).write())
+    assert [fact.member_id for fact in of(facts, MemberJoined)] == ["b"]
+
+
+def test_the_broker_does_not_know_a_member_of_a_consumer_group(group: Group) -> None:
+    copy = Copy(load=group.write())
+    [gone] = copy.wire_says(MemberUnknown, member_id="b")
+    assert isinstance(gone, MemberGone)
+    facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
+    assert of(facts, MemberGone) == []
+    assert of(facts, RebalanceCompleted)[0].cause is RebalanceCause.SESSION_EXPIRED
+    facts = copy.log_says(*group.at(7).member("a", 0, 1, 2).write())
+    assert of(facts, RebalanceCompleted)[0].cause is RebalanceCause.TOPIC_METADATA
+    group.at(6)
+    beat(copy, "b", 7, joins=True)
+    assert kinds(copy.log_says(*group.at(7).member("b").write()))[0] is MemberJoined
+
+
+def test_a_member_of_a_consumer_group_wants_another_topic(group: Group) -> None:
+    copy = Copy(load=group.write())
+    facts = copy.log_says(*group.at(6).member("a", 0).member("b", topic="u").write())
+    [started] = of(facts, RebalanceStarted)
+    assert (started.cause, started.by.member_id) == (RebalanceCause.SUBSCRIPTION_CHANGED, "b")
+    assert of(facts, RebalanceCompleted)[0].moved_partitions == 1
+
+
+def test_the_topics_of_a_consumer_group_have_changed(group: Group) -> None:
+    copy = Copy(load=group.write())
+    facts = copy.log_says(*group.at(6).member("a", 0, 2).member("b", 1).write())
+    [started], [completed] = of(facts, RebalanceStarted), of(facts, RebalanceCompleted)
+    assert (started.cause, started.by, completed.moved_partitions) == (RebalanceCause.TOPIC_METADATA, None, 0)
+
+
+def test_a_static_member_of_a_consumer_group_is_back_under_another_id() -> None:
+    group = Group().at(5).member("a1", 0).member("b1", 1)
+    copy = Copy(load=group.write(static=True))
+    facts = copy.log_says(*group.without("b1").member("b2", 1).write(static=True))
+    assert kinds(facts) == [MemberJoined, MemberGone], "its epoch has not grown"
+    assert of(facts, MemberGone)[0].how is Departure.FENCED
+    facts = copy.log_says(*group.at(6).without("b2").member("a1", 0).member("b3", 1, topic="u").write(static=True))
+    [completed] = of(facts, RebalanceCompleted)
+    assert (completed.cause, completed.joined, completed.gone) == (RebalanceCause.STATIC_REPLACED, 0, 0)
+    assert completed.moved_partitions == 0
+
+
+def test_a_second_cause_before_the_first_is_dealt_with(group: Group) -> None:
+    copy = Copy(load=group.write())
+    beat(copy, "b", 5)
+    copy.log_says(*group.at(6).member("c").member("a", 0, epoch=5).write())
+    [_, started] = copy.log_says(*group.at(7).without("b").write())
+    assert isinstance(started, RebalanceStarted)
+    assert started.cause is RebalanceCause.SESSION_EXPIRED
+    [completed] = copy.log_says(*group.member("a", 0).member("c", 1).write())
+    assert isinstance(completed, RebalanceCompleted)
+    assert (completed.cause, completed.joined, completed.gone) == (RebalanceCause.NEW_MEMBER, 1, 1)
+
+
+def test_a_consumer_group_without_members(group: Group) -> None:
+    copy = Copy(load=group.write())
+    facts = copy.log_says(*group.at(6).without("a").without("b").write())
+    assert kinds(facts) == [MemberGone, MemberGone]
+    facts = copy.log_says(*group.at(7).member("c", 0, 1).write())
+    [completed] = of(facts, RebalanceCompleted)
+    assert (completed.joined, completed.gone) == (1, 0)

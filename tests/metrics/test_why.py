@@ -1,0 +1,214 @@
+"""What a timeline adds up to, and the sentences that say so."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from group_sidecar.coordinator.facts import (
+    ClientRefused,
+    Departure,
+    Fact,
+    MemberGone,
+    OffsetsCommitted,
+    RebalanceCause,
+    RebalanceCompleted,
+    Slowest,
+    Who,
+)
+from group_sidecar.metrics.flight_recorder import told
+from group_sidecar.metrics.why import why
+
+HOUR = 3600.0
+THREE = Who(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7")
+FOUR = Who(member_id="m4", client_id="consumer-4", client_host="/10.0.0.8", instance_id="four")
+POLL = "consumer poll timeout has expired."
+MAX_POLL = "consumer-3 at 10.0.0.7 did not poll within max.poll.interval.ms"
+
+
+def completed(cause: RebalanceCause, by: Who | None = THREE, at: float = 10.0, **fields: Any) -> RebalanceCompleted:
+    usual: dict[str, Any] = {"said": "", "generation": 1, "protocol": "range", "members": 2, "duration_seconds": 0.5}
+    return RebalanceCompleted(group_id="g", at=at, cause=cause, by=by, **(usual | fields))
+
+
+def gone(how: Departure, at: float = 9.0) -> MemberGone:
+    return MemberGone(group_id="g", at=at, member_id="m3", client_id="consumer-3", client_host="/10.0.0.7", how=how)
+
+
+def answer(*facts: Fact, since: float = 0.0, until: float = HOUR) -> dict[str, Any]:
+    return why([told(fact) for fact in facts], since, until)
+
+
+def test_a_quiet_group() -> None:
+    assert answer() == {
+        "since": "1970-01-01T00:00:00.000Z",
+        "until": "1970-01-01T01:00:00.000Z",
+        "rebalances": 0,
+        "summary": "Has not rebalanced in the last hour.",
+        "causes": [],
+        "rebalancing_seconds": 0,
+        "longest_seconds": 0.0,
+        "slowest": None,
+        "refusals": 0,
+        "failed_commits": 0,
+    }
+
+
+def test_the_same_cause_again_and_again_is_one() -> None:
+    left = [completed(RebalanceCause.MEMBER_LEFT, said=POLL, at=float(at)) for at in range(5)]
+    came = [completed(RebalanceCause.NEW_MEMBER, by=FOUR, at=20.0 + at) for at in range(2)]
+    found = answer(*left, *came)
+    assert found["summary"] == (
+        f"Rebalanced 7 times in the last hour: 5 times because {MAX_POLL}, "
+        "twice because a new member joined (consumer-4 (four) at 10.0.0.8)."
+    )
+    assert found["causes"] == [
+        {
+            "cause": "member_left",
+            "reason": "leave",
+            "count": 5,
+            "by": {"client_id": "consumer-3", "client_host": "/10.0.0.7", "instance_id": None},
+            "said": POLL,
+            "sentence": f"5 times because {MAX_POLL}.",
+        },
+        {
+            "cause": "new_member",
+            "reason": "join",
+            "count": 2,
+            "by": {"client_id": "consumer-4", "client_host": "/10.0.0.8", "instance_id": "four"},
+            "said": "",
+            "sentence": "Twice because a new member joined (consumer-4 (four) at 10.0.0.8).",
+        },
+    ]
+
+
+def test_what_differs_from_time_to_time_in_what_was_said_makes_no_other_cause() -> None:
+    said = [f"need to re-join with the given member-id: {number}" for number in range(3)]
+    found = answer(*[completed(RebalanceCause.NEW_MEMBER, said=each) for each in said])
+    assert [cause["count"] for cause in found["causes"]] == [3]
+
+
+@pytest.mark.parametrize(
+    ("cause", "fields", "how", "because"),
+    [
+        ("new_member", {}, None, "a new member joined (consumer-3 at 10.0.0.7)"),
+        ("new_member", {"joined": 3}, None, "3 new members joined (first consumer-3 at 10.0.0.7)"),
+        ("static_replaced", {"by": FOUR}, None, "consumer-4 (four) at 10.0.0.8 came back under its group.instance.id"),
+        ("member_left", {}, "left", "consumer-3 at 10.0.0.7 left"),
+        (
+            "member_left",
+            {"said": "the consumer is being closed"},
+            "left",
+            "consumer-3 at 10.0.0.7 left and said: the consumer is being closed",
+        ),
+        ("member_left", {"said": POLL}, "left", MAX_POLL),
+        ("member_removed", {}, "kicked", "an admin removed consumer-3 at 10.0.0.7"),
+        (
+            "member_removed",
+            {"said": "too many"},
+            "removed",
+            "this sidecar removed consumer-3 at 10.0.0.7, since the group was over its limit",
+        ),
+        ("member_removed", {}, None, "consumer-3 at 10.0.0.7 was removed"),
+        ("session_expired", {}, "expired", "consumer-3 at 10.0.0.7 was not heard of within its session timeout"),
+        ("session_expired", {}, "dropped", "consumer-3 at 10.0.0.7 did not sync within its rebalance timeout"),
+        ("subscription_changed", {}, None, "consumer-3 at 10.0.0.7 joined again with another subscription"),
+        ("partitions_revoked", {}, None, "consumer-3 at 10.0.0.7 gave up partitions that others are to have"),
+        ("leader_rejoined", {}, None, "its leader consumer-3 at 10.0.0.7 joined again"),
+        ("topic_metadata", {}, None, "the partitions of its topics changed, as consumer-3 at 10.0.0.7 saw"),
+        ("topic_metadata", {"by": None}, None, "the partitions of its topics changed"),
+        (
+            "coordinator_moved",
+            {},
+            None,
+            "its coordinator moved to this broker: consumer-3 at 10.0.0.7 was the first to join again",
+        ),
+        ("unknown", {"by": None}, None, "of something that was not seen"),
+        ("unknown", {}, None, "of something that was not seen (consumer-3 at 10.0.0.7 had to do with it)"),
+    ],
+)
+def test_each_cause_has_its_words(cause: str, fields: dict[str, Any], how: str | None, because: str) -> None:
+    facts: list[Fact] = [completed(RebalanceCause(cause), **fields)]
+    if how:
+        facts.insert(0, gone(Departure(how)))
+    found = answer(*facts)
+    assert found["summary"] == f"Rebalanced once in the last hour, because {because}."
+    assert found["causes"][0]["sentence"] == f"Once because {because}."
+
+
+def test_no_cause_lacks_words() -> None:
+    for cause in RebalanceCause:
+        assert "because" in answer(completed(cause, by=None))["summary"]
+
+
+@pytest.mark.parametrize(
+    ("who", "name"),
+    [
+        (Who(member_id="m", client_id="", client_host="/h"), "a client without a name at h"),
+        (Who(member_id="m", client_id="", client_host=""), "member m"),
+        (Who(member_id="", client_id="", client_host=""), "a member that is not known"),
+        (Who(member_id="m", client_id="c", client_host="/::1", instance_id="i"), "c (i) at ::1"),
+    ],
+)
+def test_who_is_not_fully_known(who: Who, name: str) -> None:
+    assert f"({name})" in answer(completed(RebalanceCause.NEW_MEMBER, by=who))["summary"]
+
+
+def test_a_summary_names_the_most_frequent_causes() -> None:
+    facts = [
+        completed(RebalanceCause.NEW_MEMBER, by=Who(member_id=str(n), client_id=f"c{n}", client_host="/h"))
+        for n in range(6)
+        for _ in range(7 - n)
+    ]
+    found = answer(*facts)
+    assert found["summary"].endswith("4 times because a new member joined (c3 at h), 5 times for other reasons.")
+    assert len(found["causes"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        (60, "minute"),
+        (3600, "hour"),
+        (86_400, "day"),
+        (7200, "2 hours"),
+        (5400, "90 minutes"),
+        (90, "90 seconds"),
+        (0.2, "second"),
+    ],
+)
+def test_the_span_in_words(span: float, words: str) -> None:
+    assert answer(until=span)["summary"] == f"Has not rebalanced in the last {words}."
+
+
+def test_only_what_lies_between_counts() -> None:
+    facts = [completed(RebalanceCause.NEW_MEMBER, at=float(at), duration_seconds=float(at)) for at in range(5)]
+    found = answer(*facts, since=1.0, until=3.0)
+    figures = found["rebalances"], found["rebalancing_seconds"], found["longest_seconds"]
+    assert figures == (3, 6.0, 3.0)
+
+
+def test_the_figures_beside_the_causes() -> None:
+    slow = Slowest(member_id="m4", client_id="consumer-4", client_host="/10.0.0.8", seconds=12.0)
+    slower = Slowest(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7", seconds=30.0)
+    rest = {"policy": "p", "error_code": 81, "client_id": "c", "client_host": "/h", "size": 1, "limit": 1}
+    found = answer(
+        completed(RebalanceCause.NEW_MEMBER, slowest=slow),
+        completed(RebalanceCause.NEW_MEMBER, slowest=slower),
+        completed(RebalanceCause.NEW_MEMBER),
+        ClientRefused(group_id="g", at=1.0, **rest),  # type: ignore[arg-type]
+        ClientRefused(group_id="g", at=1.0, enforced=False, **rest),  # type: ignore[arg-type]
+        OffsetsCommitted(group_id="g", at=1.0, accepted=1, refused=((27, 3), (25, 1))),
+    )
+    assert found["slowest"]["client_id"] == "consumer-3"
+    assert (found["slowest"]["seconds"], found["refusals"], found["failed_commits"]) == (30.0, 1, 4)
+
+
+def test_that_somebody_went_since_does_not_matter_to_why_they_came() -> None:
+    came = completed(RebalanceCause.NEW_MEMBER, at=10.0)
+    back = completed(RebalanceCause.NEW_MEMBER, by=replace(THREE, member_id="m3-again"), at=30.0)
+    [cause] = answer(came, gone(Departure.EXPIRED, at=20.0), back)["causes"]
+    assert (cause["count"], cause["sentence"]) == (
+        2,
+        "Twice because a new member joined (consumer-3 at 10.0.0.7).",
+    )
