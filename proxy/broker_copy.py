@@ -13,10 +13,10 @@ from uuid import UUID
 import trio
 
 from group_sidecar.codecs.registry import ApiKey, api_name
-from group_sidecar.coordinator.events import AnyEvent, LogEndsSeen
+from group_sidecar.coordinator.events import AnyEvent, LogEndsSeen, LogStartsSeen
 from group_sidecar.coordinator.facts import ClientRefused, Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import Lacking, Snapshot, TopicPartition
+from group_sidecar.coordinator.views import Lacking, TopicPartition
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.policies.rulebook import Rulebook
 from group_sidecar.proxy.addresses import Address
@@ -114,10 +114,6 @@ class BrokerCopy:
         for _ in self.manager.relist(self.epoch(trio.current_time())):
             await trio.lowlevel.checkpoint()
 
-    def snapshot(self, now: float) -> Snapshot:
-        """All that is known of the groups."""
-        return self.manager.snapshot(self.epoch(now))
-
     def tell(self, facts: Iterable[Fact]) -> None:
         """Tells what has happened."""
         for fact in facts:
@@ -213,9 +209,17 @@ class BrokerCopy:
             await trio.lowlevel.checkpoint()
         return found
 
-    def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Ends of logs."""
-        self.apply([LogEndsSeen(ends=ends)], trio.current_time())
+    def log_ends_unseen(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+        """Those of these partitions whose end no reply has told since then, on the shell's clock."""
+        return self.manager.log_bounds.ends_unseen(partitions, self.epoch(since))
+
+    def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
+        """Ends of logs. What clients were told since the broker was asked for them is as new, and stands."""
+        self.apply([LogEndsSeen(ends=ends)], asked_at)
+
+    def learn_log_starts(self, starts: Mapping[TopicPartition, int], asked_at: float) -> None:
+        """Starts of logs."""
+        self.apply([LogStartsSeen(starts=starts)], asked_at)
 
     def probe_failed(self, reason: str) -> None:
         """The broker did not answer the prober."""

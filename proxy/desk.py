@@ -26,7 +26,7 @@ from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, Origin, Pass, Reply, Shown
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import Look
-from group_sidecar.proxy.learning import Learning, Unfollowed
+from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
 from group_sidecar.proxy.rights import RULE_CHANGES
@@ -34,20 +34,30 @@ from group_sidecar.proxy.withholding import Withheld
 
 LARGEST_METADATA = 65_536
 """Bytes of a Metadata reply beyond which it is not read for topic ids alone: decoding holds up everyone."""
+LONGEST_FETCH = 65_536
+"""Bytes of a Fetch reply beyond which only its beginning is read: it passes as it comes."""
+NOTHING_FETCHED = 18
+"""Bytes of a Fetch reply that may be all there is around its partitions: with one of them it is longer."""
+FETCH_PAUSE = 0.01
+"""Seconds between two looks into Fetch replies of any connections: with many, each is looked into less often."""
+BEGIN_BYTES = 8_192
+"""Of a reply of which only the beginning is read, which is slow."""
 SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 ADDRESSED = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE})
 RAW_TOKENS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """Tokens a client sends behind SaslHandshake v0, by mechanism. Of others the number is not known."""
-BEHIND = wire.READ - {ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, *LOCAL_APIS}
-"""What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what holds
-a place in its group from when it is sent."""
+BEHIND = wire.READ - wire.ANNOUNCED - LOCAL_APIS
+"""What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what
+matters to its group from when it is sent."""
 _METADATA, _API_VERSIONS, _DELETE_TOPICS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
+_FETCH = int(ApiKey.FETCH)
 
 
 # An enum's members are slow to look up.
 PASS: Final = Look.PASS
 TAKE: Final = Look.TAKE
 SHOW: Final = Look.SHOW
+BEGIN: Final = Look.BEGIN
 
 
 class ReplyOnly(NamedTuple):
@@ -86,7 +96,8 @@ class BrokerDesk:
         self._longest = copy.config.limits.inspected_frame
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
         self._decoded = frozenset({*wire.READ, *LOCAL_APIS, *self._reply_only})
-        self._glanced = self._decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS}
+        self._glanced = self._decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS, ApiKey.FETCH}
+        self._fetch_due = 0.0
         self._behind: deque[tuple[Any, bytes, Origin, float]] = deque()
         self._taken = (wire.READ | LOCAL_APIS | SASL | wire.NAMED_ONLY) - self._reply_only
         self._offers = Offers(copy, self._decoded)
@@ -107,6 +118,8 @@ class BrokerDesk:
 
     def _note(self, api_key: int, api_version: int) -> Any:
         """For a request that is not looked into."""
+        if api_key == _FETCH:
+            return Fetching(api_version) if api_version in APIS[_FETCH].versions else None
         self.catch_up()
         if api_key in self._reply_only:
             return ReplyOnly(api_key, api_version)
@@ -173,6 +186,8 @@ class BrokerDesk:
         kind = type(note)
         if size <= self._longest and (kind is Shown or kind is Exchange):
             return SHOW
+        if kind is Fetching:
+            return self._glance_fetched(size, now)
         self.catch_up()
         if kind is Unfollowed or kind is RuleChange:
             self._lost(note, now)
@@ -184,6 +199,15 @@ class BrokerDesk:
             return PASS
         small = self._copy.advertise is not None or _key(note) != _METADATA or size <= LARGEST_METADATA
         return TAKE if small else PASS
+
+    def _glance_fetched(self, size: int, now: float) -> Look:
+        """A Fetch reply is looked into if it tells anything and the last such look is a while ago. It is never held
+        for long: a short one until it is whole.
+        """
+        if size <= NOTHING_FETCHED or now < self._fetch_due:
+            return PASS
+        self._fetch_due = now + FETCH_PAUSE
+        return SHOW if size <= min(LONGEST_FETCH, self._longest) else BEGIN
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """See Desk."""
@@ -216,6 +240,9 @@ class BrokerDesk:
             assert isinstance(answer.message, SaslAuthenticateResponse)
             self._principals.authenticated(origin, note, answer.message)
             return _AS_IT_CAME
+        if isinstance(note, Fetching):
+            self._learning.fetched(note, frame, now)
+            return _AS_IT_CAME
         if note.api_key == _API_VERSIONS:
             return Reply(self._offers.reply(note.version, frame))
         answer = _open(APIS[note.api_key], note.version, frame)
@@ -240,6 +267,10 @@ class BrokerDesk:
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         """See Desk."""
         self._behind.append((note, frame, origin, now))
+
+    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+        """See Desk."""
+        self._behind.append((note._replace(cut=True), head[:BEGIN_BYTES], origin, now))
 
     def catch_up(self) -> None:
         """See Desk."""

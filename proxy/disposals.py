@@ -87,7 +87,7 @@ class Desk(Protocol):
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         """Look.TAKE to be shown a reply that was asked for with `note` before it goes on; Look.SHOW to be shown it
-        behind that, where it comes in one piece; Look.PASS for neither.
+        behind that, where it comes in one piece; Look.BEGIN to be shown its first bytes likewise; Look.PASS for none.
         """
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
@@ -95,6 +95,9 @@ class Desk(Protocol):
 
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         """A reply that has gone on, to be understood when the desk next catches up."""
+
+    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+        """The first bytes of a reply that goes on, likewise."""
 
     def catch_up(self) -> None:
         """Understands all that has gone on, of all its sessions; to be called before anything is decided."""

@@ -25,6 +25,8 @@ class Look(Enum):
     """It is collected and handed out whole."""
     SHOW = "show"
     """It goes on as it comes, and a copy is read behind it. Of no matter to who walks: it passes, or is taken."""
+    BEGIN = "begin"
+    """The same of what came with its first bytes; it always passes."""
     MORE = "more"
     """Its first bytes do not say yet; ask again when more have come."""
 

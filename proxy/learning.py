@@ -5,15 +5,16 @@ know: what goes to whom, and when (`desk`, `session`), how state changes (the co
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header, split_reply
+from group_sidecar.codecs.messages import fetch
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.schema import Struct, decode_start
-from group_sidecar.coordinator import wire
+from group_sidecar.coordinator import wire, wire_offsets
 from group_sidecar.coordinator.events import LOST_SECONDS
 from group_sidecar.coordinator.exchange import Exchange, begin_exchange
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
@@ -39,6 +40,17 @@ class Unfollowed(NamedTuple):
 
     api_key: int
     group: str | None = None
+
+
+class Fetching(NamedTuple):
+    """A note for the reply to a Fetch, whose request need not be seen: a follower's tells the same as a consumer's.
+
+    `cut`: of the reply only the first bytes are shown.
+    """
+
+    version: int
+    cut: bool = False
+    api_key: int = ApiKey.FETCH
 
 
 class Learning:
@@ -127,6 +139,18 @@ class Learning:
             self.warn("reply", x.request.KEY, error)
             self.unread(x, now)
 
+    def fetched(self, note: Fetching, frame: bytes, now: float) -> None:
+        """A Fetch reply told how far logs go. Raises DecodeError where a whole one cannot be read."""
+        copy, version = self._copy, note.version
+        if note.cut:
+            topics: Iterable[fetch.FetchableTopicResponse] = _begun(version, frame)
+        else:
+            body = split_reply(frame, version >= fetch.FetchResponse.HEADER_FLEXIBLE)
+            topics = decode_start(fetch.FetchResponse, version, body)[0].responses
+        seen, unnamed = wire_offsets.log_ends_fetched(topics, copy.names)
+        copy.want_names(unnamed)
+        copy.apply([seen], now)
+
     def unread(self, x: Exchange, now: float) -> None:
         """A reply came and could not be read: what the broker made of the request is not known.
 
@@ -167,6 +191,14 @@ def _decoded(frame: bytes) -> tuple[Struct, str]:
     assert api.request is not None  # Produce alone has none, and is not shown.
     header, body = decode_request_header(frame, api.flexible(version))
     return decode_start(api.request, version, body)[0], header.client_id or ""
+
+
+def _begun(version: int, head: bytes) -> Iterable[fetch.FetchableTopicResponse]:
+    """What the first bytes of a Fetch reply tell; nothing where they end within its header."""
+    try:
+        return fetch.begun(version, split_reply(head, version >= fetch.FetchResponse.HEADER_FLEXIBLE))
+    except DecodeError:
+        return ()
 
 
 def _groups(request: Struct) -> Sequence[str | None]:

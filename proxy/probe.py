@@ -6,8 +6,9 @@ the answers are good for; the copy of the broker (`Probed`) does.
 It never stands in the way: whatever fails here, clients are forwarded as before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from itertools import islice
 from typing import Protocol
 
 import trio
@@ -31,7 +32,7 @@ from group_sidecar.proxy.client import (
     TlsFailed,
 )
 from group_sidecar.proxy.logs import log
-from group_sidecar.proxy.questions import listed_groups, log_ends
+from group_sidecar.proxy.questions import PARTITIONS_AT_ONCE, listed_groups, log_ends, log_starts
 
 ROUND_SECONDS = 15.0
 """Seconds between rounds of questions where no journal sets them."""
@@ -39,6 +40,11 @@ LONGEST_ROUND = 60.0
 """Seconds; brokers close a connection that is idle for ten minutes (`connections.max.idle.ms`)."""
 UNLISTED_SECONDS = 1.0
 """Seconds between rounds while the broker cannot list its groups yet."""
+STARTS_SECONDS = 60.0
+"""Seconds between questions for the starts of logs, which move as retention deletes segments: some in an hour."""
+FRESH = 1 / 3
+"""Of a round: an end of a log that a client was told within it is not asked for. So none gets older than a round and
+this much of it, though nobody fetches any more; and who fetches is told more often than that."""
 
 # Any rule on the cluster for a principal that nobody has: with an authorizer the reply is short.
 _ANY_ACL = DescribeAclsRequest(
@@ -100,8 +106,14 @@ class Probed(Protocol):
     async def committed_partitions(self) -> set[TopicPartition]:
         """Partitions whose log ends are of interest."""
 
-    def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """The ends of those logs that this broker leads, at each round."""
+    def log_ends_unseen(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+        """Those of these partitions whose end no reply has told since then, on trio's clock."""
+
+    def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
+        """The ends of those logs that this broker leads, of some partitions, and when it was asked on trio's clock."""
+
+    def learn_log_starts(self, starts: Mapping[TopicPartition, int], asked_at: float) -> None:
+        """The starts of those logs that this broker leads, likewise."""
 
     def probe_failed(self, reason: str) -> None:
         """At each attempt that found no broker, with one line for people."""
@@ -126,6 +138,7 @@ class _Prober:
         self.attempts = Attempts()
         self._listed = False
         self._is_listed_all = True
+        self._starts_due_at = float("-inf")
 
     async def attempt(self) -> None:
         """Connects and asks, for as long as that lasts."""
@@ -152,15 +165,29 @@ class _Prober:
     async def _round(self, client: KafkaClient) -> None:
         if not self._listed:
             await self._list_groups(client)
-        partitions = await self._copy.committed_partitions()
-        if partitions and client.speaks(ListOffsetsRequest):
-            self._copy.learn_log_ends(await log_ends(client, partitions))
-        else:
+        if not await self._ask_for_log_bounds(client):
             await client.ask(ApiVersionsRequest(), version=0)  # Whether it is still there.
         self.attempts.failures = 0
         self._copy.probe_succeeded()
         if self.attempts.enters("broker reachable"):
             log.info("broker reachable", broker=str(self._copy.address))
+
+    async def _ask_for_log_bounds(self, client: KafkaClient) -> bool:
+        """Asks for the ends of logs that do not pass by anyway, and now and then for starts. Gives whether it asked."""
+        partitions = iter(await self._copy.committed_partitions())
+        now = trio.current_time()
+        since, starts_due, asked = now - FRESH * self._round_seconds(), now >= self._starts_due_at, False
+        while client.speaks(ListOffsetsRequest) and (some := tuple(islice(partitions, PARTITIONS_AT_ONCE))):
+            if unseen := self._copy.log_ends_unseen(some, since):
+                asked, asked_at = True, trio.current_time()
+                self._copy.learn_log_ends(await log_ends(client, unseen), asked_at)
+            if starts_due:
+                asked, asked_at = True, trio.current_time()
+                self._copy.learn_log_starts(await log_starts(client, some), asked_at)
+            await trio.lowlevel.checkpoint()
+        if starts_due and asked:
+            self._starts_due_at = now + STARTS_SECONDS
+        return asked
 
     async def _list_groups(self, client: KafkaClient) -> None:
         try:

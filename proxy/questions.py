@@ -32,7 +32,7 @@ from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import BrokerRefused, KafkaClient
 
-END_OF_LOG = -1
+START_OF_LOG, END_OF_LOG = -2, -1
 """As a timestamp in ListOffsets (Kafka class ``ListOffsetsRequest``)."""
 
 _STATES_FROM, _TYPES_FROM = 4, 5  # ListGroups (KIP-518, KIP-848).
@@ -126,19 +126,30 @@ async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPa
 
 async def log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The end of the log (high watermark) of those of these partitions that this broker leads."""
-    ends: dict[TopicPartition, int] = {}
+    return await _bounds(client, partitions, END_OF_LOG)
+
+
+async def log_starts(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The start of the log of those of these partitions that this broker leads."""
+    return await _bounds(client, partitions, START_OF_LOG)
+
+
+async def _bounds(client: KafkaClient, partitions: Iterable[TopicPartition], bound: int) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
     left = iter(sorted(partitions))
     while some := tuple(islice(left, PARTITIONS_AT_ONCE)):
-        ends |= await _log_ends(client, some)
-    return ends
+        found |= await _some_bounds(client, some, bound)
+    return found
 
 
-async def _log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+async def _some_bounds(
+    client: KafkaClient, partitions: Iterable[TopicPartition], bound: int
+) -> dict[TopicPartition, int]:
     topics = tuple(
         ListOffsetsTopic(
             name=topic,
             partitions=tuple(
-                ListOffsetsPartition(partition_index=partition, timestamp=END_OF_LOG) for _, partition in group
+                ListOffsetsPartition(partition_index=partition, timestamp=bound) for _, partition in group
             ),
         )
         for topic, group in groupby(partitions, key=itemgetter(0))

@@ -32,7 +32,9 @@ SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
 LONGEST_REPLY = 0x7FFFFFFF
 MOST_EXPECTED = 4096
 """Replies owed on one connection beyond which its client is not read: what is remembered stays bounded."""
-PRODUCE, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.SASL_HANDSHAKE)
+FETCH_SECONDS = 1.0
+"""For so long after it looked into a Fetch reply the desk is not offered another: they are the bulk of all bytes."""
+PRODUCE, FETCH, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN = -1
 """As an API key: a SASL token, which has no header."""
 
@@ -40,6 +42,7 @@ RAW_TOKEN = -1
 PASS: Final = Look.PASS
 TAKE: Final = Look.TAKE
 SHOW: Final = Look.SHOW
+BEGIN: Final = Look.BEGIN
 MORE: Final = Look.MORE
 _tuple = tuple.__new__  # As NamedTuple's own, which costs twice as much.
 _unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
@@ -83,6 +86,7 @@ class Session:
         self._turn: _Turn | None = None
         self._handshaking = False
         self._raw_tokens = 0
+        self._fetch_due = 0.0
         self._client_ended = False
         self._fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
         self._failed: CloseReason | None = None
@@ -255,7 +259,7 @@ class Session:
             if wanted == 0:
                 self._traffic.request_unanswered(key)
                 return PASS
-        note: object = self._desk.glance(key, version, size)
+        note: object = None if key == FETCH and self._now < self._fetch_due else self._desk.glance(key, version, size)
         if note is TAKE:
             return TAKE
         if note is SHOW:
@@ -346,10 +350,14 @@ class Session:
                 return TAKE
             look = self._desk.glance_reply(note, size, self._now)
             stop = start + LENGTH_BYTES + size
+            if key == FETCH and look is not PASS:
+                self._fetch_due = self._now + FETCH_SECONDS
             if look is TAKE or (look is SHOW and stop > end):
                 return TAKE
             if look is SHOW:
                 self._desk.later(note, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
+            elif look is BEGIN:
+                self._desk.begun(note, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now)
         self._expected.popleft()
         self._traffic.request_done(key, self._now - since)
         return PASS

@@ -25,9 +25,8 @@ from group_sidecar.codecs.messages.list_offsets import (
 )
 from group_sidecar.coordinator.partitions import partition_for
 from group_sidecar.proxy.client import CLIENT_ID, BrokerRefused, KafkaClient
-from group_sidecar.proxy.questions import metadata
+from group_sidecar.proxy.questions import START_OF_LOG, metadata
 
-START_OF_LOG = -2
 """As a timestamp in ListOffsets (Kafka class ``ListOffsetsRequest``)."""
 
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): later ones may be answered by followers.

@@ -10,11 +10,18 @@ of new leaders (KIP-951); v17 directory of a replica (KIP-853); v18 its high wat
 Records are bytes here: `group_sidecar.codecs.records` reads them.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
 from uuid import UUID
 
+from construct import ConstructError
+
+from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 from group_sidecar.codecs.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID_, ZERO_UUID
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, f, layout, request, response, struct
 
 
 @struct
@@ -139,3 +146,43 @@ class FetchResponse(Struct):
     session_id: int = f(INT32, since=7, default=0)
     responses: tuple[FetchableTopicResponse, ...] = f(Array(FetchableTopicResponse))
     node_endpoints: tuple[NodeEndpoint, ...] = f(Array(NodeEndpoint), since=16, tag=0, default=())
+
+
+def begun(version: int, head: bytes) -> tuple[FetchableTopicResponse, ...]:
+    """The partitions of which the first bytes of a reply tell the high watermark.
+
+    It stands before a partition's records. So what is too long to be waited for tells of its first partition at least.
+
+    Args:
+        version: the reply's API version, one of those described.
+        head: the first bytes of the *body*, as many as there are.
+
+    Returns:
+        each partition in a topic of its own, as far as its high watermark; other fields are at their defaults. Nothing
+        is told behind where the bytes end, or say what cannot be.
+    """
+    stream, found = BytesIO(head), []
+    whole = layout(FetchResponse, version, version >= FetchResponse.FLEXIBLE)
+    named: dict[str, Any] = {}
+    with suppress(ConstructError):
+        for topic in _elements("responses", whole, stream, {}):
+            for partition in _elements("partitions", topic, stream, named):
+                told: dict[str, Any] = {}
+                for name, construct in partition.plain.items():
+                    told[name] = construct._parse(stream, None, "")
+                    if name == "high_watermark":
+                        found.append(FetchableTopicResponse(**named, partitions=(PartitionData(**told, records=None),)))
+    return tuple(found)
+
+
+def _elements(array: str, of: Layout, stream: BytesIO, before: dict[str, Any]) -> Iterator[Layout]:
+    """Comes to each element of an array, whose fields the caller reads. `before`: takes the fields before the array."""
+    for name, construct in of.plain.items():
+        if name != array:
+            before[name] = construct._parse(stream, None, "")
+            continue
+        for _ in range(construct.length.read(stream)):
+            yield construct.element
+            if of.flexible:
+                construct.element._parse_tags(stream)
+        return

@@ -48,6 +48,9 @@ class PassingDesk:
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
 
+    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+        raise AssertionError("nothing is to be shown in part")
+
     def catch_up(self) -> None:
         pass
 

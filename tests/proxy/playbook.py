@@ -108,6 +108,9 @@ class ScriptedDesk:
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
 
+    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+        raise AssertionError("nothing is to be shown in part")
+
     def catch_up(self) -> None:
         pass
 

@@ -18,6 +18,7 @@ from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.principals import ANONYMOUS, Principal
 from group_sidecar.proxy.rights import Operation
+from tests.coordinator.all_groups import all_groups
 from tests.proxy.playbook import EPOCH, broker_copy, settled
 
 LIST, DESCRIBE, FETCH = ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH
@@ -164,19 +165,20 @@ async def test_facts_are_told_when_members_are_let_go(way: str) -> None:
     assert RebalanceStarted not in kinds(facts)
 
 
-def test_a_snapshot_tells_of_groups() -> None:
+def test_the_copy_tells_of_groups() -> None:
     copy = broker_copy()
     settled(copy, "m1", "m2")
-    (group,) = copy.snapshot(100.0).groups
+    (group,) = all_groups(copy.manager, 100.0)
     assert {member.member_id for member in group.members} == {"m1", "m2"}
     assert list(copy.manager.committed_partitions()) == []
 
 
-async def test_log_ends_are_seen_at_trios_time(autojump_clock: MockClock) -> None:
+async def test_log_ends_are_seen_when_they_were_asked_for_at_trios_time(autojump_clock: MockClock) -> None:
     copy = broker_copy()
     await trio.sleep(7)
-    copy.learn_log_ends({("t", 0): 42})
-    assert copy.snapshot(trio.current_time()).log_ends == {("t", 0): (42, EPOCH + trio.current_time())}
+    copy.learn_log_ends({("t", 0): 42}, 6.0)
+    assert copy.manager.log_ends == {("t", 0): (42, EPOCH + 6)}
+    assert [copy.log_ends_unseen([("t", 0)], since) for since in (5.5, 6.5)] == [set(), {("t", 0)}]
 
 
 async def test_where_no_epoch_is_given_trios_clock_is_measured(autojump_clock: MockClock) -> None:

@@ -1,7 +1,7 @@
 """The prober: what it asks, what the copy of the broker learns, and how it bears with a broker that is not there."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,10 +27,12 @@ from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.attempts import FIRST_PAUSE, LONGEST_PAUSE
 from group_sidecar.proxy.client import AuthenticationFailed, KafkaClient, TlsFailed, connect
-from group_sidecar.proxy.probe import LONGEST_ROUND, ROUND_SECONDS, probe_forever
+from group_sidecar.proxy.probe import FRESH, LONGEST_ROUND, ROUND_SECONDS, STARTS_SECONDS, probe_forever
+from group_sidecar.proxy.questions import END_OF_LOG, PARTITIONS_AT_ONCE, START_OF_LOG
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, Raw, ScriptedBroker
 
 BROKER = Address("broker", 9092)
+TIMES = {START_OF_LOG: 1, END_OF_LOG: 10}
 UNREACHABLE = "broker:9092 cannot be reached: Connection refused"
 GROUPS = ListGroupsResponse(
     error_code=0,
@@ -39,12 +41,18 @@ GROUPS = ListGroupsResponse(
 LOADING = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=())
 
 
+def asked_for(served: ScriptedBroker, bound: int) -> list[ListOffsetsRequest]:
+    """The questions for starts or ends of logs."""
+    asked = served.requests(ListOffsetsRequest)
+    return [request for request in asked if request.topics[0].partitions[0].timestamp == bound]
+
+
 def acls(code: int) -> DescribeAclsResponse:
     return DescribeAclsResponse(throttle_time_ms=0, error_code=code, error_message=None, resources=())
 
 
-def ends_of(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-    """Ends the log of partition N at N * 10; partition 9 is led by another broker."""
+def bounds_of(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    """The log of partition N begins at N and ends at N * 10; partition 9 is led by another broker."""
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
@@ -53,7 +61,7 @@ def ends_of(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
                     ListOffsetsPartitionResponse(
                         partition_index=one.partition_index,
                         error_code=6 if one.partition_index == 9 else 0,
-                        offset=-1 if one.partition_index == 9 else one.partition_index * 10,
+                        offset=-1 if one.partition_index == 9 else one.partition_index * TIMES[one.timestamp],
                     )
                     for one in topic.partitions
                 ),
@@ -68,7 +76,7 @@ def broker(**instead: Any) -> ScriptedBroker:
     answers: dict[type[Struct], Any] = {
         DescribeAclsRequest: acls(ErrorCode.SECURITY_DISABLED),
         ListGroupsRequest: GROUPS,
-        ListOffsetsRequest: ends_of,
+        ListOffsetsRequest: bounds_of,
     }
     names = {"acls": DescribeAclsRequest, "groups": ListGroupsRequest, "hello": ApiVersionsRequest}
     answers.update({names[name]: answer for name, answer in instead.items()})
@@ -98,6 +106,7 @@ class Copy:
     address: Address = BROKER
     told: list[tuple[float, str, Any]] = field(default_factory=list)
     fault: Exception | None = None
+    seen: dict[TopicPartition, float] = field(default_factory=dict)
 
     def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
         return connect(*self.address)
@@ -125,8 +134,16 @@ class Copy:
             raise self.fault
         return self.partitions
 
-    def learn_log_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+    def log_ends_unseen(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+        self._note("since", since)
+        return {partition for partition in partitions if self.seen.get(partition, float("-inf")) < since}
+
+    def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
         self._note("ends", dict(ends))
+        self._note("asked", asked_at)
+
+    def learn_log_starts(self, starts: Mapping[TopicPartition, int], asked_at: float) -> None:
+        self._note("starts", dict(starts))
 
     def probe_failed(self, reason: str) -> None:
         self._note("failed", reason)
@@ -163,11 +180,15 @@ async def test_what_is_learned_at_the_first_connection(
     network.brokers[BROKER] = broker()
     copy = Copy(partitions={("t", 2), ("t", 9), ("s", 1)})
     await probe_for(1, copy)
+    start = copy.told[0][0]
     assert [(what, value) for _, what, value in copy.told] == [
         ("versions", {18: (0, 4), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
         ("authorizer", False),
         ("groups", ["a", "b"]),
+        ("since", start - FRESH * ROUND_SECONDS),
         ("ends", {("t", 2): 20, ("s", 1): 10}),
+        ("asked", start),
+        ("starts", {("t", 2): 2, ("s", 1): 1}),
         ("succeeded", None),
     ]
     assert lines == [{"event": "broker reachable", "broker": "broker:9092", "log_level": "info"}]
@@ -235,6 +256,46 @@ async def test_without_partitions_it_asks_whether_the_broker_is_there(
     assert len(copy.said("succeeded")) == 3
     assert copy.said("ends") == []
     assert served.requests(ListOffsetsRequest) == []
+
+
+async def test_what_passes_by_is_not_asked_for(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy(partitions={("t", 1), ("t", 2)})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(ROUND_SECONDS / 2)
+        copy.seen = {("t", 1): trio.current_time() + ROUND_SECONDS / 2}
+        await trio.sleep(ROUND_SECONDS)
+        copy.seen = {partition: trio.current_time() + ROUND_SECONDS / 2 for partition in copy.partitions}
+        await trio.sleep(ROUND_SECONDS)
+        copy.seen = {partition: trio.current_time() for partition in copy.partitions}
+        await trio.sleep(ROUND_SECONDS)
+        nursery.cancel_scope.cancel()
+    both, one = {("t", 1): 10, ("t", 2): 20}, {("t", 2): 20}
+    assert copy.said("ends") == [both, one, both]
+    assert len(copy.said("succeeded")) == 4, "a round without a gap asks whether the broker is there"
+    assert len(asked_for(served, END_OF_LOG)) == 3
+
+
+async def test_many_partitions_are_asked_for_in_parts(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy(partitions={(topic, number) for topic in "st" for number in range(10, PARTITIONS_AT_ONCE)})
+    await probe_for(1, copy)
+    told = [set(each) for each in copy.said("ends")]
+    assert set().union(*told) == copy.partitions
+    assert [len(each) for each in told] == [PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE - 20]
+    assert len(asked_for(served, END_OF_LOG)) == 2
+    starts = copy.said("starts")
+    assert set().union(*starts) == copy.partitions
+    assert [len(each) for each in starts] == [PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE - 20]
+
+
+async def test_starts_of_logs_are_asked_for_now_and_then(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    network.brokers[BROKER] = broker()
+    copy = Copy(partitions={("t", 3), ("t", 9)})
+    await probe_for(2.5 * STARTS_SECONDS, copy)
+    assert copy.said("starts") == [{("t", 3): 3}] * 3
+    assert len(copy.said("ends")) == 2.5 * STARTS_SECONDS / ROUND_SECONDS
 
 
 async def test_pauses_grow_and_have_an_end(

@@ -28,14 +28,15 @@ class Kind(IntEnum):
     NOTED = 2
     REWRITTEN = 3
     UNREAD = 4
-    TAKEN = 5
-    TAKEN_AND_NOTED = 6
-    REPLACED = 7
-    ANSWERED = 8
-    ANSWERED_NOT = 9
-    ANSWERED_NOT_AND_NOTED = 10
-    INJECTED = 11
-    INJECTED_IN_TURN = 12
+    BEGUN = 5
+    TAKEN = 6
+    TAKEN_AND_NOTED = 7
+    REPLACED = 8
+    ANSWERED = 9
+    ANSWERED_NOT = 10
+    ANSWERED_NOT_AND_NOTED = 11
+    INJECTED = 12
+    INJECTED_IN_TURN = 13
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ class Asked:
     def shown(self) -> list[Any]:
         """The notes with which the desk must be shown replies."""
         match self.kind:
-            case Kind.NOTED | Kind.REWRITTEN | Kind.TAKEN_AND_NOTED | Kind.ANSWERED_NOT_AND_NOTED | Kind.REPLACED:
+            case Kind.NOTED | Kind.REWRITTEN | Kind.BEGUN | Kind.TAKEN_AND_NOTED | Kind.REPLACED:
+                return [self.kind]
+            case Kind.ANSWERED_NOT_AND_NOTED:
                 return [self.kind]
             case Kind.INJECTED | Kind.INJECTED_IN_TURN:
                 return [~self.correlation]
@@ -125,7 +128,7 @@ class AnyDesk:
         return disposals[kind]
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
-        return Look.PASS if note is Kind.UNREAD else Look.TAKE
+        return {Kind.UNREAD: Look.PASS, Kind.BEGUN: Look.BEGIN}.get(note, Look.TAKE)
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.shown.append(note)
@@ -133,6 +136,10 @@ class AnyDesk:
 
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
+
+    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+        self.shown.append(note)
+        assert len(head) >= 4, "not even the correlation id"
 
     def catch_up(self) -> None:
         pass

@@ -1,0 +1,57 @@
+"""What the beginning of a Fetch reply tells."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData, begun
+from group_sidecar.codecs.schema import encode
+from tests.codecs.declarations import brought_down
+from tests.codecs.strategies import per_message, structs
+
+Told = list[tuple[str, UUID, int, int, int]]
+HIGH_WATERMARK = 0x0102030405060708
+
+
+def told(topics: Iterable[FetchableTopicResponse]) -> Told:
+    """What is told of each partition, in the order of the reply."""
+    return [
+        (topic.topic, topic.topic_id, each.partition_index, each.error_code, each.high_watermark)
+        for topic in topics
+        for each in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", FetchResponse.VERSIONS)
+@per_message
+@given(st.data())
+def test_it_tells_what_the_whole_tells_as_far_as_it_goes(version: int, data: st.DataObject) -> None:
+    reply = brought_down(data.draw(structs(FetchResponse)), version)
+    body, whole = encode(reply, version), told(reply.responses)
+    assert told(begun(version, body)) == whole
+    cut = told(begun(version, body[: data.draw(st.integers(0, len(body)))]))
+    assert cut == whole[: len(cut)]
+
+
+@pytest.mark.parametrize("version", FetchResponse.VERSIONS)
+def test_a_partition_is_told_of_as_soon_as_its_high_watermark_is_there(version: int) -> None:
+    partitions = tuple(
+        PartitionData(partition_index=index, error_code=0, high_watermark=HIGH_WATERMARK + index, records=bytes(500))
+        for index in (0, 1)
+    )
+    topic = FetchableTopicResponse(topic="t", topic_id=UUID(int=5), partitions=partitions)
+    reply = brought_down(FetchResponse(responses=(topic,)), version)
+    body = encode(reply, version)
+    for count in (1, 2):
+        end = body.index((HIGH_WATERMARK + count - 1).to_bytes(8)) + 8
+        assert told(begun(version, body[: end - 1])) == told(reply.responses)[: count - 1]
+        assert told(begun(version, body[:end])) == told(reply.responses)[:count]
+
+
+@pytest.mark.parametrize("version", FetchResponse.VERSIONS)
+def test_bytes_that_cannot_be_tell_nothing(version: int) -> None:
+    assert begun(version, b"\xff" * 100) == ()
+    assert begun(version, b"") == ()

@@ -1,0 +1,134 @@
+"""Log ends, and so lag, from clients' Fetch replies: the sidecar itself asks the broker once a minute only."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from group_sidecar.proxy.desk import LONGEST_FETCH
+from tests.conformance import test_kafka_python as python
+from tests.conformance.librdkafka import consumer, create_topic, produce
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import JVM_FLAGS, VERSION, KafkaBroker
+from tests.kafka.maven import kafka_jars
+from tests.kafka.processes import ChildProcess
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.tools import CONSOLE_CONSUMER
+
+PARTITIONS = 2
+PATIENCE = 40.0
+"""Seconds: less than the sidecar lets pass between its own questions."""
+Step = Callable[[], object]
+Client = Callable[[Run, Path], AbstractContextManager[Step]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A sidecar that hardly asks, and the ways to its broker: through it, and around it."""
+
+    sidecar: SidecarProcess
+    through: Run
+    around: Run
+
+    def anew(self) -> "Stage":
+        """The same with names that nobody has used."""
+        prefix = f"t{secrets.token_hex(5)}"
+        return Stage(self.sidecar, replace(self.through, prefix=prefix), replace(self.around, prefix=prefix))
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.sidecar.metric(f"group_sidecar_{name}", **labels)
+
+    def seen_at(self, topic: str) -> frozenset[float]:
+        """When the ends of the topic's logs were seen."""
+        samples = self.sidecar.samples("group_sidecar_log_end_offset_timestamp_seconds")
+        return frozenset(each.value for each in samples if each.labels["topic"] == topic)
+
+
+def staged(folder: Path, version: str) -> Iterator[Stage]:
+    settings = {"metrics": {"detail": "partition"}, "journal": {"folder": str(folder / "j"), "interval_seconds": 60}}
+    with KafkaBroker(folder / "broker", version=version) as broker:
+        broker.wait_for_coordinator()
+        with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
+            sidecar.wait_for_log()
+            around = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
+            through = replace(around, route=Route("sidecar", broker.sidecar, broker.sidecar))
+            yield Stage(sidecar, through, around)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    yield from staged(tmp_path_factory.mktemp("fetched"), VERSION)
+
+
+@pytest.fixture(scope="module")
+def old_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    yield from staged(tmp_path_factory.mktemp("fetched-old"), "1.1.1")
+
+
+# Clients that read a topic for as long as they are held. What they give is to be called time and again.
+
+
+@contextmanager
+def librdkafka(run: Run, folder: Path) -> Iterator[Step]:
+    with consumer(run, "readers", ["topic"]) as client:
+        yield lambda: client.poll(0.02)
+
+
+@contextmanager
+def librdkafka_committed(run: Run, folder: Path) -> Iterator[Step]:
+    with consumer(run, "readers", ["topic"], isolation_level="read_committed", group_protocol="consumer") as client:
+        yield lambda: client.poll(0.02)
+
+
+@contextmanager
+def kafka_python(run: Run, folder: Path) -> Iterator[Step]:
+    with python.consumer(run, "readers", "topic") as client:
+        yield lambda: client.poll(timeout_ms=20)
+
+
+@contextmanager
+def java(run: Run, folder: Path) -> Iterator[Step]:
+    command = ["java", *JVM_FLAGS, "-Xmx256m", "-cp", f"{kafka_jars(VERSION)}/*", CONSOLE_CONSUMER]
+    command += ["--bootstrap-server", run.bootstrap, "--topic", run.name("topic"), "--group", run.name("readers")]
+    with ChildProcess(command, folder / "consumer.log") as process:
+        yield process.running.poll
+
+
+def follow(stage: Stage, client: Client, folder: Path, value: str = "value") -> None:
+    """A producer goes on and a client reads, both at once; asserts that the lag of somebody else is known."""
+    around, topic = stage.around, create_topic(stage.around, "topic", PARTITIONS)
+    sent, seen = 0, frozenset[float]()
+    with consumer(around, "idle", []) as idle:
+        idle.commit(offsets=[TopicPartition(topic, number, 0) for number in range(PARTITIONS)], asynchronous=False)
+    deadline = time.monotonic() + PATIENCE
+    with client(stage.through, folder) as step:
+        # Were it for the sidecar's own questions, not more than one of these times would come.
+        while len(seen) < 4 or stage.metric("group_lag", group=around.name("idle")) < sent / 2:
+            assert time.monotonic() < deadline, f"{sent} were sent, the last seen at {sorted(seen)}"
+            produce(around, "topic", [value] * PARTITIONS)
+            sent += PARTITIONS
+            step()
+            seen |= stage.seen_at(topic)
+    assert stage.metric("group_lag_unknown_partitions", group=around.name("idle")) == 0
+    assert stage.metric("group_lag", group=around.name("idle")) <= sent
+    assert stage.metric("decode_failures_total") == 0
+
+
+@pytest.mark.parametrize("client", [librdkafka, librdkafka_committed, kafka_python, java])
+def test_the_lag_of_a_group_is_known_from_what_others_fetch(stage: Stage, client: Any, tmp_path: Path) -> None:
+    follow(stage.anew(), client, tmp_path)
+
+
+def test_so_it_is_where_every_reply_is_too_long_to_be_read_whole(stage: Stage, tmp_path: Path) -> None:
+    """In the Java client's fetch sessions; librdkafka is also told, in short replies, that there is nothing new."""
+    follow(stage.anew(), java, tmp_path, "x" * 2 * LONGEST_FETCH)
+
+
+def test_so_it_is_with_an_old_broker(old_stage: Stage, tmp_path: Path) -> None:
+    follow(old_stage, librdkafka, tmp_path)
