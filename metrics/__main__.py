@@ -3,7 +3,8 @@
 Must not know: any value of a metric.
 """
 
-from group_sidecar.metrics.families import FAMILIES, Detail, Family
+from group_sidecar.metrics.families import FAMILIES
+from group_sidecar.metrics.family import Detail, Family
 
 HEAD = """# Metrics
 
@@ -22,13 +23,18 @@ member id or a host. There is no broker label: a sidecar stands beside one broke
 
 DETAILS = """## Details
 
-Shown as far as `detail` goes: `none`, `group`, `topic` or `partition`, each with all that comes before it. These
-families are built anew from the coordinator copy at each scrape: a group that is gone has no series. Together they
-have at most as many series as the configured limit; what is left out is counted in `group_sidecar_series_suppressed`,
+Shown as far as `metrics.detail` goes: `none`, `group`, `topic` or `partition`, each with all that comes before it.
+These families are built anew from the coordinator copy at each scrape: a group that is gone has no series.
+`metrics.allow` and `metrics.deny` choose the groups that have series; in the totals above all groups count. Together
+these families have at most `metrics.series` series; what is left out is counted in `group_sidecar_series_suppressed`,
 and the finest families are left out first. A counter of a group starts again at 0 when the group is gone and returns.
 
-Lag exists only where the group has committed an offset and the log end has been seen. A log end that was seen before
-the commit may be below it: that shows as a lag of 0.
+Lag exists only where the group has committed an offset and the log end has been seen, and it stays when the group is
+empty. A log end that was seen before the commit may be below it: that shows as a lag of 0. Beside each lag stands when
+the log end was seen; for a sum, the oldest of them.
+
+A scrape takes the groups one after the other, and forwards in between: each group is of one moment, and two groups may
+be of two, as far apart as `group_sidecar_collect_duration_seconds`.
 """
 
 

@@ -1,4 +1,4 @@
-"""Facts and snapshots become records.
+"""Facts and what stands become records.
 
 Owns: which fact becomes which record, what a restatement says and in what order, and the numbering of records.
 Must not know: where records go, nor what time it is: time is an argument, in seconds since the epoch.
@@ -8,7 +8,7 @@ all of it, and the windows of an idle fleet close.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
 from group_sidecar.coordinator.facts import (
@@ -18,7 +18,6 @@ from group_sidecar.coordinator.facts import (
     MemberJoined,
     RebalanceCompleted,
 )
-from group_sidecar.coordinator.views import GroupView, Snapshot
 from group_sidecar.metrics.records import (
     VERSION,
     Audit,
@@ -33,11 +32,10 @@ from group_sidecar.metrics.records import (
     Record,
     Refusal,
     Sample,
+    Timestamp,
     timestamp,
 )
-
-MaxSize = Callable[[GroupView], int | None]
-"""The most members that a group may have; None where there is no limit."""
+from group_sidecar.metrics.survey import GroupFigures, LogEndSeen, Visit
 
 Observation = tuple[float, Body]
 """When it was seen, in seconds since the epoch, and what."""
@@ -63,26 +61,31 @@ class Chronicle:
 
     def tell(self, facts: Iterable[Fact], now: float) -> Iterator[Record]:
         """Records of those facts that have one."""
-        return self._stamped(((fact.at, body) for fact in facts if (body := body_of(fact)) is not None), now)
+        for fact in facts:
+            if (body := body_of(fact)) is not None:
+                yield self._stamp((fact.at, body), timestamp(now))
 
-    def restate(self, snapshot: Snapshot, sample: Sample, max_size: MaxSize, now: float) -> Iterator[Record]:
-        """Records of all that stands at this moment; see `restatement`."""
-        return self._stamped(restatement(snapshot, sample, max_size, now), now)
-
-    def _stamped(self, observations: Iterable[Observation], now: float) -> Iterator[Record]:
+    def restate(
+        self, groups: Iterable[Visit | None], log_ends: Iterable[LogEndSeen], sample: Sample, now: float
+    ) -> Iterator[Record | None]:
+        """Records of all that stands; see `restatement`."""
         emitted_at = timestamp(now)
-        for observed_at, body in observations:
-            self._seq += 1
-            envelope = Envelope(
-                version=VERSION,
-                kind=body.KIND,
-                sidecar=self.sidecar,
-                boot=self.boot,
-                seq=self._seq,
-                observed_at=timestamp(observed_at),
-                emitted_at=emitted_at,
-            )
-            yield Record(envelope=envelope, body=body)
+        for observation in restatement(groups, log_ends, sample, now):
+            yield None if observation is None else self._stamp(observation, emitted_at)
+
+    def _stamp(self, observation: Observation, emitted_at: Timestamp) -> Record:
+        observed_at, body = observation
+        self._seq += 1
+        envelope = Envelope(
+            version=VERSION,
+            kind=body.KIND,
+            sidecar=self.sidecar,
+            boot=self.boot,
+            seq=self._seq,
+            observed_at=timestamp(observed_at),
+            emitted_at=emitted_at,
+        )
+        return Record(envelope=envelope, body=body)
 
 
 def body_of(fact: Fact) -> Body | None:
@@ -93,6 +96,7 @@ def body_of(fact: Fact) -> Body | None:
                 group=fact.group_id,
                 generation=fact.generation,
                 reason=fact.reason.value,
+                cause=fact.cause.value,
                 duration_seconds=fact.duration_seconds,
                 members=fact.members,
             )
@@ -107,50 +111,59 @@ def body_of(fact: Fact) -> Body | None:
                 limit=fact.limit,
             )
         case MemberJoined():
-            return _member(fact, fact.instance_id, JOINED)
+            return _member(fact, JOINED)
         case MemberGone():
-            return _member(fact, None, fact.how.value)
+            return _member(fact, fact.how.value)
         case _:
             return None
 
 
-def _member(fact: MemberJoined | MemberGone, instance_id: str | None, change: str) -> Member:
+def _member(fact: MemberJoined | MemberGone, change: str) -> Member:
     return Member(
         group=fact.group_id,
         member_id=fact.member_id,
-        instance_id=instance_id,
+        instance_id=fact.instance_id,
         client_id=fact.client_id,
         client_host=fact.client_host,
         change=change,
     )
 
 
-def restatement(snapshot: Snapshot, sample: Sample, max_size: MaxSize, now: float) -> Iterator[Observation]:
-    """All that stands: a heartbeat, then every group, committed offset and log end.
+def restatement(
+    groups: Iterable[Visit | None], log_ends: Iterable[LogEndSeen], sample: Sample, now: float
+) -> Iterator[Observation | None]:
+    """All that stands: a heartbeat, then each group with its committed offsets, then the log ends.
 
     The heartbeat comes first, so that a journal that has to drop some of it still says that the sidecar lives.
     Figures that are not finite are left out of the sample: JSON has no word for them.
+
+    Args:
+        groups: as `survey.walk` has them; None, where it breathes, is passed on.
+        log_ends: of all partitions.
+        sample: figures of the sidecar alone.
+        now: seconds since the epoch.
     """
     yield now, Heartbeat(sample={name: value for name, value in sample.items() if math.isfinite(value)})
-    for view in snapshot.groups:
-        yield now, _group(view, max_size)
-    for view in snapshot.groups:
-        for (topic, partition), committed in view.offsets.items():
-            yield (
-                committed.at,
-                Commit(
-                    group=view.group_id,
-                    topic=topic,
-                    partition=partition,
-                    offset=committed.offset,
-                    leader_epoch=committed.leader_epoch,
-                ),
+    for visit in groups:
+        if visit is None:
+            yield None
+            continue
+        yield now, _group(visit.figures)
+        for position in visit.each_position():
+            commit = Commit(
+                group=visit.figures.view.group_id,
+                topic=position.topic,
+                partition=position.partition,
+                offset=position.offset,
+                leader_epoch=position.leader_epoch,
             )
-    for (topic, partition), (offset, seen_at) in snapshot.log_ends.items():
+            yield position.committed_at, commit
+    for (topic, partition), (offset, seen_at) in log_ends:
         yield seen_at, LogEnd(topic=topic, partition=partition, offset=offset)
 
 
-def _group(view: GroupView, max_size: MaxSize) -> Group:
+def _group(figures: GroupFigures) -> Group:
+    view = figures.view
     return Group(
         group=view.group_id,
         protocol=view.kind.value,
@@ -159,5 +172,5 @@ def _group(view: GroupView, max_size: MaxSize) -> Group:
         assignor=view.protocol,
         generation=view.generation,
         members=len(view.members),
-        max_size=max_size(view),
+        max_size=figures.limit,
     )

@@ -1,31 +1,41 @@
-"""Metrics built afresh from views at each scrape, so that what vanished vanishes.
+"""Metrics built afresh at each scrape, so that what vanished vanishes.
 
-Owns: what the views and numbers of this moment say in metrics, the limit on series, the exposition
-formats. Must not know: how a view came about, and HTTP.
+Owns: a scrape: what the groups and numbers of this moment say in metrics. Must not know: how a view came about, how
+lines are written, and HTTP.
 
-Prometheus' own gauges remember every label set they ever had (client_python #1047); these do not.
+Prometheus' own gauges remember every label set they ever had (client_python #1047); these do not. A scrape is a
+generator: between its steps, each of less than a millisecond, the sidecar forwards.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.coordinator.partitions import PartitionState
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking, Snapshot, TopicPartition
+from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
 from group_sidecar.metrics import families as f
-from group_sidecar.metrics.details import DETAILS, Scene
-from group_sidecar.metrics.families import Detail, Row
+from group_sidecar.metrics.details import OF_LOG_ENDS, OF_LOG_STARTS, ROWS_AT_ONCE, Scene, Sheet
+from group_sidecar.metrics.exposition import Format, text_of
+from group_sidecar.metrics.family import Detail, Row
 from group_sidecar.metrics.instruments import Instruments, error_name
 from group_sidecar.metrics.log_reading import LOAD_SECONDS, LogReading
-from group_sidecar.metrics.traffic import Histogram, Traffic, Verification
+from group_sidecar.metrics.survey import (
+    NAMES_AT_ONCE,
+    Copy,
+    GroupFigures,
+    LogEnds,
+    MostMembers,
+    batches,
+    each_newest,
+    walk,
+)
+from group_sidecar.metrics.traffic import REQUEST_SECONDS, Histogram, Traffic, Verification
 
 ANSWERABLE = (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE)
 """APIs that the copy of the coordinator can answer; their series stand at 0 from the start."""
@@ -70,145 +80,163 @@ class LastReload(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the collector looks at each scrape, and how much of it it shows.
+    """Where a scrape looks, and how much of it is shown.
 
     Attributes:
-        snapshots: the copies of the coordinators, one per broker.
+        copies: the copies of the coordinators, one per broker.
         mirror_ready: whether these copies are ready to answer.
         held_bytes: bytes held in unfinished frames.
         recorded_bytes: bytes of the flight recorder.
         logs: the readings of the brokers' logs; none where they are not read.
+        log_starts: where the logs of topics begin, as far as each copy was told.
         journal: None where no records are written.
         most_members: the most members that a group may have; None without limit.
         last_reload: how the last reading of the settings went; None where they are not read again.
+        shows: whether there are series of a group, by its id. In totals all groups are counted.
         max_series: most series shown of all families with a level of detail together.
     """
 
-    snapshots: Callable[[], Iterable[Snapshot]]
+    copies: Callable[[], Sequence[Copy]]
     traffic: Traffic
     instruments: Instruments
     mirror_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
     recorded_bytes: Callable[[], int] = int
     logs: Callable[[], Collection[LogReading]] = list
+    log_starts: Callable[[], Sequence[LogEnds]] = list
     journal: JournalHealth | None = None
-    most_members: Callable[[GroupView], int | None] = lambda _: None
+    most_members: MostMembers = lambda _: None
     last_reload: Callable[[], LastReload] | None = None
     detail: Detail = Detail.NONE
+    shows: Callable[[str], bool] = lambda _: True
     max_series: int = 10_000
 
 
-class SidecarCollector:
-    """Turns what `sources` say into families."""
+class Scraped(NamedTuple):
+    """What a scrape has found, written down.
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    Attributes:
+        lines: whole families, but for the end of the format.
+        suppressed: how many series are not in it, because of the limit.
+    """
 
-    def collect(self) -> Iterable[Metric]:
-        """All families of this moment, as `prometheus_client` asks for them."""
-        started = perf_counter()
-        sources = self._sources
-        snapshot = merge(sources.snapshots())
-        sources.instruments.retain({group.group_id for group in snapshot.groups})
-        found = [_groups(snapshot.groups)]
-        if (most := sources.most_members(GroupView(group_id=""))) is not None:
-            found.append(f.GROUP_MAX_SIZE.single(most))
-        budget = _Budget(sources.max_series)
-        scene = Scene(snapshot, sources.instruments.by_group, sources.most_members)
-        found += _limits(scene)
-        found += _details(scene, sources.detail, budget)
-        found += _traffic(sources.traffic)
-        found += _policies(sources.traffic)
-        found += _logs(sources.logs())
-        found.append(f.MIRROR_READY.single(sources.mirror_ready()))
-        found.append(f.HELD_BYTES.single(sources.held_bytes()))
-        found.append(f.RECORDED_BYTES.single(sources.recorded_bytes()))
-        if sources.journal is not None:
-            found += _journal(sources.journal)
-        if sources.last_reload is not None:
-            last = sources.last_reload()
-            found.append(f.CONFIG_LAST_RELOAD_SUCCESSFUL.single(last.successful))
-            found.append(f.CONFIG_LAST_RELOAD_SUCCESS.single(last.succeeded_at))
-        found.append(f.SERIES_SUPPRESSED.single(budget.suppressed))
-        found.append(f.COLLECT_DURATION.single(perf_counter() - started))
-        return found
+    lines: list[bytes]
+    suppressed: int
 
 
-def new_registry() -> CollectorRegistry:
-    """A registry of our own, with the process and the Python platform in it."""
+class Tally:
+    """What is told of all groups together."""
+
+    def __init__(self) -> None:
+        self._states = {(kind.value, state.value): 0 for kind, states in STATES.items() for state in states}
+        self._near = self._over = 0
+
+    def add(self, figures: GroupFigures) -> None:
+        """Counts a group."""
+        group, limit = figures.view, figures.limit
+        place = (group.kind.value, group.state.value)
+        self._states[place] = self._states.get(place, 0) + 1
+        if limit is not None and group.roster_known:
+            size = len(group.members)
+            self._near += limit * NEAR_PERCENT <= size * 100 <= limit * 100
+            self._over += size > limit
+
+    def families(self) -> Iterator[Metric]:
+        """The same as families."""
+        yield f.GROUPS.fill(self._states.items())
+        yield f.GROUPS_NEAR_LIMIT.single(self._near)
+        yield f.GROUPS_OVER_LIMIT.single(self._over)
+
+
+def scrape(sources: Sources, chosen: Format, now: float) -> Generator[None, None, Scraped]:
+    """Takes all there is to tell, in steps. `now`: seconds since the epoch, on the clock of the views."""
+    started = perf_counter()
+    yield from _forget_gone(sources)
+    tally, sheet = Tally(), Sheet(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
+    yield from _paced(_each_group(sources, now, tally, sheet))
+    log_ends = each_newest([copy.log_ends for copy in sources.copies()])
+    yield from _paced(sheet.partitions(OF_LOG_ENDS, log_ends))
+    yield from _paced(sheet.partitions(OF_LOG_STARTS, each_newest(sources.log_starts())))
+    lines, suppressed = sheet.lines()
+    for family in totals(sources, tally):
+        yield
+        lines.append(text_of(family, openmetrics=chosen.openmetrics))
+    for family in (f.SERIES_SUPPRESSED.single(suppressed), f.COLLECT_DURATION.single(perf_counter() - started)):
+        lines.append(text_of(family, openmetrics=chosen.openmetrics))
+    return Scraped(lines, suppressed)
+
+
+def tallied(sources: Sources, now: float) -> Generator[None, None, Tally]:
+    """Counts all groups, in steps. `now`: as for `scrape`."""
+    tally = Tally()
+    for visit in walk(sources.copies(), now, sources.most_members):
+        if visit is None:
+            yield
+        else:
+            tally.add(visit.figures)
+    return tally
+
+
+def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
+    """What is told of the whole sidecar."""
+    yield from sources.instruments.collect()
+    yield from tally.families()
+    if (most := sources.most_members(GroupView(group_id=""))) is not None:
+        yield f.GROUP_MAX_SIZE.single(most)
+    yield from _traffic(sources.traffic)
+    yield from _policies(sources.traffic)
+    yield from _logs(sources.logs())
+    yield f.MIRROR_READY.single(sources.mirror_ready())
+    yield f.HELD_BYTES.single(sources.held_bytes())
+    yield f.RECORDED_BYTES.single(sources.recorded_bytes())
+    if sources.journal is not None:
+        yield from _journal(sources.journal)
+    if sources.last_reload is not None:
+        last = sources.last_reload()
+        yield f.CONFIG_LAST_RELOAD_SUCCESSFUL.single(last.successful)
+        yield f.CONFIG_LAST_RELOAD_SUCCESS.single(last.succeeded_at)
+
+
+def process_registry() -> CollectorRegistry:
+    """The process and the Python platform. It looks into /proc and knows nothing of ours: any thread may collect it."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return registry
 
 
-def exposition(accept: str, registry: Collector) -> tuple[bytes, str]:
-    """All metrics in the format that an Accept header asks for, and that format's content type."""
-    try:
-        encode, content_type = choose_encoder(accept)
-    except TypeError:  # A version parameter that is not numbers: as if there were none.
-        encode, content_type = choose_encoder("")
-    return encode(registry), content_type
+def _forget_gone(sources: Sources) -> Generator[None, None, None]:
+    """Has the counts of groups forgotten that are in no copy any more."""
+    instruments = sources.instruments
+    gone: set[str] = set()
+    for some in batches(list(instruments.by_group), NAMES_AT_ONCE):
+        here = [copy.group_metadata_cache for copy in sources.copies()]
+        gone.update(group_id for group_id in some if not any(group_id in groups for groups in here))
+        yield
+    instruments.retain(instruments.by_group.keys() - gone)
 
 
-def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """Several copies as one, groups in the order of their ids.
-
-    A group that moved between brokers may be in two copies for a while: the complete one wins, then the one
-    with the later generation. Two series of the same name would spoil the whole scrape.
-    """
-    groups: dict[str, GroupView] = {}
-    log_ends: dict[TopicPartition, tuple[int, float]] = {}
-    for snapshot in snapshots:
-        for group in snapshot.groups:
-            other = groups.get(group.group_id)
-            if other is None or _standing(group) > _standing(other):
-                groups[group.group_id] = group
-        for where, end in snapshot.log_ends.items():
-            if where not in log_ends or end[1] > log_ends[where][1]:
-                log_ends[where] = end
-    return Snapshot(groups=tuple(groups[group_id] for group_id in sorted(groups)), log_ends=log_ends)
+def _each_group(sources: Sources, now: float, tally: Tally, sheet: Sheet) -> Iterator[int]:
+    """Counts the groups and writes them down. Gives the work of each step in rows."""
+    counts = sources.instruments.by_group
+    for visit in walk(sources.copies(), now, sources.most_members):
+        if visit is None:
+            yield ROWS_AT_ONCE
+            continue
+        tally.add(visit.figures)
+        group_id = visit.figures.view.group_id
+        if sources.shows(group_id):
+            yield from sheet.group(Scene(visit, counts.get(group_id)))
 
 
-def _standing(group: GroupView) -> tuple[bool, int, float]:
-    return group.lacking is None, group.generation, group.last_rebalance_at or 0.0
-
-
-class _Budget:
-    """How many more series may be shown, and how many could not be."""
-
-    def __init__(self, left: int) -> None:
-        self._left = left
-        self.suppressed = 0
-
-    def admit(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
-            if self._left > 0:
-                self._left -= 1
-                yield row
-            else:
-                self.suppressed += 1
-
-
-def _groups(groups: Collection[GroupView]) -> Metric:
-    counts = {(kind.value, state.value): 0 for kind, states in STATES.items() for state in states}
-    for group in groups:
-        place = (group.kind.value, group.state.value)
-        counts[place] = counts.get(place, 0) + 1
-    return f.GROUPS.fill(counts.items())
-
-
-def _limits(scene: Scene) -> Iterator[Metric]:
-    sizes = [(len(group.members), limit) for group, limit in scene.limits if group.roster_known]
-    near = sum(limit * NEAR_PERCENT <= size * 100 <= limit * 100 for size, limit in sizes)
-    yield f.GROUPS_NEAR_LIMIT.single(near)
-    yield f.GROUPS_OVER_LIMIT.single(sum(size > limit for size, limit in sizes))
-
-
-def _details(scene: Scene, detail: Detail, budget: _Budget) -> Iterator[Metric]:
-    for family, rows in DETAILS:
-        if detail.includes(family.detail):
-            yield family.fill(budget.admit(rows(scene)))
+def _paced(steps: Iterable[int]) -> Iterator[None]:
+    """Breathes whenever so much has been done."""
+    done = 0
+    for work in steps:
+        done += work
+        if done >= ROWS_AT_ONCE:
+            yield
+            done = 0
 
 
 # Numbers that the data path keeps.
@@ -221,11 +249,12 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.UPSTREAM_CONNECT_FAILURES.single(t.upstream_connect_failures)
     yield f.RECEIVED_BYTES.single(t.received_bytes)
     yield f.SENT_BYTES.single(t.sent_bytes)
+    seconds = {key: Histogram(REQUEST_SECONDS) for key in APIS} | t.durations
     requests = defaultdict(int, t.unanswered)
-    for key, durations in t.durations.items():
+    for key, durations in seconds.items():
         requests[key] += sum(durations.counts)
     yield f.REQUESTS.fill(((api_name(key),), n) for key, n in requests.items())
-    yield f.REQUEST_DURATION.fill_histograms(((api_name(key),), durations) for key, durations in t.durations.items())
+    yield f.REQUEST_DURATION.fill_histograms(((api_name(key),), durations) for key, durations in seconds.items())
     failures = dict.fromkeys(APIS, 0) | t.decode_failures
     yield f.DECODE_FAILURES.fill(((api_name(key),), n) for key, n in failures.items())
     answers = dict.fromkeys(map(int, ANSWERABLE), 0) | t.answers
@@ -236,6 +265,8 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.REMEMBERED_RIGHTS.single(t.remembered_rights)
     verifications = {(key, result): 0 for key in ANSWERABLE for result in Verification} | t.verifications
     yield f.MIRROR_VERIFICATIONS.fill(((api_name(key), result), n) for (key, result), n in verifications.items())
+    different = {key: n for (key, result), n in verifications.items() if result is Verification.DIFFERENT}
+    yield f.MIRROR_DIVERGENCES.fill(((api_name(key),), n) for key, n in different.items())
     yield f.MIRROR_DISTRUSTED.single(t.distrusted_groups)
     fallbacks = {(key, reason): 0 for key in ANSWERABLE for reason in Lacking} | t.fallbacks
     yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())

@@ -1,100 +1,13 @@
 """Every metric family of the sidecar, named once.
 
-Owns: name, type, labels, HELP and level of detail of each family, and how rows of values become a
-`prometheus_client` family. Must not know: where the values come from.
+Owns: name, type, labels, HELP and level of detail of each family. Must not know: where the values come from.
 
 Rules (Prometheus' naming and instrumentation guides): base units, the unit before ``_total``,
 ``_total`` for counters only. No label holds a client id, a member id or a host. There is no label for
 the broker either: a sidecar stands beside one, so that is the target's label.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
-
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
-
-from group_sidecar.metrics.traffic import Histogram
-
-PREFIX = "group_sidecar_"
-UNITS = ("seconds", "bytes")
-
-Row = tuple[tuple[str, ...], float]
-"""Label values in the order of the family's labels, and the value."""
-
-
-class Kind(StrEnum):
-    """Metric types, as OpenMetrics 1.0 calls them."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-    INFO = "info"
-
-
-class Detail(StrEnum):
-    """How far metrics go down; each level includes those above it."""
-
-    NONE = "none"
-    GROUP = "group"
-    TOPIC = "topic"
-    PARTITION = "partition"
-
-    def includes(self, other: "Detail") -> bool:
-        """Whether families of level `other` are shown at this level."""
-        levels = list(Detail)
-        return levels.index(other) <= levels.index(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric family. `name` without the prefix; `detail`: the first level at which it is shown."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    detail: Detail = Detail.NONE
-
-    @property
-    def full_name(self) -> str:
-        """The name as PromQL spells it."""
-        return PREFIX + self.name
-
-    def fill(self, rows: Iterable[Row]) -> Metric:
-        """A fresh family with these rows; counter, gauge or info."""
-        if self.kind is Kind.INFO:
-            info = InfoMetricFamily(self.full_name.removesuffix("_info"), self.help, labels=self.labels)
-            for values, _ in rows:
-                info.add_metric(values, {})
-            return info
-        make = CounterMetricFamily if self.kind is Kind.COUNTER else GaugeMetricFamily
-        family = make(self.full_name, self.help, labels=self.labels, unit=self._unit)
-        for values, value in rows:
-            family.add_metric(values, value)
-        return family
-
-    def single(self, value: float) -> Metric:
-        """A fresh family without labels."""
-        return self.fill([((), value)])
-
-    def fill_histograms(self, rows: Iterable[tuple[tuple[str, ...], Histogram]]) -> Metric:
-        """A fresh histogram family with these rows."""
-        family = HistogramMetricFamily(self.full_name, self.help, labels=self.labels, unit=self._unit)
-        for values, histogram in rows:
-            family.add_metric(values, histogram.cumulative(), histogram.sum)
-        return family
-
-    @property
-    def _unit(self) -> str:
-        base = self.name.removesuffix("_total")
-        return next((unit for unit in UNITS if base.endswith("_" + unit)), "")
+from group_sidecar.metrics.family import Detail, Family, Kind
 
 
 def _counter(name: str, help: str, *labels: str, detail: Detail = Detail.NONE) -> Family:
@@ -193,6 +106,13 @@ GROUP_LAG = _gauge(
     "group",
     detail=Detail.GROUP,
 )
+GROUP_LAG_SEEN = _gauge(
+    "group_lag_timestamp_seconds",
+    "When the log ends that group_lag tells of were seen, the oldest of them (Kafka: LogEndOffset), seconds since the "
+    "epoch.",
+    "group",
+    detail=Detail.GROUP,
+)
 GROUP_LAG_UNKNOWN = _gauge(
     "group_lag_unknown_partitions",
     "Partitions with a commit of a group whose log end was not seen; group_lag leaves them out (Kafka: ListOffsets).",
@@ -202,6 +122,14 @@ GROUP_LAG_UNKNOWN = _gauge(
 GROUP_TOPIC_LAG = _gauge(
     "group_topic_lag",
     "Sum of a group's lag over the partitions of a topic (Kafka: records-lag).",
+    "group",
+    "topic",
+    detail=Detail.TOPIC,
+)
+GROUP_TOPIC_LAG_SEEN = _gauge(
+    "group_topic_lag_timestamp_seconds",
+    "When the log ends that group_topic_lag tells of were seen, the oldest of them (Kafka: LogEndOffset), seconds "
+    "since the epoch.",
     "group",
     "topic",
     detail=Detail.TOPIC,
@@ -257,6 +185,13 @@ LOG_END_SEEN = _gauge(
     "partition",
     detail=Detail.PARTITION,
 )
+LOG_START_OFFSET = _gauge(
+    "log_start_offset",
+    "Log start of a partition as last seen: what is before it was deleted (Kafka: LogStartOffset).",
+    "topic",
+    "partition",
+    detail=Detail.PARTITION,
+)
 
 # The copy of the coordinator.
 MIRROR_ANSWERS = _counter(
@@ -272,6 +207,11 @@ MIRROR_VERIFICATIONS = _counter(
     "Of these answers, those compared with the broker's, by what came of it.",
     "api",
     "result",
+)
+MIRROR_DIVERGENCES = _counter(
+    "mirror_divergences_total",
+    "Of the answers compared, those of which the broker said something else of a group that had not changed.",
+    "api",
 )
 MIRROR_DISTRUSTED = _gauge(
     "mirror_distrusted_groups", "Groups left to the broker because it was found to say something else of them."
@@ -377,7 +317,9 @@ CONFIG_LAST_RELOAD_SUCCESS = _gauge(
 # The metrics themselves.
 BUILD_INFO = Family("build_info", Kind.INFO, "Version of the sidecar.", ("version",))
 SERIES_SUPPRESSED = _gauge("series_suppressed", "Series left out of this scrape because the series limit was reached.")
-COLLECT_DURATION = _gauge("collect_duration_seconds", "Time that building this scrape's families took.")
+COLLECT_DURATION = _gauge(
+    "collect_duration_seconds", "Time that collecting this scrape took, with what was forwarded in between."
+)
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))
 """All of them, in the order of this file."""

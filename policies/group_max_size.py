@@ -16,12 +16,11 @@ A consumer group has one rule in all states, GroupMetadataManager.throwIfConsume
 there are fewer members than the limit. Classic members of such a group come under it too.
 """
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -29,6 +28,7 @@ from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView
+from group_sidecar.policies.patterns import GroupPattern, matcher
 from group_sidecar.policies.policy import Count, Policy, PolicySection, PolicySettings
 from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
 
@@ -49,7 +49,7 @@ class Override(PolicySection):
 
     group: GroupId | None = None
     """The group's id, letter by letter."""
-    pattern: GroupId | None = None
+    pattern: GroupPattern | None = None
     """In place of `group`: a regular expression as Python's `re` has it, which must match the whole id. Capitals
     count; `.` stands for any character, a line's end too; `\\w` and `\\d` for those of any script, unless it begins
     with `(?a)`. Bytes of an id that are not UTF-8 are U+FFFD, as the broker reads them. Clients choose the ids that it
@@ -58,17 +58,6 @@ class Override(PolicySection):
     """As `limit` of the policy."""
     consumer_max_size: Members | None = None
     """As `consumer_max_size` of the policy."""
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "", re.DOTALL)
-        except (re.error, OverflowError) as error:
-            raise ValueError(f"is no regular expression: {error}") from error
-        except RecursionError as error:
-            raise ValueError("is nested too deeply") from error
-        return pattern
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -82,7 +71,7 @@ class Override(PolicySection):
         """Whether it is for this group."""
         if self.pattern is None:
             return group_id == self.group
-        return re.fullmatch(self.pattern, group_id, re.DOTALL) is not None
+        return matcher(self.pattern)(group_id) is not None
 
 
 class GroupMaxSizeSettings(PolicySettings):

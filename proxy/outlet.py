@@ -3,22 +3,24 @@
 Owns: when what stands is told again, and when the disk is written to. Must not know: what records say, and files.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
 import trio
-from prometheus_client.registry import Collector
+from prometheus_client.metrics_core import Metric
 
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.metrics.chronicle import Chronicle
-from group_sidecar.metrics.collector import SidecarCollector, Sources, merge
-from group_sidecar.metrics.families import Detail
+from group_sidecar.metrics.collector import Sources, tallied, totals
 from group_sidecar.metrics.journal import Journal as JournalFiles
+from group_sidecar.metrics.survey import each_newest, walk
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.sections import Journal
+from group_sidecar.proxy.surveying import in_slices
 
-RECORDS_AT_ONCE = 1_000
-"""Records made before other tasks have a turn, and the disk its share."""
+RECORDS_AT_ONCE = 50
+"""Records made before other tasks have a turn: half a millisecond."""
+RECORDS_WRITTEN_AT_ONCE = 1_000
+"""Records made before the disk has its share."""
 
 
 class Outlet:
@@ -61,15 +63,20 @@ class Outlet:
                 await trio.to_thread.run_sync(self.journal.close)
 
     async def _restate(self, sources: Sources, epoch: Callable[[], float]) -> None:
-        snapshot = merge(sources.snapshots())
         # Figures of the sidecar alone: groups are told of by records of their own.
-        figures = SidecarCollector(replace(sources, snapshots=lambda: [snapshot], detail=Detail.NONE))
-        sample = _totals(figures) | _totals(sources.instruments)
-        records = self._chronicle.restate(snapshot, sample, sources.most_members, epoch())
-        for number, record in enumerate(records, 1):
-            self.journal.append(record)
-            if number % RECORDS_AT_ONCE == 0:
+        sample = _sample(totals(sources, await in_slices(tallied(sources, epoch()))))
+        now, queued = epoch(), 0
+        groups = walk(sources.copies(), now, sources.most_members)
+        log_ends = each_newest([copy.log_ends for copy in sources.copies()])
+        for record in self._chronicle.restate(groups, log_ends, sample, now):
+            if record is not None:
+                self.journal.append(record)
+                queued += 1
+            if record is None or queued % RECORDS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if queued >= RECORDS_WRITTEN_AT_ONCE:
                 await self._write()
+                queued = 0
         await self._write()
 
     async def _write(self) -> None:
@@ -82,13 +89,13 @@ class Outlet:
         self._failing = failure is not None
 
 
-def _totals(collector: Collector) -> dict[str, float]:
+def _sample(families: Iterable[Metric]) -> dict[str, float]:
     """Counters summed over their labels, and gauges that have none."""
-    totals: dict[str, float] = {}
-    for family in collector.collect():
-        for sample in family.samples:
-            if family.type == "counter" and sample.name.endswith("_total"):
-                totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-            elif family.type == "gauge" and not sample.labels:
-                totals[sample.name] = float(sample.value)
-    return totals
+    sample: dict[str, float] = {}
+    for family in families:
+        for each in family.samples:
+            if family.type == "counter" and each.name.endswith("_total"):
+                sample[each.name] = sample.get(each.name, 0.0) + each.value
+            elif family.type == "gauge" and not each.labels:
+                sample[each.name] = float(each.value)
+    return sample

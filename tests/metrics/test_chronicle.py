@@ -1,4 +1,4 @@
-"""Facts and snapshots as records."""
+"""Facts and what stands, as records."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,11 +12,11 @@ from group_sidecar.coordinator.facts import (
     MemberGone,
     MemberJoined,
     OffsetsCommitted,
+    RebalanceCause,
     RebalanceCompleted,
-    RebalanceReason,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView, Snapshot
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView
 from group_sidecar.metrics.chronicle import Chronicle, body_of, restatement
 from group_sidecar.metrics.records import (
     Audit,
@@ -29,11 +29,12 @@ from group_sidecar.metrics.records import (
     Rebalance,
     Refusal,
 )
+from tests.metrics.world import Copy, visits_of
 
 COMPLETED = RebalanceCompleted(
     group_id="orders",
     at=10.5,
-    reason=RebalanceReason.LEAVE,
+    cause=RebalanceCause.MEMBER_LEFT,
     generation=3,
     protocol="range",
     members=2,
@@ -47,7 +48,7 @@ VERDICT: dict[str, Any] = {
     "size": 2,
     "limit": 2,
 }
-SNAPSHOT = Snapshot(
+STANDING = Copy(
     groups=(
         GroupView(
             group_id="orders",
@@ -68,7 +69,12 @@ SNAPSHOT = Snapshot(
 @pytest.mark.parametrize(
     ("fact", "body"),
     [
-        (COMPLETED, Rebalance(group="orders", generation=3, reason="leave", duration_seconds=0.25, members=2)),
+        (
+            COMPLETED,
+            Rebalance(
+                group="orders", generation=3, reason="leave", cause="member_left", duration_seconds=0.25, members=2
+            ),
+        ),
         (ClientRefused(group_id="orders", at=1.0, **VERDICT), Refusal(group="orders", **VERDICT)),
         (ClientRefused(group_id="orders", at=1.0, enforced=False, **VERDICT), Audit(group="orders", **VERDICT)),
         (
@@ -102,7 +108,7 @@ SNAPSHOT = Snapshot(
                 change="expired",
             ),
         ),
-        (RebalanceStarted(group_id="orders", at=1.0, reason=RebalanceReason.JOIN), None),
+        (RebalanceStarted(group_id="orders", at=1.0, cause=RebalanceCause.NEW_MEMBER), None),
         (OffsetsCommitted(group_id="orders", at=1.0, accepted=3), None),
     ],
     ids=lambda value: type(value).__name__,
@@ -113,22 +119,10 @@ def test_what_a_fact_says(fact: Fact, body: Body | None) -> None:
 
 def test_a_restatement_tells_all_that_stands() -> None:
     limits = {"orders": 5}
-    told = list(restatement(SNAPSHOT, {"groups": 2.0}, lambda view: limits.get(view.group_id), now=20.0))
+    stands = visits_of(STANDING, lambda view: limits.get(view.group_id))
+    told = list(restatement(stands, STANDING.log_ends.items(), {"groups": 2.0}, now=20.0))
     assert told == [
         (20.0, Heartbeat(sample={"groups": 2.0})),
-        (
-            20.0,
-            Group(
-                group="orders",
-                protocol="classic",
-                state="Stable",
-                protocol_type="consumer",
-                assignor="range",
-                generation=3,
-                members=2,
-                max_size=5,
-            ),
-        ),
         (
             20.0,
             Group(
@@ -142,27 +136,49 @@ def test_a_restatement_tells_all_that_stands() -> None:
                 max_size=None,
             ),
         ),
+        (
+            20.0,
+            Group(
+                group="orders",
+                protocol="classic",
+                state="Stable",
+                protocol_type="consumer",
+                assignor="range",
+                generation=3,
+                members=2,
+                max_size=5,
+            ),
+        ),
         (5.0, Commit(group="orders", topic="t", partition=1, offset=7, leader_epoch=2)),
         (6.0, LogEnd(topic="t", partition=1, offset=9)),
     ]
 
 
+def test_a_restatement_breathes_where_the_walk_does() -> None:
+    stands = visits_of(STANDING)
+    told = [*restatement([None, *stands, None], (), {}, now=20.0)]
+    assert [place for place, observation in enumerate(told) if observation is None] == [1, 5]
+
+
 def test_figures_without_a_finite_value_are_left_out() -> None:
     sample = {"good": 1.0, "nan": float("nan"), "endless": float("inf")}
-    assert list(restatement(Snapshot(), sample, lambda _: None, now=0.0)) == [(0.0, Heartbeat(sample={"good": 1.0}))]
+    assert list(restatement((), (), sample, now=0.0)) == [(0.0, Heartbeat(sample={"good": 1.0}))]
 
 
 def test_an_idle_sidecar_has_a_heartbeat() -> None:
-    (record,) = Chronicle("broker-1").restate(Snapshot(), {}, lambda _: None, now=3.0)
+    (record,) = Chronicle("broker-1").restate((), (), {}, now=3.0)
+    assert record is not None
     assert (record.envelope.kind, record.envelope.sidecar, record.envelope.version) == ("heartbeat", "broker-1", 1)
 
 
 def test_records_of_one_boot_are_numbered_without_a_hole() -> None:
     chronicle = Chronicle("broker-1")
-    started = RebalanceStarted(group_id="orders", at=10.0, reason=RebalanceReason.JOIN)
+    started = RebalanceStarted(group_id="orders", at=10.0, cause=RebalanceCause.NEW_MEMBER)
+    stands = visits_of(STANDING)
+    restated = chronicle.restate([None, *stands], STANDING.log_ends.items(), {}, now=20.0)
     records = [
         *chronicle.tell([started, COMPLETED, replace(COMPLETED, at=11.0)], now=12.0),
-        *chronicle.restate(SNAPSHOT, {}, lambda _: None, now=20.0),
+        *(record for record in restated if record is not None),
     ]
     assert [record.envelope.seq for record in records] == [1, 2, 3, 4, 5, 6, 7]
     assert {record.envelope.boot for record in records} == {chronicle.boot}

@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking, Snapshot
-from group_sidecar.metrics.collector import merge
-from group_sidecar.metrics.families import FAMILIES, Detail
-from tests.metrics.world import Journal, World, commits, full_world, group, rebalanced
+from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+from group_sidecar.metrics import exposition
+from group_sidecar.metrics.collector import Tally, scrape, totals
+from group_sidecar.metrics.details import FAMILIES as DETAILS
+from group_sidecar.metrics.exposition import choose_format
+from group_sidecar.metrics.families import FAMILIES
+from group_sidecar.metrics.family import Detail
+from tests.metrics.world import Copy, Journal, World, commits, full_world, group, rebalanced, result
 
 # Groups by state.
 
@@ -23,7 +27,7 @@ def test_all_known_states_stand_at_zero() -> None:
 
 def test_groups_are_counted_by_protocol_and_state() -> None:
     world = World(
-        Snapshot(
+        Copy(
             groups=(
                 group("a"),
                 group("b"),
@@ -37,7 +41,7 @@ def test_groups_are_counted_by_protocol_and_state() -> None:
 
 
 def test_a_state_that_its_protocol_should_not_have_is_counted_all_the_same() -> None:
-    world = World(Snapshot(groups=(group("a", kind=GroupKind.SHARE, state=GroupState.ASSIGNING),)))
+    world = World(Copy(groups=(group("a", kind=GroupKind.SHARE, state=GroupState.ASSIGNING),)))
     assert world.value("groups", protocol="share", state="Assigning") == 1
 
 
@@ -49,7 +53,7 @@ def test_the_limit_is_told_only_where_there_is_one() -> None:
 def limited(*sizes: int, limit: int | None, **fields: Any) -> World:
     """Groups of these sizes under one limit."""
     groups = tuple(group(f"g{number}", members=size, **fields) for number, size in enumerate(sizes))
-    return World(Snapshot(groups=groups), most_members=lambda _: limit)
+    return World(Copy(groups=groups), most_members=lambda _: limit)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_a_group_is_near_its_limit_or_over_it_but_never_both(
 def test_groups_near_and_over_their_own_limits_are_counted() -> None:
     limits = {"small": 2, "large": 100, "lapsed": 2}
     world = World(
-        Snapshot(
+        Copy(
             groups=(
                 *(group("small", members=2), group("large", members=2), group("free", members=9)),
                 *(group("lapsed", members=3), group("half seen", members=3, roster_known=False)),
@@ -89,7 +93,7 @@ def test_groups_near_and_over_their_own_limits_are_counted() -> None:
 @pytest.mark.parametrize("detail", list(Detail))
 def test_each_level_shows_its_families_and_those_above(detail: Detail) -> None:
     world = full_world()
-    shallow = World(*world.snapshots, detail=detail, most_members=lambda _: 5)
+    shallow = World(*world.copies, detail=detail, most_members=lambda _: 5, log_starts=world.sources.log_starts)
     shallow.instruments.observe(rebalanced("orders"))
     levels = list(Detail)[: list(Detail).index(detail) + 1]
     hidden = {family.name for family in FAMILIES if family.detail not in levels}
@@ -104,22 +108,44 @@ def test_each_level_shows_its_families_and_those_above(detail: Detail) -> None:
 
 def test_what_vanished_vanishes() -> None:
     world = World(
-        Snapshot(groups=(group("gone", offsets=commits("t", 5)), group("stays")), log_ends={("t", 0): (9, 1.0)}),
+        Copy(groups=(group("gone", offsets=commits("t", 5)), group("stays")), log_ends={("t", 0): (9, 1.0)}),
         detail=Detail.PARTITION,
     )
     world.instruments.observe(rebalanced("gone"))
     assert '"gone"' in world.text()
-    world.snapshots[:] = [Snapshot(groups=(group("stays"),))]
+    world.copies[:] = [Copy(groups=(group("stays"),))]
     assert '"gone"' not in world.text()
     assert '"t"' not in world.text()
     assert '"stays"' in world.text()
 
 
 def test_a_former_state_vanishes() -> None:
-    world = World(Snapshot(groups=(group("g"),)), detail=Detail.GROUP)
+    world = World(Copy(groups=(group("g"),)), detail=Detail.GROUP)
     assert len(world.series("group_info")) == 1
-    world.snapshots[:] = [Snapshot(groups=(group("g", state=GroupState.EMPTY),))]
+    world.copies[:] = [Copy(groups=(group("g", state=GroupState.EMPTY),))]
     assert [sample.labels["state"] for sample in world.samples("group_info")] == ["Empty"]
+
+
+# Which groups are told of.
+
+
+def test_groups_that_are_left_out_have_no_series_and_count_in_totals() -> None:
+    groups = tuple(group(name, members=4, offsets=commits("t", 1)) for name in ("orders", "tmp-1", "tmp-2"))
+    world = World(
+        Copy(groups=groups, log_ends={("t", 0): (5, 1.0)}),
+        detail=Detail.PARTITION,
+        most_members=lambda _: 3,
+        shows=lambda group_id: not group_id.startswith("tmp-"),
+    )
+    for each in groups:
+        world.instruments.observe(rebalanced(each.group_id))
+    text = world.text()
+    assert "tmp-" not in text
+    assert world.value("group_lag", group="orders") == 4
+    assert world.value("groups", protocol="classic", state="Stable") == 3
+    assert world.value("groups_over_limit") == 3
+    assert sum(world.series("rebalances_total").values()) == 3
+    assert world.value("series_suppressed") == 0
 
 
 # The limit on series.
@@ -127,7 +153,7 @@ def test_a_former_state_vanishes() -> None:
 
 def test_the_series_limit_holds_and_says_what_it_hid() -> None:
     groups = tuple(group(f"g{number:02}", members=1, offsets=commits("t", 1, 2)) for number in range(10))
-    snapshot = Snapshot(groups=groups, log_ends={("t", 0): (5, 1.0), ("t", 1): (5, 1.0)})
+    snapshot = Copy(groups=groups, log_ends={("t", 0): (5, 1.0), ("t", 1): (5, 1.0)})
     details = [family.name for family in FAMILIES if family.detail is not Detail.NONE]
 
     def shown(world: World) -> dict[str, int]:
@@ -142,11 +168,45 @@ def test_the_series_limit_holds_and_says_what_it_hid() -> None:
     assert cut.series("groups") == whole.series("groups")
 
 
+@pytest.mark.parametrize("limit", [0, 1, 9, 37, 60, 85, 112, 10_000])
+def test_what_is_cut_is_the_finest_and_then_the_last(limit: int) -> None:
+    groups = tuple(
+        group(f"g{number:02}", members=number % 3, offsets=commits(f"t{number % 2}", *range(number)))
+        for number in range(9)
+    )
+    copy = Copy(groups=groups, log_ends={(f"t{number % 2}", number): (50, 1.0) for number in range(8)})
+    starts = [{("t0", 0): (2, 1.0), ("t1", 1): (0, 1.0)}]
+    whole, cut = (
+        World(copy, detail=Detail.PARTITION, max_series=most, log_starts=lambda: starts) for most in (10_000, limit)
+    )
+    coarse_first = [family.name for family in DETAILS]
+    lines = [line for name in coarse_first for line in whole.text_of(name + "{")]
+    kept = [line for name in coarse_first for line in cut.text_of(name + "{")]
+    assert kept == lines[:limit]
+    assert cut.value("series_suppressed") == len(lines) - len(kept)
+
+
+def test_what_is_left_out_is_not_even_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of millions of series a few thousand may be shown: the rest must not take up memory."""
+    written: list[float] = []
+
+    def number(value: float) -> str:
+        written.append(value)
+        return "0.0"
+
+    monkeypatch.setattr(exposition, "_number", number)
+    groups = tuple(group(f"g{number:02}", members=1, offsets=commits("t", *range(30))) for number in range(40))
+    world = World(Copy(groups=groups, log_ends={("t", 0): (5, 1.0)}), detail=Detail.PARTITION, max_series=100)
+    most = sum(len(metric.samples) for metric in totals(world.sources, Tally()))
+    result(scrape(world.sources, choose_format(""), now=1.0))
+    assert len(written) <= most + 2 + 4 * 100  # Which of the coarse ones are still to come is not known beforehand.
+
+
 def test_the_same_series_survive_every_scrape() -> None:
     groups = [group(f"g{number}") for number in range(10)]
-    world = World(Snapshot(groups=tuple(groups)), detail=Detail.GROUP, max_series=4)
+    world = World(Copy(groups=tuple(groups)), detail=Detail.GROUP, max_series=4)
     first = world.series("group_info")
-    world.snapshots[:] = [Snapshot(groups=tuple(reversed(groups)))]
+    world.copies[:] = [Copy(groups=tuple(reversed(groups)))]
     assert world.series("group_info") == first
     assert len(first) == 4
 
@@ -156,8 +216,8 @@ def test_the_same_series_survive_every_scrape() -> None:
 
 def test_a_group_in_two_copies_is_told_once() -> None:
     world = World(
-        Snapshot(groups=(group("g", members=1, generation=4),)),
-        Snapshot(groups=(group("g", members=2, generation=5), group("h"))),
+        Copy(groups=(group("g", members=1, generation=4),)),
+        Copy(groups=(group("g", members=2, generation=5), group("h"))),
         detail=Detail.PARTITION,
     )
     assert world.series("group_members") == {("g",): 2, ("h",): 0}
@@ -167,18 +227,21 @@ def test_a_group_in_two_copies_is_told_once() -> None:
 def test_the_complete_copy_wins_whatever_the_order() -> None:
     complete, cold = group("g", generation=1), group("g", generation=9, lacking=Lacking.COLD)
     for views in ((complete, cold), (cold, complete)):
-        assert merge(Snapshot(groups=(view,)) for view in views).groups == (complete,)
+        found = World(*(Copy(groups=(view,)) for view in views)).survey().groups
+        assert [figures.view for figures in found] == [complete]
 
 
 def test_the_later_seen_log_end_wins() -> None:
-    early, late = Snapshot(log_ends={("t", 0): (9, 1.0)}), Snapshot(log_ends={("t", 0): (3, 2.0)})
-    assert merge([early, late]).log_ends == merge([late, early]).log_ends == {("t", 0): (3, 2.0)}
+    early, late = Copy(log_ends={("t", 0): (9, 1.0)}), Copy(log_ends={("t", 0): (3, 2.0)})
+    for copies in ((early, late), (late, early)):
+        world = World(*copies, detail=Detail.PARTITION)
+        assert world.series("log_end_offset") == {("0", "t"): 3}
 
 
 def test_lag_joins_commits_and_log_ends_of_different_brokers() -> None:
     world = World(
-        Snapshot(groups=(group("g", offsets=commits("t", 5)),)),
-        Snapshot(log_ends={("t", 0): (9, 1.0)}),
+        Copy(groups=(group("g", offsets=commits("t", 5)),)),
+        Copy(log_ends={("t", 0): (9, 1.0)}),
         detail=Detail.GROUP,
     )
     assert world.value("group_lag", group="g") == 4
@@ -217,8 +280,3 @@ def test_collecting_is_timed() -> None:
     seconds = World().value("collect_duration_seconds")
     assert seconds is not None
     assert seconds >= 0
-
-
-def test_process_and_platform_are_there() -> None:
-    names = {family.name for family in World().families()}
-    assert {"process_resident_memory_bytes", "python_info"} <= names

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking, Snapshot
-from group_sidecar.metrics.families import Detail
-from tests.metrics.world import World, assignment, commits, group, member
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking
+from group_sidecar.metrics.family import Detail
+from tests.metrics.world import Copy, World, assignment, commits, group, member
 
 # Groups and their members.
 
 
 def test_a_group_in_detail() -> None:
     world = World(
-        Snapshot(groups=(group("orders", members=3, protocol="range", last_rebalance_at=7.5),)),
+        Copy(groups=(group("orders", members=3, protocol="range", last_rebalance_at=7.5),)),
         detail=Detail.GROUP,
     )
     info = next(world.samples("group_info"))
@@ -32,13 +32,13 @@ def test_a_group_in_detail() -> None:
 def test_members_stand_beside_their_limit_where_there_is_one() -> None:
     limits = {"orders": 4, "half seen": 7}
     groups = (group("orders", members=3), group("free", members=3), group("half seen", roster_known=False))
-    world = World(Snapshot(groups=groups), detail=Detail.GROUP, most_members=lambda view: limits.get(view.group_id))
+    world = World(Copy(groups=groups), detail=Detail.GROUP, most_members=lambda view: limits.get(view.group_id))
     assert world.series("group_members") == {("orders",): 3, ("free",): 3}
     assert world.series("group_members_limit") == {("orders",): 4, ("half seen",): 7}
 
 
 def test_what_is_not_known_has_no_series() -> None:
-    world = World(Snapshot(groups=(group("g", members=1, roster_known=False),)), detail=Detail.PARTITION)
+    world = World(Copy(groups=(group("g", members=1, roster_known=False),)), detail=Detail.PARTITION)
     for name in (
         "group_members",
         "group_last_rebalance_timestamp_seconds",
@@ -50,7 +50,7 @@ def test_what_is_not_known_has_no_series() -> None:
 
 def assigned_world(*assignments: bytes, **fields: Any) -> World:
     members = tuple(member(number, assigned) for number, assigned in enumerate(assignments))
-    return World(Snapshot(groups=(group("g", members=members, **fields),)), detail=Detail.PARTITION)
+    return World(Copy(groups=(group("g", members=members, **fields),)), detail=Detail.PARTITION)
 
 
 def test_assigned_partitions_and_members_without_any() -> None:
@@ -89,7 +89,7 @@ def test_an_assignment_that_is_not_settled_or_not_a_consumers_is_not_told(fields
 def test_one_unreadable_assignment_hides_those_of_its_group_only(garbage: bytes) -> None:
     odd = group("odd", members=(member(0, assignment("t", 0)), member(1, garbage)))
     fine = group("fine", members=(member(0, assignment("t", 1)),))
-    world = World(Snapshot(groups=(odd, fine)), detail=Detail.TOPIC)
+    world = World(Copy(groups=(odd, fine)), detail=Detail.TOPIC)
     assert world.series("group_assigned_partitions") == {("fine", "t"): 1}
     assert world.series("group_members_unassigned") == {("fine",): 0}
     assert world.series("group_members") == {("fine",): 1, ("odd",): 2}
@@ -100,7 +100,7 @@ def test_one_unreadable_assignment_hides_those_of_its_group_only(garbage: bytes)
 
 def test_an_empty_group_keeps_its_lag() -> None:
     world = World(
-        Snapshot(groups=(group("g", state=GroupState.EMPTY, offsets=commits("t", 5)),), log_ends={("t", 0): (12, 1.0)}),
+        Copy(groups=(group("g", state=GroupState.EMPTY, offsets=commits("t", 5)),), log_ends={("t", 0): (12, 1.0)}),
         detail=Detail.GROUP,
     )
     assert world.value("group_lag", group="g") == 7
@@ -109,7 +109,7 @@ def test_an_empty_group_keeps_its_lag() -> None:
 
 def test_lag_at_every_level() -> None:
     world = World(
-        Snapshot(
+        Copy(
             groups=(group("g", offsets=commits("t", 5, 5) | commits("u", 10)),),
             log_ends={("t", 0): (8, 1.0), ("t", 1): (5, 1.0), ("u", 0): (14, 3.0), ("v", 0): (99, 1.0)},
         ),
@@ -124,16 +124,35 @@ def test_lag_at_every_level() -> None:
     assert world.series("group_lag_unknown_partitions") == {("g",): 0}
 
 
+def test_log_starts_are_told_as_far_as_they_are_known() -> None:
+    starts = [{("t", 0): (5, 1.0)}, {("t", 0): (7, 2.0), ("u", 3): (0, 1.0)}]
+    world = World(detail=Detail.PARTITION, log_starts=lambda: starts)
+    assert world.series("log_start_offset") == {("0", "t"): 7, ("3", "u"): 0}
+    assert "log_start" not in World(detail=Detail.TOPIC, log_starts=lambda: starts).text()
+
+
+def test_lag_says_when_it_was_observed() -> None:
+    world = World(
+        Copy(
+            groups=(group("g", offsets=commits("t", 5, 5) | commits("u", 10)), group("h", offsets=commits("w", 1))),
+            log_ends={("t", 0): (8, 7.0), ("t", 1): (5, 4.0), ("u", 0): (14, 3.0)},
+        ),
+        detail=Detail.TOPIC,
+    )
+    assert world.series("group_lag_timestamp_seconds") == {("g",): 3.0}
+    assert world.series("group_topic_lag_timestamp_seconds") == {("g", "t"): 4.0, ("g", "u"): 3.0}
+
+
 def test_lag_is_never_negative() -> None:
     world = World(
-        Snapshot(groups=(group("g", offsets=commits("t", 9)),), log_ends={("t", 0): (4, 1.0)}), detail=Detail.PARTITION
+        Copy(groups=(group("g", offsets=commits("t", 9)),), log_ends={("t", 0): (4, 1.0)}), detail=Detail.PARTITION
     )
     assert world.series("group_partition_lag") == {("g", "0", "t"): 0}
 
 
 def test_no_lag_where_nothing_was_committed() -> None:
     world = World(
-        Snapshot(
+        Copy(
             groups=(group("g", offsets={("t", 0): CommittedOffset(-1), ("t", 1): CommittedOffset(3)}),),
             log_ends={("t", 0): (100, 1.0), ("t", 1): (4, 1.0), ("t", 2): (100, 1.0)},
         ),
@@ -146,7 +165,7 @@ def test_no_lag_where_nothing_was_committed() -> None:
 
 def test_partitions_whose_log_end_is_unknown_are_counted_apart() -> None:
     world = World(
-        Snapshot(
+        Copy(
             groups=(group("g", offsets=commits("t", 5, 5)), group("h", offsets=commits("w", 1))),
             log_ends={("t", 0): (8, 1.0)},
         ),
@@ -159,5 +178,5 @@ def test_partitions_whose_log_end_is_unknown_are_counted_apart() -> None:
 
 def test_the_latest_commit_of_a_topic_counts() -> None:
     offsets = commits("t", 1, at=9.0) | {("t", 1): CommittedOffset(2, at=5.0), ("u", 0): CommittedOffset(3)}
-    world = World(Snapshot(groups=(group("g", offsets=offsets),)), detail=Detail.TOPIC)
+    world = World(Copy(groups=(group("g", offsets=offsets),)), detail=Detail.TOPIC)
     assert world.series("last_commit_timestamp_seconds") == {("g", "t"): 9.0}

@@ -4,16 +4,20 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
 
-from group_sidecar.coordinator.views import Snapshot
-from group_sidecar.metrics.collector import exposition
-from group_sidecar.metrics.families import Detail
-from tests.metrics.world import OPENMETRICS, World, commits, full_world, group
+from group_sidecar.metrics.collector import Tally, process_registry, totals
+from group_sidecar.metrics.exposition import MOST_ESCAPED, Escaped, FamilyText, choose_format, text_of
+from group_sidecar.metrics.families import COMMITTED_OFFSET, FAMILIES
+from group_sidecar.metrics.family import Detail, Family, Kind, Row
+from group_sidecar.metrics.survey import batches
+from tests.metrics.world import OPENMETRICS, Copy, World, commits, full_world, group
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -36,7 +40,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     ],
 )
 def test_the_format_follows_the_accept_header(accept: str, content_type: str) -> None:
-    body, answered = exposition(accept, full_world().registry)
+    body, answered = full_world().scrape(accept)
     assert answered.startswith(content_type)
     assert body.endswith(b"# EOF\n") == content_type.startswith("application/openmetrics")
 
@@ -81,13 +85,101 @@ def test_no_series_occurs_twice() -> None:
 @given(group_id=names, topic=names)
 def test_any_name_of_a_group_or_topic_survives_both_formats(group_id: str, topic: str) -> None:
     world = World(
-        Snapshot(groups=(group(group_id, offsets=commits(topic, 3)),), log_ends={(topic, 0): (4, 1.0)}),
+        Copy(groups=(group(group_id, offsets=commits(topic, 3)),), log_ends={(topic, 0): (4, 1.0)}),
         detail=Detail.PARTITION,
     )
     wanted = {"group": group_id, "topic": topic, "partition": "0"}
     for families in (world.families(), world.openmetrics_families()):
         found = [sample for family in families for sample in family.samples if sample.name.endswith("_partition_lag")]
         assert [(sample.labels, sample.value) for sample in found] == [(wanted, 1)]
+
+
+# Lines of our own, held against those of the library.
+
+labels = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\\\\n\r"{}=,# '), max_size=12)
+values = (
+    st.integers(-(2**70), 2**70)
+    | st.integers(-1_000_100, 1_000_100)
+    | st.floats()
+    | st.booleans()
+    | st.sampled_from([999_999, 1_000_000, 10**15, 10**16, 0.1, 1e6, 1e-7, 1.5e9])
+)
+plain_families = [family for family in FAMILIES if family.labels and family.kind is not Kind.HISTOGRAM]
+
+
+def rows_of(family: Family) -> st.SearchStrategy[list[Row]]:
+    value = st.just(1) if family.kind is Kind.INFO else values
+    return st.lists(st.tuples(st.tuples(*[labels] * len(family.labels)), value), max_size=6)
+
+
+families_with_rows = st.sampled_from(plain_families).flatmap(lambda family: st.tuples(st.just(family), rows_of(family)))
+
+
+class Collected:
+    """Families for the encoders of the library."""
+
+    def __init__(self, *families: Metric) -> None:
+        self.families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
+
+def encoded(accept: str, *families: Metric) -> bytes:
+    """What the library makes of them."""
+    encode, _ = choose_encoder(accept)
+    return encode(Collected(*families))
+
+
+every_format = pytest.mark.parametrize("accept", ["", OPENMETRICS, PROMETHEUS_ACCEPT])
+
+
+@every_format
+@given(given_rows=families_with_rows, at_once=st.integers(1, 4))
+def test_our_lines_are_those_of_the_library(accept: str, given_rows: tuple[Family, list[Row]], at_once: int) -> None:
+    family, rows = given_rows
+    chosen = choose_format(accept)
+    text = FamilyText(family, Escaped(), openmetrics=chosen.openmetrics)
+    for some in batches(rows, at_once):
+        text.add(some, room=len(rows))
+    wanted = encoded(accept, family.fill(rows))
+    assert b"".join((*text.first(len(rows)), chosen.end)) == wanted
+    assert text_of(family.fill(rows), openmetrics=chosen.openmetrics) + chosen.end == wanted
+
+
+@every_format
+def test_all_families_are_written_as_the_library_writes_them(accept: str) -> None:
+    world, chosen = full_world(), choose_format(accept)
+    families = [*totals(world.sources, Tally()), *process_registry().collect(), Metric("m", 'a "b"\\\nc', "gauge")]
+    assert {family.type for family in families} == {"counter", "gauge", "histogram", "info"}
+    written = b"".join(text_of(family, openmetrics=chosen.openmetrics) for family in families)
+    assert written + chosen.end == encoded(accept, *families)
+
+
+@given(rows=rows_of(COMMITTED_OFFSET), room=st.integers(0, 8), shown=st.integers(0, 8), at_once=st.integers(1, 4))
+def test_only_what_has_room_is_text(rows: list[Row], room: int, shown: int, at_once: int) -> None:
+    text = FamilyText(COMMITTED_OFFSET, Escaped(), openmetrics=False)
+    for some in batches(rows, at_once):
+        text.add(some, room - text.count)
+    count = min(shown, room, len(rows))
+    assert text.count == len(rows)
+    assert b"".join(text.first(count)) == encoded("", COMMITTED_OFFSET.fill(rows[:count]))
+
+
+def test_thousands_of_lines_are_cut_where_they_must_be() -> None:
+    rows: list[Row] = [((f"g\n{number}", "t\r", "0"), number) for number in range(3_333)]
+    text = FamilyText(COMMITTED_OFFSET, Escaped(), openmetrics=False)
+    for some in batches(rows, 7):
+        text.add(some, room=len(rows) - text.count)
+    for count in (3_333, 3_332, 1_050, 1, 0):
+        assert b"".join(text.first(count)) == encoded("", COMMITTED_OFFSET.fill(rows[:count]))
+
+
+def test_many_label_values_are_not_remembered_for_ever() -> None:
+    escaped = Escaped()
+    for number in range(MOST_ESCAPED * 2 + 5):
+        assert escaped[f'"{number}'] == f'\\"{number}'
+    assert len(escaped) <= MOST_ESCAPED
 
 
 if shutil.which("promtool") or os.environ.get("CI") == "true":

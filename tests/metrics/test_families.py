@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from group_sidecar.metrics.families import FAMILIES, Detail, Family, Kind
-from tests.metrics.world import full_world
+from group_sidecar.metrics.families import FAMILIES
+from group_sidecar.metrics.family import Detail, Family, Kind
+from tests.metrics.world import Journal, World, full_world
 
 FORBIDDEN_LABELS = {
     *("client", "client_id", "client_host", "host", "member", "member_id", "instance_id"),
@@ -64,7 +65,7 @@ def test_names_are_unique_in_openmetrics_too() -> None:
 
 
 def test_what_is_exposed_is_what_is_named_here() -> None:
-    exposed = {metric.name: metric for metric in full_world().registry.collect()}
+    exposed = {metric.name: metric for metric in full_world().openmetrics_families()}
     ours = {name: metric for name, metric in exposed.items() if not name.startswith(("process_", "python_"))}
     named = {family.full_name.removesuffix("_total").removesuffix("_info"): family for family in FAMILIES}
     assert ours.keys() == named.keys()
@@ -73,6 +74,45 @@ def test_what_is_exposed_is_what_is_named_here() -> None:
         assert metric.type == named[name].kind
         assert metric.documentation == named[name].help
         assert {label for sample in metric.samples for label in sample.labels} - {"le"} == set(named[name].labels)
+
+
+OPEN_SETS = {"build_info", "offsets_log_records_skipped_total"}
+"""Families with labels whose values nobody knows beforehand."""
+
+
+def test_known_label_sets_stand_at_zero_from_the_start() -> None:
+    world = World(journal=Journal(records_dropped={"full": 0}))
+    world.traffic.expect_policy("p", [81])
+    world.traffic.expect_broker_rejections("p", 81)
+    families = {family.name: family for family in world.openmetrics_families()}
+    for family in FAMILIES:
+        if family.labels and family.detail is Detail.NONE and family.name not in OPEN_SETS:
+            samples = families[family.full_name.removesuffix("_total")].samples
+            assert samples, family.name
+            assert {sample.value for sample in samples} == {0}, family.name
+
+
+WANTED = """
+    groups group_max_size rebalances_total rebalance_duration_seconds members_removed_total offset_commits_total
+    offset_commit_failures_total policy_evaluations_total policy_rejections_total requests_total
+    request_duration_seconds mirror_answers_total mirror_fallbacks_total mirror_divergences_total mirror_ready
+    decode_failures_total client_connections upstream_connect_failures_total received_bytes_total sent_bytes_total
+    records_written_total records_dropped_total records_last_flush_timestamp_seconds collect_duration_seconds
+    series_suppressed build_info
+"""
+WANTED_OF_GROUPS = """
+    group_info group_members group_members_unassigned group_assigned_partitions group_rebalances_total
+    group_last_rebalance_timestamp_seconds committed_offset log_end_offset group_offset_commits_total
+    last_commit_timestamp_seconds uncommitted_partitions group_lag group_topic_lag group_partition_lag
+    group_lag_timestamp_seconds group_topic_lag_timestamp_seconds log_end_offset_timestamp_seconds
+"""
+
+
+def test_nothing_that_monitoring_relies_on_is_missing_or_at_another_level() -> None:
+    levels = {family.name: family.detail is Detail.NONE for family in FAMILIES}
+    for names, always in ((WANTED, True), (WANTED_OF_GROUPS, False)):
+        for name in names.split():
+            assert levels[name] is always, name
 
 
 def test_no_value_tells_who_a_member_is() -> None:

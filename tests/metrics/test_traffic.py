@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from group_sidecar.codecs.registry import APIS, api_name
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import REQUEST_SECONDS, CloseReason, Histogram, Traffic, Verification
 from tests.metrics.world import World
@@ -28,18 +29,29 @@ def test_a_histogram_tells_cumulative_counts_and_the_sum() -> None:
     assert histogram.sum == 11.5
 
 
+def moved(series: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    """Those that are not 0."""
+    return {labels: value for labels, value in series.items() if value}
+
+
 def test_requests_by_api_with_and_without_a_reply() -> None:
     world = World()
     world.traffic.request_done(JOIN_GROUP, 0.2)
     world.traffic.request_done(JOIN_GROUP, 31.0)
     world.traffic.request_unanswered(PRODUCE)
-    assert world.series("requests_total") == {("JoinGroup",): 2, ("Produce",): 1}
-    assert world.series("request_duration_seconds_count") == {("JoinGroup",): 2}
+    assert moved(world.series("requests_total")) == {("JoinGroup",): 2, ("Produce",): 1}
+    assert moved(world.series("request_duration_seconds_count")) == {("JoinGroup",): 2}
     assert world.value("request_duration_seconds_sum", api="JoinGroup") == pytest.approx(31.2)
     assert world.value("request_duration_seconds_bucket", api="JoinGroup", le="0.1") == 0
     assert world.value("request_duration_seconds_bucket", api="JoinGroup", le="0.5") == 1
     assert world.value("request_duration_seconds_bucket", api="JoinGroup", le="300.0") == 2
-    assert len(world.series("request_duration_seconds_bucket")) == len(REQUEST_SECONDS) + 1
+    assert len(world.series("request_duration_seconds_bucket")) == len(APIS) * (len(REQUEST_SECONDS) + 1)
+
+
+def test_requests_of_every_decoded_api_stand_at_zero() -> None:
+    world = World()
+    names = {(api_name(key),) for key in APIS}
+    assert world.series("requests_total") == world.series("request_duration_seconds_count") == dict.fromkeys(names, 0)
 
 
 def test_made_up_api_keys_add_one_row() -> None:
@@ -48,8 +60,8 @@ def test_made_up_api_keys_add_one_row() -> None:
         world.traffic.request_done(key, 0.1)
         world.traffic.request_unanswered(key)
         world.traffic.decode_failed(key)
-    assert world.series("requests_total") == {("unknown",): 8}
-    assert world.series("request_duration_seconds_count") == {("unknown",): 4}
+    assert moved(world.series("requests_total")) == {("unknown",): 8}
+    assert moved(world.series("request_duration_seconds_count")) == {("unknown",): 4}
     assert world.value("decode_failures_total", api="unknown") == 4
     assert len(world.traffic.durations) == len(world.traffic.decode_failures) == len(world.traffic.unanswered) == 1
 
@@ -109,6 +121,14 @@ def test_verifications_stand_at_zero_until_they_happen() -> None:
     assert world.value("mirror_verifications_total", api="DescribeGroups", result="different") == 1
     assert sum(world.series("mirror_verifications_total").values()) == 1
     assert world.value("mirror_distrusted_groups") == 2
+
+
+def test_a_divergence_is_an_answer_of_which_the_broker_said_something_else() -> None:
+    world = World()
+    assert set(world.series("mirror_divergences_total").values()) == {0}
+    for outcome in Verification:
+        world.traffic.verified(DESCRIBE_GROUPS, outcome)
+    assert moved(world.series("mirror_divergences_total")) == {("DescribeGroups",): 1}
 
 
 def test_decode_failures_of_every_decoded_api_stand_at_zero() -> None:

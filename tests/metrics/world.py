@@ -1,22 +1,27 @@
 """A sidecar's metrics without a sidecar: what a test puts in, and what a scrape then says."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.samples import Sample
 
-from group_sidecar.coordinator.facts import RebalanceCompleted, RebalanceReason
+from group_sidecar.coordinator.facts import RebalanceCause, RebalanceCompleted, RebalanceReason
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView, Snapshot
-from group_sidecar.metrics.collector import LastReload, SidecarCollector, Sources, exposition, new_registry
-from group_sidecar.metrics.families import Detail
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, MemberView, TopicPartition
+from group_sidecar.metrics.collector import LastReload, Sources, scrape
+from group_sidecar.metrics.exposition import choose_format
+from group_sidecar.metrics.family import Detail
 from group_sidecar.metrics.instruments import Instruments
 from group_sidecar.metrics.log_reading import LogReading
+from group_sidecar.metrics.survey import MostMembers, Survey, Visit, survey, walk
 from group_sidecar.metrics.traffic import Traffic
+
+T = TypeVar("T")
 
 PREFIX = "group_sidecar_"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -31,32 +36,75 @@ class Journal:
     last_flush: float = 0.0
 
 
-class World:
-    """A registry with everything in it. `snapshots` may be changed between scrapes; options go to `Sources`."""
+@dataclass
+class Copy:
+    """The copy of one broker's coordinator: groups, and log ends as (offset, seen at)."""
 
-    def __init__(self, *snapshots: Snapshot, max_groups: int = 1000, **options: Any) -> None:
-        self.snapshots = list(snapshots)
+    groups: tuple[GroupView, ...] = ()
+    log_ends: Mapping[TopicPartition, tuple[int, float]] = field(default_factory=dict)
+
+    @property
+    def group_metadata_cache(self) -> Collection[str]:
+        return [group.group_id for group in self.groups]
+
+    def existing(self, group_id: str, now: float) -> GroupView | None:
+        return next((group for group in self.groups if group.group_id == group_id), None)
+
+
+def result(steps: Generator[None, None, T]) -> T:
+    """What comes of something that is done in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+
+def survey_of(copy: Copy, most_members: MostMembers = lambda _: None) -> Survey:
+    """All groups of a copy."""
+    return result(survey([copy], 100.0, most_members))
+
+
+def visits_of(copy: Copy, most_members: MostMembers = lambda _: None) -> list[Visit]:
+    """The same, with their offsets."""
+    return [visit for visit in walk([copy], 100.0, most_members) if visit is not None]
+
+
+class World:
+    """Sources of a scrape. `copies` may be changed between scrapes; options go to `Sources`."""
+
+    def __init__(self, *copies: Copy, max_groups: int = 1000, **options: Any) -> None:
+        self.copies = list(copies)
         self.logs: list[LogReading] = []
         self.traffic = Traffic()
-        self.registry = new_registry()
-        self.instruments = Instruments(self.registry, max_groups=max_groups)
+        self.instruments = Instruments(CollectorRegistry(), max_groups=max_groups)
         always = {"mirror_ready": lambda: True, "held_bytes": lambda: 0}
-        sources = Sources(
-            snapshots=lambda: self.snapshots,
+        self.sources = Sources(
+            copies=lambda: self.copies,
             traffic=self.traffic,
             instruments=self.instruments,
             logs=lambda: self.logs,
             **(always | options),
         )
-        self.registry.register(SidecarCollector(sources))
+
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """A scrape, and its content type."""
+        chosen = choose_format(accept)
+        scraped = result(scrape(self.sources, chosen, now=100.0))
+        return b"".join((*scraped.lines, chosen.end)), chosen.content_type
 
     def text(self) -> str:
         """A scrape in the text format."""
-        return exposition("", self.registry)[0].decode()
+        return self.scrape()[0].decode()
 
     def text_of(self, prefix: str) -> list[str]:
         """The lines of a scrape about the families whose names begin so."""
         return [line for line in self.text().splitlines() if line.startswith(PREFIX + prefix)]
+
+    def survey(self) -> Survey:
+        """All groups, and where they stand."""
+        return result(survey(self.copies, 100.0, self.sources.most_members))
 
     def families(self) -> list[Metric]:
         """A scrape, read back from the text format."""
@@ -64,7 +112,7 @@ class World:
 
     def openmetrics_families(self) -> list[Metric]:
         """A scrape, read back from OpenMetrics."""
-        body = exposition(OPENMETRICS, self.registry)[0].decode()
+        body = self.scrape(OPENMETRICS)[0].decode()
         return list(parse_openmetrics(body))  # type: ignore[no-untyped-call]
 
     def samples(self, name: str) -> Iterator[Sample]:
@@ -122,8 +170,9 @@ def rebalanced(
     group_id: str, reason: RebalanceReason = RebalanceReason.JOIN, seconds: float = 0.2
 ) -> RebalanceCompleted:
     """A completed rebalance of two members."""
+    cause = next(cause for cause in RebalanceCause if cause.reason is reason)
     return RebalanceCompleted(
-        group_id=group_id, at=1.0, reason=reason, generation=1, protocol="range", members=2, duration_seconds=seconds
+        group_id=group_id, at=1.0, cause=cause, generation=1, protocol="range", members=2, duration_seconds=seconds
     )
 
 
@@ -136,11 +185,12 @@ def full_world() -> World:
         last_rebalance_at=3.0,
         protocol="range",
     )
-    snapshot = Snapshot(groups=(orders,), log_ends={("sales", 0): (9, 2.0)})
+    copy = Copy(groups=(orders,), log_ends={("sales", 0): (9, 2.0)})
     world = World(
-        snapshot,
+        copy,
         detail=Detail.PARTITION,
         most_members=lambda _: 5,
+        log_starts=lambda: [{("sales", 0): (1, 2.0)}],
         journal=Journal(records_written=1, records_dropped={"full": 1}, last_flush=4.0),
         last_reload=lambda: LastReload(successful=True, succeeded_at=5.0),
     )

@@ -9,12 +9,13 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from group_sidecar.coordinator.facts import Departure, MemberGone
-from group_sidecar.coordinator.views import CommittedOffset, GroupView, Snapshot
+from group_sidecar.coordinator.views import CommittedOffset, GroupView
 from group_sidecar.metrics.collector import Sources
 from group_sidecar.metrics.instruments import Instruments
 from group_sidecar.metrics.traffic import Traffic
-from group_sidecar.proxy.outlet import RECORDS_AT_ONCE, Outlet
+from group_sidecar.proxy.outlet import RECORDS_WRITTEN_AT_ONCE, Outlet
 from group_sidecar.proxy.sections import Journal
+from tests.metrics.world import Copy
 from tests.proxy.fakes import holds
 
 GONE = MemberGone(group_id="g", at=5.0, member_id="m", client_id="c", client_host="/h", how=Departure.LEFT)
@@ -22,7 +23,7 @@ GONE = MemberGone(group_id="g", at=5.0, member_id="m", client_id="c", client_hos
 
 def sources(outlet: Outlet, *groups: GroupView, traffic: Traffic | None = None) -> Sources:
     return Sources(
-        snapshots=lambda: [Snapshot(groups=groups)],
+        copies=lambda: [Copy(groups=groups)],
         traffic=traffic or Traffic(),
         instruments=Instruments(CollectorRegistry()),
         mirror_ready=lambda: True,
@@ -78,11 +79,11 @@ async def test_what_is_left_is_written_at_the_end(tmp_path: Path) -> None:
 
 async def test_many_records_are_written_in_shares(tmp_path: Path) -> None:
     outlet = Outlet("here", Journal(folder=tmp_path))
-    offsets = {("t", number): CommittedOffset(number) for number in range(3 * RECORDS_AT_ONCE)}
+    offsets = {("t", number): CommittedOffset(number) for number in range(3 * RECORDS_WRITTEN_AT_ONCE)}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet, GroupView(group_id="g", offsets=offsets)), epoch)
-        await holds(lambda: outlet.journal.records_written >= RECORDS_AT_ONCE)
-        await holds(lambda: outlet.journal.records_written == 3 * RECORDS_AT_ONCE + 2)
+        await holds(lambda: outlet.journal.records_written >= RECORDS_WRITTEN_AT_ONCE)
+        await holds(lambda: outlet.journal.records_written == 3 * RECORDS_WRITTEN_AT_ONCE + 2)
         nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,222 @@
+"""What a scrape costs who scrapes, and whether what is forwarded waits for it.
+
+    python -m benchmarks.scrape [--quick]
+
+Starts a real broker and makes groups with committed offsets. Then, for each level of detail, starts a sidecar without
+a limit on series, scrapes it over HTTP, and sends small requests through it, alone and while another process scrapes it
+without a pause.
+
+Owns: the scrapes, and the load beside them. Must not know: how processes are set up (`stage`).
+"""
+
+import argparse
+import gzip
+import http.client
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks.driving import close, connected, latencies
+from benchmarks.groups import TOPICS, commit_all, commit_of, create_topics
+from benchmarks.section import Section
+from benchmarks.stage import SIDECAR, a_broker
+from benchmarks.tables import table
+from benchmarks.workloads import HEARTBEAT
+from group_sidecar.metrics.family import Detail
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address
+from tests.kafka.sidecar import SidecarProcess
+
+RATE = 1_000
+"""Small requests a second."""
+CONNECTIONS = 4
+"""On which they are sent, in turn."""
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+NO_LIMIT = 100_000_000
+_CALM_SECONDS = 0.5
+_TIMEOUT_SECONDS = 60
+_KNOWN_SECONDS = 60
+"""By then the sidecar has asked for all log ends."""
+ABOUT = """\
+`python -m benchmarks.scrape`: a scrape in OpenMetrics over HTTP from this machine, without a limit on series: from
+the question to the last byte, the median of {scrapes} and the longest, plain and as gzip. Groups have committed
+offsets of as many partitions each, of which all log ends are known. Beside it {rate:,} Heartbeats a second, each sent
+when it is due on one of {connections} connections, alone and while another process scrapes as gzip without a pause.
+Milliseconds from when a request was due to its reply, of {rounds} x {seconds:.0f} s: p50 and p99 as medians of the
+rounds, and the longest of all. Broker, sidecar and both clients share the cores, so that requests wait without a
+scrape, too."""
+
+
+class Groups(NamedTuple):
+    """So many groups, each with offsets of so many partitions."""
+
+    number: int
+    partitions: int
+
+
+class Plan(NamedTuple):
+    """How much is measured. `scrapes`: timed, of each kind."""
+
+    groups: tuple[Groups, ...]
+    scrapes: int
+    rounds: int
+    seconds: float
+
+
+FULL = Plan((Groups(2_000, 50), Groups(10_000, 10), Groups(20_000, 10)), scrapes=9, rounds=3, seconds=5.0)
+QUICK = Plan((Groups(2_000, 50),), scrapes=3, rounds=1, seconds=3.0)
+
+
+class Reply(NamedTuple):
+    """A scrape; `body` as it came over the wire."""
+
+    milliseconds: float
+    body: bytes
+
+
+@dataclass
+class Waits:
+    """Milliseconds that requests took, round by round, each in ascending order."""
+
+    rounds: list[list[float]] = field(default_factory=list)
+
+    def at(self, share: float) -> float:
+        """What so large a share of them did not exceed; the median of the rounds."""
+        return median(one[min(len(one) - 1, int(share * len(one)))] for one in self.rounds)
+
+    @property
+    def longest(self) -> float:
+        """The longest of all."""
+        return max(one[-1] for one in self.rounds)
+
+    def cell(self) -> str:
+        """As it stands in the table."""
+        return f"{self.at(0.5):.2f} {self.at(0.99):.2f} **{self.longest:.2f}**"
+
+
+def scrape(address: Address, coding: str) -> Reply:
+    """Scrapes once. `coding`: gzip or identity."""
+    connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT_SECONDS)
+    began = time.perf_counter()
+    connection.request("GET", "/metrics", headers={"accept": OPENMETRICS, "accept-encoding": coding})
+    response = connection.getresponse()
+    body = response.read()
+    milliseconds = (time.perf_counter() - began) * 1000
+    connection.close()
+    if response.status != 200:
+        raise RuntimeError(f"/metrics answered {response.status}")
+    return Reply(milliseconds, body)
+
+
+def series_in(body: bytes) -> int:
+    """Series of an exposition. No label value has a line's end."""
+    return sum(not line.startswith(b"#") for line in body.splitlines())
+
+
+def _scrape_for_ever(address: Address, done: "Synchronized[int]") -> None:
+    while True:
+        scrape(address, "gzip")
+        done.value += 1
+
+
+@contextmanager
+def _scraping(address: Address) -> Iterator[None]:
+    """Scrapes go on for the length of a with statement, in a process of their own."""
+    spawning = multiprocessing.get_context("spawn")
+    done = spawning.Value("q", 0)
+    process = spawning.Process(target=_scrape_for_ever, args=(address, done), daemon=True)
+    process.start()
+    try:
+        while done.value < 1 and process.is_alive():
+            time.sleep(0.01)
+        yield
+        if not process.is_alive():
+            raise RuntimeError("the scrapes ended")
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _waits(listen: Address, admin: Address, plan: Plan) -> tuple[Waits, Waits]:
+    """Of requests alone, and beside scrapes."""
+    alone, beside = Waits(), Waits()
+    connections = connected(listen, CONNECTIONS, HEARTBEAT)
+    for number in range(plan.rounds):
+        for waits in (alone, beside) if number % 2 else (beside, alone):
+            with _scraping(admin) if waits is beside else nullcontext():
+                taken = latencies(connections, HEARTBEAT, RATE, plan.seconds)
+            waits.rounds.append([each * 1000 for each in taken])
+            time.sleep(_CALM_SECONDS)
+    close(connections)
+    return alone, beside
+
+
+def _timed(replies: Sequence[Reply]) -> str:
+    taken = [reply.milliseconds for reply in replies]
+    return f"{median(taken):,.0f} **{max(taken):,.0f}**"
+
+
+def _row(folder: Path, broker: KafkaBroker, groups: Groups, detail: Detail, plan: Plan) -> list[str]:
+    settings = {**SIDECAR, "metrics": {"detail": detail.value, "series": NO_LIMIT}}
+    sidecar = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings)
+    with sidecar:
+        sidecar.wait_for_log()
+        if detail is not Detail.NONE:
+            _wait_for_log_ends(sidecar.admin)
+        alone, beside = _waits(sidecar.listen, sidecar.admin, plan)
+        plain, zipped = (
+            [scrape(sidecar.admin, coding) for _ in range(plan.scrapes)] for coding in ("identity", "gzip")
+        )
+    body = plain[-1].body
+    assert series_in(gzip.decompress(zipped[-1].body)) == series_in(body)
+    name = f"{groups.number:,} groups of {groups.partitions}, {detail}"
+    sizes = [f"{len(reply.body) / 1e6:,.1f}" for reply in (plain[-1], zipped[-1])]
+    return [name, f"{series_in(body):,}", *sizes, _timed(plain), _timed(zipped), alone.cell(), beside.cell()]
+
+
+def _wait_for_log_ends(admin: Address) -> None:
+    """Returns when all lags of the first group are known, and so of all: they have the same partitions."""
+    ends = time.monotonic() + _KNOWN_SECONDS
+    known = f'group_sidecar_group_lag_unknown_partitions{{group="{_name(0)}"}} 0.0\n'.encode()
+    while known not in scrape(admin, "identity").body:
+        if time.monotonic() > ends:
+            raise RuntimeError("the log ends did not become known")
+        time.sleep(1)
+
+
+def _name(number: int) -> str:
+    return f"scraped-{number:05}"
+
+
+def _rows(place: Path, groups: Groups, plan: Plan) -> list[list[str]]:
+    with a_broker(place) as broker:
+        create_topics(broker.direct, TOPICS[:1])
+        commit_all(broker.direct, (commit_of(_name(number), groups.partitions) for number in range(groups.number)))
+        return [_row(place / detail, broker, groups, detail, plan) for detail in Detail]
+
+
+def measure(quick: bool) -> Section:
+    """Starts everything, and measures."""
+    plan, rows = QUICK if quick else FULL, []
+    for groups in plan.groups:
+        with tempfile.TemporaryDirectory() as place:
+            rows += _rows(Path(place), groups, plan)
+    about = ABOUT.format(
+        scrapes=plan.scrapes, rate=RATE, connections=CONNECTIONS, rounds=plan.rounds, seconds=plan.seconds
+    )
+    heads = ["groups and detail", "series", "MB", "MB as gzip", "scrape, ms", "as gzip, ms"]
+    heads += ["requests alone, ms (p50, p99, longest)", "beside scrapes, ms"]
+    return Section("Scrapes", "\n".join([about, "", *table(heads, rows)]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the first groups alone, and one round")
+    print(measure(parser.parse_args().quick).text)

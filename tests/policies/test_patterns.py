@@ -1,0 +1,45 @@
+"""Patterns of group ids, and choices of groups by them."""
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from group_sidecar.policies.patterns import GroupPattern, matcher, selection
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group_id", "matches"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders-2", False),
+        ("orders", "my-orders", False),
+        ("orders.*", "orders\nand more", True),
+        ("Orders", "orders", False),
+        ("(?i)Orders", "orders", True),
+        (".+", "", False),
+    ],
+)
+def test_a_pattern_matches_the_whole_id(pattern: str, group_id: str, matches: bool) -> None:
+    assert bool(matcher(pattern)(group_id)) is matches
+
+
+@pytest.mark.parametrize("pattern", ["(", "*", "[a", "a{99999999999}", "(" * 5000 + ")" * 5000])
+def test_what_is_no_regular_expression_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"is no regular expression|is nested too deeply"):
+        matcher(pattern)
+    with pytest.raises(ValidationError):
+        TypeAdapter(GroupPattern).validate_python(pattern)
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "chosen"),
+    [
+        ([], [], ["a", "b", "tmp-a"]),
+        (["a", "tmp-.*"], [], ["a", "tmp-a"]),
+        ([], ["tmp-.*"], ["a", "b"]),
+        ([".*a"], ["tmp-.*", "b"], ["a"]),
+        (["nothing"], [], []),
+    ],
+)
+def test_what_is_denied_is_not_chosen_be_it_allowed(allow: list[str], deny: list[str], chosen: list[str]) -> None:
+    choose = selection(allow, deny)
+    assert [group for group in ("a", "b", "tmp-a") if choose(group)] == chosen
