@@ -6,6 +6,7 @@ the settings mean.
 What is heavy to import is imported by the command that needs it: `--help` answers at once.
 """
 
+import os
 import sys
 from enum import StrEnum
 from functools import partial
@@ -26,7 +27,6 @@ PROGRAM = "group-sidecar"
 app = typer.Typer(
     help="A proxy beside a Kafka broker that knows its consumer groups: answers for them, limits them, explains them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -65,7 +65,7 @@ def run(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings; flags go before them.")] = None,
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = None,
     upstream: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The broker.")] = None,
-    admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="/metrics, health, reload.")] = None,
+    admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The page, /metrics, health, reload.")] = None,
     group_max_size: Annotated[int | None, typer.Option(metavar="N", help="Most members of a group.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="Whether brokers' addresses are replaced.")] = None,
     journal: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records are written.")] = None,
@@ -126,16 +126,18 @@ def _failed(lines: list[str]) -> typer.Exit:
 
 def main() -> None:
     """The entry point. What is wrong with the command line is said in one line."""
-    from group_sidecar.proxy.groups_cli import groups_app
+    from group_sidecar.proxy.commandline.completing import mend_bash_words
+    from group_sidecar.proxy.commandline.groups import groups_app
 
     app.add_typer(groups_app, name="groups")
+    mend_bash_words(os.environ)
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name=PROGRAM, standalone_mode=False))
     except typer.TyperException as error:
         if message := error.format_message():  # Without any argument it is empty, and the help was shown.
             typer.echo(f"{PROGRAM}: {message}", err=True)
         sys.exit(error.exit_code)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):  # The latter while names are completed.
         sys.exit(INTERRUPTED)
 
 

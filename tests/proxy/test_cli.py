@@ -40,6 +40,50 @@ def test_help_names_all_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert all(f" {command} " in shown for command in ("run", "check-config", "groups"))
 
 
+HEAVY = ("trio", "httpx", "construct", "hypercorn", "group_sidecar.codecs.registry")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["groups", "--help"], ["groups", "top", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    asked = f"""
+import sys
+from group_sidecar.proxy import cli
+sys.argv = {[cli.PROGRAM, *arguments]!r}
+try:
+    cli.main()
+finally:
+    print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=30, check=True)
+    assert "Usage" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"), [("bash", "complete -o default -F"), ("zsh", "#compdef group-sidecar"), ("fish", "complete ")]
+)
+def test_there_is_a_script_for_each_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str, line: str
+) -> None:
+    monkeypatch.setenv("_GROUP_SIDECAR_COMPLETE", f"source_{shell}")
+    assert call(monkeypatch) == 0
+    assert line in capsys.readouterr().out
+
+
+def test_an_interrupt_is_no_traceback() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        for flag in ("--sidecar", "--bootstrap"):
+            command = [*COMMAND, "groups", "list", flag, address]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                connection, _ = silent.accept()
+                with connection:
+                    assert connection.recv(1)
+                    process.send_signal(signal.SIGINT)
+                    assert process.communicate(timeout=30) == ("", "")
+            assert process.returncode == 130
+
+
 def test_groups_are_asked_for_by_their_own_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

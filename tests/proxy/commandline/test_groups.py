@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,21 @@ from typer.testing import CliRunner
 
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.proxy import groups_cli
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.groups_cli import groups_app
-from tests.proxy.groups_shell import Shell, StartShell, classic_group, classic_member, failed, listed, shells
+from group_sidecar.proxy.commandline import showing, tables
+from group_sidecar.proxy.commandline.answers import GroupSummary
+from group_sidecar.proxy.commandline.groups import groups_app
+from tests.proxy.commandline.admin_ports import AdminPort, listening, run
+from tests.proxy.commandline.admin_ports import group as told
+from tests.proxy.commandline.groups_shell import (
+    Shell,
+    StartShell,
+    classic_group,
+    classic_member,
+    failed,
+    listed,
+    shells,
+)
 
 
 @pytest.fixture
@@ -40,7 +52,9 @@ def test_list_has_the_groups_of_all_brokers(shell: StartShell) -> None:
 
 def test_list_as_json(shell: StartShell) -> None:
     assert shell({ListGroupsRequest: listed(SIMPLE)}).json("list") == {
-        "groups": [{"group_id": "simple", "type": "classic", "state": "Empty", "protocol_type": None}],
+        "groups": [
+            asdict(GroupSummary(group="simple", protocol="classic", state="Empty")),
+        ],
         "problems": [],
     }
 
@@ -54,7 +68,7 @@ def test_list_where_states_and_types_are_not_told(shell: StartShell) -> None:
     old = shell({ListGroupsRequest: listed(ORDERS)}, versions={ListGroupsRequest: (0, 2), ApiVersionsRequest: (0, 2)})
     assert old.run("list").stdout.splitlines()[1] == "orders  -     -      consumer"
     group = old.json("list")["groups"][0]
-    assert (group["state"], group["type"]) == (None, None)
+    assert (group["state"], group["protocol"]) == (None, None)
     result = old.run("list", "--state", "stable")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1)
     assert result.stderr == f"group-sidecar: {old.addresses[0]} speaks ListGroups v0 to v2, where v4 to v5 is needed\n"
@@ -84,7 +98,7 @@ def test_list_without_a_broker_that_is_down(shell: StartShell) -> None:
 def test_list_asks_again_while_a_broker_is_loading(shell: StartShell) -> None:
     loading = [listed(error=14), listed(error=14)]
     one = shell({ListGroupsRequest: lambda request, version: loading.pop() if loading else listed(ORDERS)})
-    assert [group["group_id"] for group in one.json("list")["groups"]] == ["orders"]
+    assert [group["group"] for group in one.json("list")["groups"]] == ["orders"]
 
 
 def test_list_gives_up_on_a_broker_that_goes_on_loading(shell: StartShell) -> None:
@@ -110,7 +124,7 @@ def test_a_broker_that_does_not_know_groups(shell: StartShell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["list"], "Missing option '--bootstrap'"),
+        (["list"], "Say whom to ask: --bootstrap, --sidecar or --all-sidecars."),
         (["list", "--bootstrap", "broker"], "must be HOST:PORT"),
         (["list", "--bootstrap", "broker:1", "--timeout", "0"], "must be more than 0"),
         (["list", "--bootstrap", "broker:1", "--timeout", "nan"], "must be more than 0"),
@@ -130,10 +144,26 @@ def test_bad_usage(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("columns", ["200", "40"])
 def test_a_terminal_loses_nothing(shell: StartShell, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr(groups_cli, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(tables, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     one = shell(classic_group(classic_member(client_id="[bold]")))
     lines = one.run("describe", "g").stdout.splitlines()
     heading = next(line for line in lines if "CONSUMER-ID" in line)
     assert heading.split() == ["CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
     if columns == "200":
         assert lines[lines.index(heading) + 2].split() == ["m-1", "/10.0.0.7", "[bold]", "2", "t:0,1"]
+
+
+@pytest.mark.parametrize(("columns", "wide"), [("200", True), ("100", False)])
+def test_a_wide_terminal_shows_what_only_sidecars_know(
+    monkeypatch: pytest.MonkeyPatch, columns: str, wide: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(tables, "sys", terminal)
+    monkeypatch.setattr(showing, "sys", terminal)
+    port = AdminPort([told("g")])
+    with listening(port):
+        shown = run("list", "--utc", ports=[port]).stdout
+        always = run("list", "--utc", "--verbose", ports=[port]).stdout
+    assert ("LAST-REBALANCE" in shown) == wide
+    assert "2026-11-21 13:59:00Z" in always  # Unbroken, however narrow.

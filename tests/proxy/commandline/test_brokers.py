@@ -21,7 +21,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from tests.proxy.groups_shell import (
+from tests.proxy.commandline.groups_shell import (
     ASSIGNMENT,
     NEW_MEMBER,
     NOT_NEW,
@@ -66,20 +66,36 @@ def test_describe_a_classic_group_as_its_coordinator_knows_it(shell: StartShell)
 def test_describe_a_classic_group_as_json(shell: StartShell) -> None:
     one = shell(classic_group(classic_member()))
     assert one.json("describe", "g") == {
-        "group_id": "g",
-        "type": "classic",
+        "group": "g",
+        "protocol": "classic",
         "state": "Stable",
         "coordinator": {"id": 0, "host": one.addresses[0].host, "port": one.addresses[0].port},
         "protocol_type": "consumer",
         "assignor": "range",
-        "epoch": None,
+        "generation": None,
+        "leader": None,
         "assignment_epoch": None,
-        "members": [
+        "members": 1,
+        "members_known": True,
+        "limit": None,
+        "lag": None,
+        "lag_unknown_partitions": None,
+        "committed_partitions": None,
+        "last_rebalance_at": None,
+        "last_cause": None,
+        "last_reason": None,
+        "rebalances": None,
+        "lacking": None,
+        "offsets_lacking": None,
+        "sidecar": None,
+        "problems": [],
+        "member_list": [
             {
                 "member_id": "m-1",
                 "instance_id": None,
                 "client_id": "app",
                 "client_host": "/10.0.0.7",
+                "since": None,
                 "subscribed_topics": ["t", "u"],
                 "assignment": {"t": [1, 0]},
                 "assignment_bytes": None,
@@ -117,8 +133,8 @@ def test_describe_a_group_of_the_new_protocol(shell: StartShell) -> None:
         "m-2          -                  /10.0.0.8  app        1            t:2         5      -",
     ]
     told = one.json("describe", "g")
-    assert (told["type"], told["epoch"], told["assignment_epoch"]) == ("consumer", 5, 4)
-    assert told["members"][0]["target_assignment"] == {"t": [0, 1]}
+    assert (told["protocol"], told["generation"], told["assignment_epoch"]) == ("consumer", 5, 4)
+    assert told["member_list"][0]["target_assignment"] == {"t": [0, 1]}
 
 
 def test_describe_by_way_of_a_broker_of_old(shell: StartShell) -> None:
@@ -144,7 +160,7 @@ def test_describe_assignments_that_say_nothing(
         one.run("describe", "g").stdout.splitlines()[-1]
         == f"m-1          -                  /10.0.0.7  app        {shown}"
     )
-    member = one.json("describe", "g")["members"][0]
+    member = one.json("describe", "g")["member_list"][0]
     assert member["subscribed_topics"] == []
     if "bytes" in shown:
         assert (member["assignment"], member["assignment_bytes"]) == (None, len(assignment))
@@ -254,10 +270,10 @@ def test_offsets_and_how_far_behind_they_are(shell: StartShell) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     # Partition 1 is assigned and has no offset; partition 2 has no leader.
     assert result.stdout.splitlines() == [
-        "TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  METADATA",
-        "t      0          90              100             10   -",
-        "t      1          -               201             -    -",
-        "t      2          7               -               -    note",
+        "GROUP  TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID  HOST       CLIENT-ID  METADATA",
+        "g      t      0          90              100             10   m-1          /10.0.0.7  app        -",
+        "g      t      1          -               201             -    m-1          /10.0.0.7  app        -",
+        "g      t      2          7               -               -    -            -          -          note",
     ]
     assert [len(broker.requests(ListOffsetsRequest)) for broker in two.brokers] == [1, 1]
 
@@ -265,16 +281,22 @@ def test_offsets_and_how_far_behind_they_are(shell: StartShell) -> None:
 def test_offsets_as_json(shell: StartShell) -> None:
     one = shell({**classic_group(), **offsets((0, 0, "", 0)), **end_at(3)})
     assert one.json("offsets", "g") == {
-        "group_id": "g",
+        "group": "g",
         "state": "Stable",
+        "sidecar": None,
         "offsets": [
             {
                 "topic": "t",
                 "partition": 0,
                 "current_offset": 0,
                 "log_end_offset": 3,
+                "log_end_at": None,
                 "lag": 3,
                 "metadata": "",
+                "committed_at": None,
+                "member_id": None,
+                "client_id": None,
+                "client_host": None,
             }
         ],
         "problems": [],
@@ -285,9 +307,9 @@ def test_offsets_that_cannot_be_told(shell: StartShell) -> None:
     one = shell({**classic_group(), **offsets((0, 5, "", 0), (1, -1, "", 29)), ListOffsetsRequest: HangUp()})
     result = one.run("offsets", "g")
     assert result.exit_code == 2
-    assert result.stdout.splitlines()[1:] == [
-        "t      0          5               -               -    -",
-        "t      1          -               -               -    -",
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["g", "t", "0", "5", *"------"],
+        ["g", "t", "1", *"-------"],
     ]
     assert result.stderr.splitlines() == [
         f"group-sidecar: {one.addresses[0]} closed the connection at ListOffsets: it may want SASL",

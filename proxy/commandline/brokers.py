@@ -1,14 +1,14 @@
-"""What the command line asks of a cluster about its groups, and what comes of it.
+"""What the command line asks of a cluster about its groups, in Kafka's own protocol.
 
-Owns: which brokers to ask what, as Kafka's own admin client does; the shapes of the answers. Must not know: tables,
-JSON, exit codes. It speaks to sidecars and to brokers alike and cannot tell them apart.
+Owns: which brokers to ask what, as Kafka's own admin client does. Must not know: tables, JSON, exit codes. It speaks
+to sidecars and to brokers alike and cannot tell them apart.
 
 Like Java's admin client, it asks Metadata for all brokers and each of them for its groups; and FindCoordinator for
 the one broker that knows a group, of which it asks ConsumerGroupDescribe first, and DescribeGroups about a group
 that is not of the new protocol (KIP-848).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,17 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchResponsePartit
 from group_sidecar.coordinator.views import GroupKind, GroupState, TopicPartition
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import BrokerError, BrokerRefused, KafkaClient, connect
+from group_sidecar.proxy.commandline.answers import (
+    Assigned,
+    Coordinator,
+    GroupDescription,
+    GroupMember,
+    GroupMissing,
+    GroupOffsets,
+    GroupSummary,
+    Listing,
+    PartitionOffsets,
+)
 from group_sidecar.proxy.questions import (
     Node,
     brokers,
@@ -43,88 +54,8 @@ _NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AV
 _NOT_OF_THE_NEW_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 T = TypeVar("T")
-Assigned = Mapping[str, Sequence[int]]
-"""Partitions by topic."""
 Problem = BrokerError | DecodeError
 """Why a part of an answer is missing; its text is one line."""
-
-
-class GroupMissing(Exception):
-    """The broker says that there is no such group."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
-    """One group of a listing; None for what the broker's version of ListGroups does not tell."""
-
-    group_id: str
-    type: str | None
-    state: str | None
-    protocol_type: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """All groups by id. `problems`: one for each broker that could not be asked."""
-
-    groups: Sequence[GroupSummary]
-    problems: Sequence[Problem]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
-    """A member of a group. The epoch and the target assignment are of the new protocol.
-
-    Attributes:
-        assignment: None where the bytes are not the consumer protocol's; `assignment_bytes` is then their number.
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    subscribed_topics: Sequence[str]
-    assignment: Assigned | None
-    assignment_bytes: int | None = None
-    epoch: int | None = None
-    target_assignment: Assigned | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    """A group. The epochs are of the new protocol; None for what is not known."""
-
-    group_id: str
-    type: str
-    state: str
-    coordinator: Node
-    protocol_type: str | None
-    assignor: str | None
-    epoch: int | None = None
-    assignment_epoch: int | None = None
-    members: Sequence[GroupMember]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffsets:
-    """A partition of which the group has an offset, or which one of its members is to read."""
-
-    topic: str
-    partition: int
-    current_offset: int | None
-    log_end_offset: int | None
-    lag: int | None
-    metadata: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffsets:
-    """A group's partitions in order. `problems`: one for each thing that could not be had."""
-
-    group_id: str
-    state: str
-    offsets: Sequence[PartitionOffsets]
-    problems: Sequence[Problem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +80,10 @@ class GroupsQuery:
 
         async def ask(node: Node) -> None:
             for group in await self._once_ready(partial(self._groups_at, node, states, types)):
-                found[group.group_id] = group
+                found[group.group] = group
 
         problems = await _each(nodes, ask)
-        return Listing([found[group_id] for group_id in sorted(found)], problems)
+        return Listing(groups=[found[group_id] for group_id in sorted(found)], problems=problems)
 
     async def group(self, group_id: str) -> GroupDescription:
         """One group, as its coordinator describes it."""
@@ -161,20 +92,28 @@ class GroupsQuery:
     async def offsets(self, group_id: str) -> GroupOffsets:
         """What a group has committed, and how far behind the logs' ends that is."""
         description, committed = await self._once_ready(partial(self._described, group_id, with_offsets=True))
-        partitions = committed.keys() | _assigned_to_any(description.members)
+        owners = _owners(description.member_list)
+        partitions = sorted(committed.keys() | owners.keys())
         ends, problems = await self._log_ends(partitions)
         for (topic, index), found in sorted(committed.items()):
             if found.error_code:
                 problems.append(BrokerRefused(f"no offset of {topic}:{index}", found.error_code))
-        rows = [_offsets_of(partition, committed.get(partition), ends.get(partition)) for partition in partitions]
-        rows.sort(key=lambda row: (row.topic, row.partition))
-        return GroupOffsets(group_id=group_id, state=description.state, offsets=rows, problems=problems)
+        rows = [
+            _offsets_of(partition, committed.get(partition), ends.get(partition), owners.get(partition))
+            for partition in partitions
+        ]
+        return GroupOffsets(group=group_id, state=description.state, offsets=rows, problems=problems)
 
     async def _groups_at(self, node: Node, states: Sequence[str], types: Sequence[str]) -> list[GroupSummary]:
         async with self._at(node.address) as client:
             listed = await listed_groups(client, states, types)
         return [
-            GroupSummary(one.group_id, one.group_type or None, one.group_state or None, one.protocol_type or None)
+            GroupSummary(
+                group=one.group_id,
+                protocol=one.group_type or None,
+                state=one.group_state or None,
+                protocol_type=one.protocol_type or None,
+            )
             for one in listed
         ]
 
@@ -257,15 +196,17 @@ def _check(
 
 def _from_new_protocol(group: consumer_group_describe.DescribedGroup, coordinator: Node) -> GroupDescription:
     return GroupDescription(
-        group_id=group.group_id,
-        type=GroupKind.CONSUMER,
+        group=group.group_id,
+        protocol=GroupKind.CONSUMER,
         state=group.group_state,
-        coordinator=coordinator,
+        coordinator=_told(coordinator),
         protocol_type=consumer_protocol.CONSUMER,
         assignor=group.assignor_name or None,
-        epoch=group.group_epoch,
+        generation=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        members=[
+        members=len(group.members),
+        members_known=True,
+        member_list=[
             GroupMember(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
@@ -285,16 +226,18 @@ def _from_classic(client: KafkaClient, group: describe_groups.DescribedGroup, co
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (
         group.group_state == GroupState.DEAD and not group.error_code
     ):
-        raise GroupMissing(group.error_message or f"Group {group.group_id} not found.")
+        raise GroupMissing(group.group_id, group.error_message or "")
     _check(client, "DescribeGroups", group)
     return GroupDescription(
-        group_id=group.group_id,
-        type=GroupKind.CLASSIC,
+        group=group.group_id,
+        protocol=GroupKind.CLASSIC,
         state=group.group_state,
-        coordinator=coordinator,
+        coordinator=_told(coordinator),
         protocol_type=group.protocol_type or None,
         assignor=group.protocol_data or None,
-        members=[_classic_member(member, group.protocol_type) for member in group.members],
+        members=len(group.members),
+        members_known=True,
+        member_list=[_classic_member(member, group.protocol_type) for member in group.members],
     )
 
 
@@ -332,9 +275,13 @@ def _subscription(data: bytes, protocol_type: str) -> Sequence[str]:
         return ()
 
 
-def _assigned_to_any(members: Iterable[GroupMember]) -> set[TopicPartition]:
+def _told(coordinator: Node) -> Coordinator:
+    return Coordinator(coordinator.id, coordinator.host, coordinator.port)
+
+
+def _owners(members: Iterable[GroupMember]) -> dict[TopicPartition, GroupMember]:
     return {
-        (topic, partition)
+        (topic, partition): member
         for member in members
         for topic, partitions in (member.assignment or {}).items()
         for partition in partitions
@@ -342,7 +289,10 @@ def _assigned_to_any(members: Iterable[GroupMember]) -> set[TopicPartition]:
 
 
 def _offsets_of(
-    partition: TopicPartition, committed: OffsetFetchResponsePartition | None, end: int | None
+    partition: TopicPartition,
+    committed: OffsetFetchResponsePartition | None,
+    end: int | None,
+    owner: GroupMember | None,
 ) -> PartitionOffsets:
     known = committed if committed and not committed.error_code else None
     current = known.committed_offset if known else None
@@ -353,4 +303,7 @@ def _offsets_of(
         log_end_offset=end,
         lag=None if end is None or current is None else end - current,
         metadata=known.metadata if known else None,
+        member_id=owner.member_id if owner else None,
+        client_id=owner.client_id if owner else None,
+        client_host=owner.client_host if owner else None,
     )

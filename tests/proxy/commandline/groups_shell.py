@@ -35,7 +35,7 @@ from group_sidecar.codecs.messages.metadata import (
 )
 from group_sidecar.codecs.schema import Struct, encode
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.groups_cli import groups_app
+from group_sidecar.proxy.commandline.groups import groups_app
 from tests.proxy.scripted_broker import ScriptedBroker, listening
 
 

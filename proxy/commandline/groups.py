@@ -1,0 +1,132 @@
+"""``group-sidecar groups``: the commands.
+
+Owns: their names, flags and help. Must not know: how it is asked and shown; that is imported by the command that
+needs it, since `--help` and the completion of a name answer at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from group_sidecar.proxy.commandline.options import (
+    AsJson,
+    GroupId,
+    Interval,
+    Since,
+    States,
+    Types,
+    Utc,
+    seconds_of,
+    with_sidecars,
+    with_source,
+)
+from group_sidecar.proxy.commandline.ranking import Choice, Order
+from group_sidecar.proxy.commandline.source import ENVIRONMENT, Source
+
+_EXIT_CODES = (
+    "Exit codes: 0; 1 where the group does not exist, or somebody answers with an error; 2 for bad usage, and where "
+    "somebody cannot be reached: what the others told is shown nevertheless."
+)
+_JSON = (
+    "With --json one document stands on standard output, and nothing else. Its fields are those of the admin port's "
+    'JSON, null where nobody told them; "problems" has what went wrong, as standard error has it line by line.'
+)
+
+groups_app = typer.Typer(
+    help="Look at the consumer groups behind a sidecar or a broker.",
+    epilog=f"{ENVIRONMENT}\n\n{_EXIT_CODES}\n\n{_JSON}",
+    no_args_is_help=True,
+)
+
+
+@groups_app.command("list")
+@with_source
+def list_groups(
+    source: Source,
+    states: States = None,
+    types: Types = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="What only sidecars know, too; shown unasked where the terminal is wide.")
+    ] = False,
+    utc: Utc = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the groups of all brokers."""
+    from group_sidecar.proxy.commandline.showing import show_list
+
+    show_list(source, states or (), types or (), verbose=verbose, utc=utc, as_json=as_json)
+
+
+@groups_app.command("describe")
+@with_source
+def describe_group(group: GroupId, source: Source, utc: Utc = False, as_json: AsJson = False) -> None:
+    """Describe a group: its state, its coordinator, its members and what they read."""
+    from group_sidecar.proxy.commandline.showing import show_group
+
+    show_group(source, group, utc=utc, as_json=as_json)
+
+
+@groups_app.command("members")
+@with_source
+def group_members(group: GroupId, source: Source, as_json: AsJson = False) -> None:
+    """Show a group's members and what they read."""
+    from group_sidecar.proxy.commandline.showing import show_members
+
+    show_members(source, group, as_json=as_json)
+
+
+@groups_app.command("offsets")
+@with_source
+def group_offsets(group: GroupId, source: Source, as_json: AsJson = False) -> None:
+    """Show a group's committed offsets, how far behind the ends of the logs they are, and who reads on."""
+    from group_sidecar.proxy.commandline.showing import show_offsets
+
+    show_offsets(source, group, as_json=as_json)
+
+
+@groups_app.command("timeline")
+@with_sidecars
+def group_timeline(
+    group: GroupId,
+    source: Source,
+    since: Annotated[str | None, Since] = None,
+    utc: Utc = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what happened to a group, line by line, as sidecars have seen it."""
+    from group_sidecar.proxy.commandline.showing import show_timeline
+
+    show_timeline(source, group, seconds_of(since) if since else None, utc=utc, as_json=as_json)
+
+
+@groups_app.command("why")
+@with_sidecars
+def why_rebalanced(
+    group: GroupId, source: Source, since: Annotated[str, Since] = "1h", as_json: AsJson = False
+) -> None:
+    """Say why a group rebalanced, as sidecars have seen it."""
+    from group_sidecar.proxy.commandline.reasons import show_why
+
+    show_why(source, group, seconds_of(since), as_json=as_json)
+
+
+@groups_app.command("top")
+@with_sidecars
+def top_groups(
+    source: Source,
+    sort: Annotated[Order, typer.Option(help="What the first group has most of; name: from a to z.")] = Order.LAG,
+    search: Annotated[str, typer.Option(metavar="TEXT", help="Only groups with this in their names.")] = "",
+    interval: Interval = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show one table and end, as it does without a terminal.")
+    ] = False,
+    utc: Utc = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch the groups with the most lag, rebalances or members, as sidecars know them.
+
+    Keys: l, r, m, n sort by lag, rebalances, members, name; / searches; q ends.
+    """
+    from group_sidecar.proxy.commandline.top import show_top
+
+    show_top(source, Choice(sort, search), interval, once=once, utc=utc, as_json=as_json)

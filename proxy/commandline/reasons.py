@@ -1,0 +1,71 @@
+"""``group-sidecar groups why``.
+
+Owns: what is printed of the reasons for a group's rebalances. Must not know: how they are found (`metrics.why`).
+
+They are found here, from what all sidecars have recorded: where the coordinator has moved, each of them saw a part.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from group_sidecar.metrics.why import why
+from group_sidecar.proxy.admin.words import client, duration, plain
+from group_sidecar.proxy.commandline.asking import ask_sidecars, finish, give_up
+from group_sidecar.proxy.commandline.sidecars import SidecarRefused
+from group_sidecar.proxy.commandline.source import Source
+from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
+
+_HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "SAID")
+
+
+def show_why(source: Source, group_id: str, since: float, *, as_json: bool) -> None:
+    """See `groups why`. `since`: seconds back."""
+    found = ask_sidecars(source, lambda query: query.timeline(group_id))
+    now = time.time()
+    try:
+        told = why(found.timeline, now - since, now)
+    except (LookupError, TypeError, ValueError):
+        sidecars = ", ".join(sorted({str(cell["sidecar"]) for cell in found.timeline}))
+        give_up([SidecarRefused(f"{sidecars}: of another version, whose timeline cannot be summed up here")])
+    if as_json:
+        print_json({"group": group_id, **told, "problems": found.problems})
+    else:
+        _print(told)
+    finish(found.problems)
+
+
+def _print(told: Mapping[str, Any]) -> None:
+    typer.echo(printable(told["summary"]))
+    if told["causes"]:
+        typer.echo()
+        print_table(_HEADINGS, [_row(cause) for cause in told["causes"]])
+        typer.echo()
+        print_fields(_figures(told))
+
+
+def _row(cause: Mapping[str, Any]) -> Cells:
+    by = cause["by"] or {}
+    return {
+        "COUNT": cause["count"],
+        "CAUSE": cause["cause"],
+        "REASON": cause["reason"],
+        "CLIENT-ID": by.get("client_id"),
+        "GROUP-INSTANCE-ID": by.get("instance_id"),
+        "HOST": by.get("client_host"),
+        "SAID": cause["said"],
+    }
+
+
+def _figures(told: Mapping[str, Any]) -> Cells:
+    slowest = told["slowest"]
+    last = f"{plain(client(slowest))}, {duration(slowest['seconds'])} after the first" if slowest else None
+    return {
+        "REBALANCING": duration(told["rebalancing_seconds"]),
+        "LONGEST": duration(told["longest_seconds"]),
+        "LAST-TO-JOIN": last,
+        "REFUSALS": told["refusals"],
+        "FAILED-COMMITS": told["failed_commits"],
+    }

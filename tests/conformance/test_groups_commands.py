@@ -1,0 +1,158 @@
+"""``group-sidecar groups`` against a broker, through a sidecar and at its admin port: all say the same of a group.
+
+And what ``kafka-consumer-groups`` says of its members and offsets.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.conformance.population import GROUPS, population
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import COMMAND, SidecarProcess
+from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
+
+PREFIX = "seen"
+KNOWN_TO_ALL = ("group", "protocol", "state", "protocol_type")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A broker with groups, and a sidecar before it; `ways` are the flags that name them."""
+
+    broker: KafkaBroker
+    sidecar: SidecarProcess
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        return (
+            ("--bootstrap", spelled(self.broker.direct)),
+            ("--bootstrap", spelled(self.broker.sidecar)),
+            ("--sidecar", spelled(self.sidecar.admin)),
+        )
+
+    @property
+    def admin(self) -> tuple[str, str]:
+        return self.ways[-1]
+
+    def printed(self, *arguments: str, status: int = 0) -> str:
+        command = [str(COMMAND), "groups", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == status, done
+        return done.stdout
+
+    def told(self, *arguments: str) -> Any:
+        return json.loads(self.printed(*arguments, "--json"))
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("groups-commands")
+    settings = {"policies": {"group_max_size": {"limit": 5}}}
+    with KafkaBroker(folder / "broker") as broker:
+        broker.wait_for_coordinator()
+        with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
+            sidecar.wait_for_log()
+            with population(Run(Route("sidecar", broker.sidecar, broker.sasl_sidecar), PREFIX)):
+                yield Stage(broker, sidecar)
+
+
+def name(group: str) -> str:
+    return f"{PREFIX}-{group}"
+
+
+def test_all_list_the_same_groups(stage: Stage) -> None:
+    direct, through, admin = (
+        [{key: group[key] or None for key in KNOWN_TO_ALL} for group in stage.told("list", *way)["groups"]]
+        for way in stage.ways
+    )
+    assert {name(group) for group in GROUPS} <= {group["group"] for group in direct}
+    assert direct == through == admin
+
+
+@pytest.mark.parametrize("group", ["stable", "static", "new", "empty"])
+def test_all_describe_the_same_members(stage: Stage, group: str) -> None:
+    def members(told: Any) -> Any:
+        keys = ("member_id", "instance_id", "client_id", "client_host", "assignment")
+        found = [{key: member[key] for key in keys} for member in told["member_list"]]
+        for member in found:
+            member["assignment"] = {topic: sorted(read) for topic, read in member["assignment"].items()}
+        return told["state"], sorted(found, key=lambda member: member["member_id"])
+
+    direct, through, admin = (members(stage.told("describe", name(group), *way)) for way in stage.ways)
+    assert direct == through == admin
+    assert group == "empty" or direct[1]
+
+
+@pytest.mark.parametrize("group", ["stable", "static", "simple", "empty"])
+def test_all_tell_the_same_offsets(stage: Stage, group: str) -> None:
+    keys = ("topic", "partition", "current_offset", "metadata", "member_id", "client_host")
+    direct, through, admin = (
+        [{key: row[key] for key in keys} for row in stage.told("offsets", name(group), *way)["offsets"]]
+        for way in stage.ways
+    )
+    assert [{**row, "metadata": row["metadata"] or None} for row in direct] == [
+        {**row, "metadata": row["metadata"] or None} for row in admin
+    ]
+    assert direct == through
+    assert direct
+
+
+def test_members_are_those_of_kafkas_own_tool(stage: Stage) -> None:
+    columns = ("CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS")
+    arguments = ("--describe", "--members", "--verbose", "--group", name("stable"))
+    bootstrap = spelled(stage.broker.direct)
+    theirs = columns_of(kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap, *arguments), columns)
+    assert len(theirs) == 2
+    for way in stage.ways:
+        assert columns_of(stage.printed("members", name("stable"), *way), columns) == theirs
+
+
+def test_offsets_are_those_of_kafkas_own_tool(stage: Stage) -> None:
+    columns = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST")
+    arguments = ("--describe", "--group", name("stable"))
+    bootstrap = spelled(stage.broker.direct)
+    theirs = columns_of(kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap, *arguments), columns)
+    assert len(theirs) == 4
+    for way in stage.ways[:2]:
+        assert columns_of(stage.printed("offsets", name("stable"), *way), columns) == theirs
+
+
+def columns_of(text: str, wanted: tuple[str, ...]) -> list[list[str]]:
+    """These columns of a table, in order of their rows."""
+    headings, *rows = [line.split() for line in text.splitlines() if line.strip()]
+    places = [headings.index(heading) for heading in wanted]
+    return sorted([row[place] for place in places] for row in rows)
+
+
+def test_a_timeline_and_its_reasons(stage: Stage) -> None:
+    told = stage.told("timeline", name("stable"), *stage.admin)
+    assert [cell["what"] for cell in told["timeline"]].count("member_joined") == 2
+    lines = stage.printed("timeline", name("stable"), *stage.admin).splitlines()
+    assert len(lines) == len(told["timeline"])
+    assert any(f"{name('stable-1')} at 127.0.0.1 joined" in line for line in lines)
+    why = stage.told("why", name("stable"), *stage.admin)
+    assert why["rebalances"] == sum(cell["what"] == "rebalance_completed" for cell in told["timeline"]) > 0
+    assert {cause["cause"] for cause in why["causes"]} == {"new_member"}
+    assert stage.printed("why", name("stable"), *stage.admin).startswith(why["summary"])
+
+
+def test_the_top_knows_limits_and_lag(stage: Stage) -> None:
+    groups = {group["group"]: group for group in stage.told("top", *stage.admin)["groups"]}
+    assert groups[name("stable")]["members"] == 2
+    assert groups[name("stable")]["limit"] == 5
+    headings, *rows = stage.printed("top", *stage.admin).splitlines()
+    assert headings.split()[0] == "GROUP"
+    assert {row.split()[0] for row in rows} == set(groups)
+
+
+def test_a_group_that_does_not_exist(stage: Stage) -> None:
+    for way in stage.ways:
+        for command in ("describe", "members", "offsets"):
+            assert stage.printed(command, "nobody", *way, status=1) == ""

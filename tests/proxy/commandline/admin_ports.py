@@ -1,0 +1,149 @@
+"""Admin ports with groups to tell of, as far as the command line asks.
+
+Owns: their HTTP, and the JSON of groups that are told in few words. Must not know: what the command line makes of it.
+"""
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from typer.testing import CliRunner, Result
+
+from group_sidecar.proxy.commandline.groups import groups_app
+
+Json = dict[str, Any]
+
+
+@dataclass
+class AdminPort:
+    """One sidecar's.
+
+    Attributes:
+        groups: what it tells of each group.
+        details: by group, what it tells beside that: `member_list`, `leader`.
+        offsets: by group.
+        timelines: by group.
+        token: without it nothing is told.
+        asked: paths with their queries, in order.
+        failing: the reply to everything instead.
+        tls: speaks https.
+    """
+
+    groups: Sequence[Json] = ()
+    details: Mapping[str, Json] = field(default_factory=dict)
+    offsets: Mapping[str, list[Json]] = field(default_factory=dict)
+    timelines: Mapping[str, list[Json]] = field(default_factory=dict)
+    token: str = ""
+    failing: tuple[int, bytes] | None = None
+    tls: ssl.SSLContext | None = None
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    address: str = ""
+
+    def reply(self, path: str, query: dict[str, str], authorization: str) -> tuple[int, bytes]:
+        self.asked.append((path, query))
+        if self.failing:
+            return self.failing
+        if self.token and authorization != f"Bearer {self.token}":
+            return 401, b'{"error": "a token is needed"}'
+        status, told = self._told(path.removeprefix("/api/v1/"), query)
+        return status, json.dumps(told).encode()
+
+    def _told(self, what: str, query: dict[str, str]) -> tuple[int, Json]:
+        if what == "groups":
+            return 200, self._page(query)
+        known = next((group for group in self.groups if group["group"] == query["group"]), None)
+        if known is None:
+            return 404, {"error": "no such group", "group": query["group"]}
+        name = known["group"]
+        told: Mapping[str, Json] = {
+            "group": {**known, "leader": "", "member_list": [], **self.details.get(name, {})},
+            "offsets": {"group": name, "state": known["state"], "offsets": self.offsets.get(name, [])},
+            "timeline": {"group": name, "timeline": self.timelines.get(name, [])},
+        }
+        return 200, told[what]
+
+    def _page(self, query: dict[str, str]) -> Json:
+        found = [group for group in self.groups if query.get("search", "") in group["group"]]
+        found.sort(key=lambda group: group[query["sort"]] or 0, reverse=query["order"] == "desc")
+        start = int(query.get("offset", 0))
+        shown = found[start : start + int(query["limit"])]
+        return {"at": "2026-11-21T14:00:00.000Z", "total": len(found), "all": len(self.groups), "groups": shown}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, port: AdminPort, *args: Any) -> None:
+        self.port = port
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
+        status, body = self.port.reply(url.path, query, self.headers.get("authorization", ""))
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def listening(*ports: AdminPort) -> Iterator[None]:
+    """Lets admin ports listen on free ports of the loopback interface, and tells each its address."""
+    with ExitStack() as stack:
+        for port in ports:
+            server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, port))
+            stack.callback(server.server_close)
+            if port.tls:
+                server.socket = port.tls.wrap_socket(server.socket, server_side=True)
+            thread = threading.Thread(target=partial(server.serve_forever, 0.01), daemon=True)
+            thread.start()
+            stack.callback(thread.join, 10)
+            stack.callback(server.shutdown)
+            port.address = f"127.0.0.1:{server.server_address[1]}"
+        yield
+
+
+def run(*arguments: str, ports: Sequence[AdminPort] = (), input: str | None = None) -> Result:
+    """Runs `groups` with these arguments against these admin ports."""
+    flags = [part for port in ports for part in ("--sidecar", port.address)]
+    return CliRunner().invoke(groups_app, [*arguments, *flags], input=input, catch_exceptions=False)
+
+
+def answered(result: Result) -> Any:
+    """The JSON of a run that went well."""
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def group(name: str, **more: Any) -> Json:
+    """A group in a list."""
+    told: Json = {
+        "group": name,
+        "protocol": "classic",
+        "state": "Stable",
+        "protocol_type": "consumer",
+        "assignor": "range",
+        "generation": 3,
+        "members": 2,
+        "members_known": True,
+        "limit": None,
+        "lag": 0,
+        "lag_unknown_partitions": 0,
+        "committed_partitions": 1,
+        "last_rebalance_at": "2026-11-21T13:59:00.250Z",
+        "last_cause": "new_member",
+        "last_reason": "join",
+        "rebalances": 1,
+        "lacking": None,
+        "offsets_lacking": None,
+    }
+    return told | more

@@ -1,0 +1,97 @@
+"""`groups why`: what is printed of the reasons for a group's rebalances."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.proxy.commandline.admin_ports import AdminPort, answered, group, listening, run
+
+BY = {"member_id": "app-1", "client_id": "app", "client_host": "/10.0.0.7", "instance_id": None}
+
+
+def rebalance(minutes: int, **more: Any) -> dict[str, Any]:
+    """One that was completed so many minutes ago."""
+    at = datetime.now(UTC) - timedelta(minutes=minutes)
+    cell = {
+        "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "what": "rebalance_completed",
+        "reason": "expired",
+        "cause": "session_expired",
+        "by": BY,
+        "said": "",
+        "generation": 4,
+        "protocol": "range",
+        "members": 2,
+        "duration_seconds": 2.5,
+        "joined": 0,
+        "gone": 1,
+        "slowest": BY | {"seconds": 1.5},
+        "moved_partitions": 3,
+    }
+    return cell | more
+
+
+def test_why_says_it_in_a_sentence_and_a_table() -> None:
+    told = [rebalance(50), rebalance(40), rebalance(30, cause="new_member", reason="join", by=None, joined=1)]
+    port = AdminPort([group("g")], timelines={"g": told})
+    with listening(port):
+        result = run("why", "g", ports=[port])
+    assert (result.exit_code, result.stderr) == (0, "")
+    summary, *rest = result.stdout.splitlines()
+    assert summary.startswith("Rebalanced 3 times in the last hour: twice because app at 10.0.0.7 was not heard of")
+    assert rest == [
+        "",
+        "COUNT  CAUSE            REASON   CLIENT-ID  GROUP-INSTANCE-ID  HOST       SAID",
+        "2      session_expired  expired  app        -                  /10.0.0.7  -",
+        "1      new_member       join     -          -                  -          -",
+        "",
+        "REBALANCING     7.5 s",
+        "LONGEST         2.5 s",
+        "LAST-TO-JOIN    app at 10.0.0.7, 1.5 s after the first",
+        "REFUSALS        0",
+        "FAILED-COMMITS  0",
+    ]
+
+
+def test_why_of_what_two_sidecars_saw() -> None:
+    ports = [AdminPort([group("g")], timelines={"g": [rebalance(minutes)]}) for minutes in (10, 20)]
+    with listening(*ports):
+        told = answered(run("why", "g", "--json", ports=ports))
+    assert (told["group"], told["rebalances"], told["problems"]) == ("g", 2, [])
+    assert [(cause["cause"], cause["count"]) for cause in told["causes"]] == [("session_expired", 2)]
+    assert told["rebalancing_seconds"] == 5.0
+
+
+@pytest.mark.parametrize(("since", "rebalances"), [("1h", 1), ("3h", 2), ("1m", 0)])
+def test_why_since(since: str, rebalances: int) -> None:
+    port = AdminPort([group("g")], timelines={"g": [rebalance(120), rebalance(30)]})
+    with listening(port):
+        assert answered(run("why", "g", "--since", since, "--json", ports=[port]))["rebalances"] == rebalances
+
+
+def test_why_of_a_group_that_did_not_rebalance() -> None:
+    port = AdminPort([group("g")])
+    with listening(port):
+        result = run("why", "g", "--since", "2h", ports=[port])
+    assert (result.exit_code, result.stdout) == (0, "Has not rebalanced in the last 2 hours.\n")
+
+
+@pytest.mark.parametrize("odd", [{"cause": "sunspots"}, {"slowest": 5}, {"joined": None}])
+def test_why_of_another_version(odd: dict[str, Any]) -> None:
+    port = AdminPort([group("g")], timelines={"g": [rebalance(5, **odd)]})
+    with listening(port):
+        result = run("why", "g", ports=[port])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"group-sidecar: {port.address}: of another version, whose timeline cannot be summed up here\n"
+    )
+
+
+@pytest.mark.parametrize("since", ["1", "h", "-1h", "1w", "0s", "4000d", ""])
+def test_what_is_no_time(since: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in ("why", "timeline"):
+        result = run(command, "g", f"--since={since}", "--sidecar", "127.0.0.1:1")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "Invalid value for '--since'" in result.stderr
