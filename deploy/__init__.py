@@ -1,0 +1,1 @@
+"""What is deployed beside the sidecar: rules for Prometheus, dashboards for Grafana."""

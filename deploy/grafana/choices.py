@@ -1,0 +1,48 @@
+"""The variables of all dashboards, the selectors that use them, and what is asked of sidecars again and again.
+
+Owns: by which labels somebody chooses. Must not know: panels.
+
+Figures of one sidecar have an `instance`; what the recording rules make of several has none.
+"""
+
+from deploy.grafana.panels import Variable
+
+CLUSTER = Variable("cluster", "Cluster", "label_values(group_sidecar_build_info, cluster)")
+JOB = Variable("job", "Job", 'label_values(group_sidecar_build_info{cluster=~"$cluster"}, job)')
+INSTANCE = Variable(
+    "instance", "Sidecar", 'label_values(group_sidecar_build_info{cluster=~"$cluster", job=~"$job"}, instance)'
+)
+GROUP = Variable(
+    "group",
+    "Group",
+    'label_values(group_state:group_sidecar_group_info:latest{cluster=~"$cluster", job=~"$job"}, group)',
+    several=False,
+)
+TOPIC = Variable(
+    "topic",
+    "Topic",
+    'label_values(group_topic:group_sidecar_lag:sum{cluster=~"$cluster", job=~"$job", group="$group"}, topic)',
+)
+
+IN_FLEET = 'cluster=~"$cluster", job=~"$job"'
+OF_SIDECARS = f'{IN_FLEET}, instance=~"$instance"'
+OF_GROUP = f'{IN_FLEET}, group="$group"'
+OF_TOPICS = f'{OF_GROUP}, topic=~"$topic"'
+OF_LOGS = f'{IN_FLEET}, topic=~"$topic"'
+REBALANCING = 'state=~"PreparingRebalance|CompletingRebalance|Assigning|Reconciling"'
+
+
+def rate(metric: str, by: str = "", matching: str = "") -> str:
+    """How many a second, over the chosen sidecars; `metric` without its prefix, `by`: labels that are kept."""
+    selector = f"{OF_SIDECARS}, {matching}" if matching else OF_SIDECARS
+    return f"sum{f' by ({by})' if by else ''} (rate(group_sidecar_{metric}{{{selector}}}[$__rate_interval]))"
+
+
+def quantile(share: float, metric: str, by: str = "") -> str:
+    """The value that this share of what a histogram counted is below."""
+    return f"histogram_quantile({share}, {rate(f'{metric}_bucket', f'{by}, le' if by else 'le')})"
+
+
+def each(metric: str, by: str = "instance") -> str:
+    """A gauge of the chosen sidecars, added up by a label."""
+    return f"sum by ({by}) ({metric}{{{OF_SIDECARS}}})"

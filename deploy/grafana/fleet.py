@@ -1,0 +1,153 @@
+"""The dashboard of all sidecars and groups: what is wrong, and where to look on."""
+
+from deploy.grafana.choices import CLUSTER, IN_FLEET, INSTANCE, JOB, OF_SIDECARS, REBALANCING, quantile, rate
+from deploy.grafana.panels import GREEN, RED, YELLOW, Dashboard, Query, Row, graph, number, step, table
+
+TO_GROUP = (
+    "/d/group-sidecar-group?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}"
+    "&var-group=${__data.fields.group:percentencode}"
+)
+
+REBALANCES = f"group_reason:group_sidecar_group_rebalances:increase15m{{{IN_FLEET}}}"
+
+NOW = Row(
+    "Now",
+    (
+        number(
+            "Sidecars up",
+            "Sidecars that Prometheus reaches.",
+            Query(f"sum(up{{{OF_SIDECARS}}})", "up"),
+        ),
+        number(
+            "Sidecars down",
+            "Sidecars that Prometheus does not reach. Clients come through them.",
+            Query(f"count(up{{{OF_SIDECARS}}} == 0) or vector(0)", "down"),
+            steps=(step(None, GREEN), step(1, RED)),
+        ),
+        number(
+            "Groups", "Groups that the sidecars know.", Query(f"sum(group_sidecar_groups{{{OF_SIDECARS}}})", "groups")
+        ),
+        number(
+            "Rebalancing",
+            "Groups that are in a rebalance now.",
+            Query(f"sum(group_sidecar_groups{{{OF_SIDECARS}, {REBALANCING}}})", "groups"),
+            steps=(step(None, GREEN), step(10, YELLOW)),
+        ),
+        number(
+            "Near or over their limit",
+            "Groups that have 90 % or more of the members they may have (group.max.size).",
+            Query(f"sum(group_sidecar_groups_near_limit{{{OF_SIDECARS}}})", "near"),
+            Query(f"sum(group_sidecar_groups_over_limit{{{OF_SIDECARS}}})", "over"),
+            steps=(step(None, GREEN), step(1, YELLOW)),
+        ),
+        number(
+            "Lag",
+            "Records that wait for any group. A recording rule puts commits and log ends together.",
+            Query(f"sum(group:group_sidecar_lag:sum{{{IN_FLEET}}})", "records"),
+        ),
+    ),
+)
+
+GROUPS = Row(
+    "Groups",
+    (
+        graph(
+            "Groups by state",
+            "Groups by Kafka's state. Many in PreparingRebalance at a time point to a broker or a deployment.",
+            Query(f"sum by (state) (group_sidecar_groups{{{OF_SIDECARS}}})", "{{state}}"),
+            stacked=True,
+        ),
+        graph(
+            "Rebalances by reason",
+            "Rebalances completed, by what caused them.",
+            Query(rate("rebalances_total", "reason"), "{{reason}}"),
+            unit="ops",
+            stacked=True,
+        ),
+        graph(
+            "Duration of rebalances",
+            "From the first JoinGroup to the last SyncGroup reply that a rebalance needed.",
+            *(
+                Query(quantile(share, "rebalance_duration_seconds"), name)
+                for share, name in ((0.5, "half of them"), (0.95, "95 %"), (0.99, "99 %"))
+            ),
+            unit="s",
+        ),
+        graph(
+            "Members that came and went",
+            "Members that were new to their group, and members that went, by how.",
+            Query(rate("members_joined_total"), "joined"),
+            Query(rate("members_removed_total", "reason"), "{{reason}}"),
+            unit="ops",
+        ),
+        table(
+            "Most rebalances",
+            "Groups that rebalanced most in the last quarter of an hour. Why: group-sidecar groups why GROUP.",
+            Query(f"topk(25, sum without (reason) ({REBALANCES}))"),
+            value="Rebalances",
+            link=TO_GROUP,
+        ),
+        table(
+            "Fullest groups",
+            "Groups by the share of members they may have (group.max.size) that they have.",
+            Query(f"topk(25, group:group_sidecar_group_members:ratio{{{IN_FLEET}}})"),
+            value="Members, of those allowed",
+            unit="percentunit",
+            link=TO_GROUP,
+        ),
+    ),
+)
+
+LAG = Row(
+    "Lag",
+    (
+        table(
+            "Most lag",
+            "The 25 groups that most records wait for.",
+            Query(f"topk(25, group:group_sidecar_lag:sum{{{IN_FLEET}}})"),
+            value="Lag",
+            link=TO_GROUP,
+        ),
+        graph(
+            "Most lag over time",
+            "The 25 groups that most records wait for, at each moment.",
+            Query(f"topk(25, group:group_sidecar_lag:sum{{{IN_FLEET}}})", "{{group}}"),
+        ),
+    ),
+)
+
+REFUSED = Row(
+    "Refused",
+    (
+        graph(
+            "Rejections",
+            "Requests that a policy refused, that the broker refused by the same rule, and that a policy in audit mode"
+            " would have refused.",
+            Query(rate("policy_rejections_total", "policy, error"), "{{policy}} {{error}}"),
+            Query(
+                rate("policy_broker_rejections_total", "policy, error"),
+                "{{policy}} {{error}}, by the broker",
+            ),
+            Query(
+                rate("policy_audited_rejections_total", "policy, error"),
+                "{{policy}} {{error}}, only reported",
+            ),
+            unit="reqps",
+        ),
+        graph(
+            "Commits",
+            "Partition offsets that brokers accepted, and those that they refused, by error.",
+            Query(rate("offset_commits_total"), "accepted"),
+            Query(f"{rate('offset_commit_failures_total', 'error')} > 0", "{{error}}"),
+            unit="ops",
+        ),
+    ),
+)
+
+DASHBOARD = Dashboard(
+    "fleet",
+    "Kafka groups: fleet",
+    "All consumer groups that the sidecars see: states, lag, rebalances, refusals. Needs the recording rules.",
+    (CLUSTER, JOB, INSTANCE),
+    (NOW, GROUPS, LAG, REFUSED),
+)

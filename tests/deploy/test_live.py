@@ -1,0 +1,154 @@
+"""Every query, by a real Prometheus that scraped a real sidecar before a real broker with real groups."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.conformance.routes import Route, Run
+from tests.deploy.dashboards import choices, queries
+from tests.deploy.life import GROUP, MOST_MEMBERS, TOPIC, life
+from tests.deploy.prometheus import Prometheus
+from tests.deploy.promql import interpolated, metric_names
+from tests.deploy.test_rules import ALERTS, RECORDS
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import SidecarProcess
+
+PREFIX = "shop"
+SECONDS = 30
+"""Until everything has data: a few scrapes, and as many evaluations of rules that build on each other."""
+
+SETTINGS = {
+    "policies": {"group_max_size": {"limit": MOST_MEMBERS}},
+    "answers": {"exclusive": True, "verify": 1},
+    "metrics": {"detail": "partition"},
+}
+
+WITHOUT_DATA = {
+    "group_sidecar_decode_failures_total": "it shows what is over 0, and nothing fails to decode",
+    "group_sidecar_mirror_fallbacks_total": "it shows what is over 0, and may be past",
+    "group_sidecar_offset_commit_failures_total": "it shows what is over 0, and no commit fails",
+    "group_sidecar_offsets_log_records_skipped_total": "this Kafka writes no record that is not known",
+}
+"""Metrics whose queries may return nothing in a run without faults, and why."""
+
+_CHOSEN = '{instance=~"$instance", topic=~"$topic"}'
+KAFKA_EXPORTER_OVERVIEW = (
+    f"sum(rate(kafka_topic_partition_current_offset{_CHOSEN}[1m])) by (topic)",
+    f"sum(kafka_consumergroup_lag{_CHOSEN}) by (consumergroup, topic)",
+    f"sum(delta(kafka_topic_partition_current_offset{_CHOSEN}[5m])/5) by (topic)",
+    f"sum(delta(kafka_consumergroup_current_offset{_CHOSEN}[5m])/5) by (consumergroup, topic)",
+    f"sum by(topic) (kafka_topic_partitions{_CHOSEN})",
+)
+"""What the panels of Grafana's dashboard 7589 ask."""
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """A sidecar with a journal, beside a broker of which a full group consumes."""
+    folder = tmp_path_factory.mktemp("live")
+    with ExitStack() as stack:
+        broker = stack.enter_context(KafkaBroker(folder / "broker"))
+        journal = {"folder": str(folder / "journal"), "interval_seconds": 1}
+        settings = {**SETTINGS, "journal": journal}
+        beside = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings)
+        stack.enter_context(beside)
+        stack.enter_context(life(Run(Route("sidecar", broker.sidecar, broker.sasl_sidecar), PREFIX)))
+        yield beside
+
+
+@pytest.fixture(scope="module")
+def prometheus(sidecar: SidecarProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """It scrapes that sidecar."""
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), [sidecar.admin], {"cluster": "here"}) as prometheus:
+        yield prometheus
+
+
+@pytest.fixture
+def ask(sidecar: SidecarProcess) -> Callable[[str], str]:
+    """Puts real values in the place of Grafana's variables."""
+    values = {
+        "cluster": "here",
+        "job": "group-sidecar",
+        "instance": spelled(sidecar.admin),
+        "group": f"{PREFIX}-{GROUP}",
+        "topic": f"{PREFIX}-{TOPIC}",
+        "__rate_interval": "15s",
+        "__interval": "15s",
+        "__range": "1m",
+    }
+    return lambda expression: interpolated(expression, values)
+
+
+def _without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[str, str]:
+    """By place, those that return nothing however long one waits. Raises QueryFailed."""
+    left = dict(expressions)
+
+    def nothing_left() -> bool:
+        for place, expression in list(left.items()):
+            if prometheus.query(expression):
+                del left[place]
+        return not left
+
+    prometheus.wait_for(nothing_left, SECONDS)
+    return left
+
+
+def test_every_query_of_every_panel_returns_data(prometheus: Prometheus, ask: Callable[[str], str]) -> None:
+    asked = {f"{place} {number}": ask(text) for number, (place, text) in enumerate(queries())}
+    excused = {place: text for place, text in asked.items() if metric_names(text) & WITHOUT_DATA.keys()}
+
+    assert {name for text in excused.values() for name in metric_names(text)} >= WITHOUT_DATA.keys()
+    assert _without_data(prometheus, {place: text for place, text in asked.items() if place not in excused}) == {}
+    for text in excused.values():
+        prometheus.query(text)
+
+
+def test_every_variable_has_values_to_choose_from(prometheus: Prometheus, ask: Callable[[str], str]) -> None:
+    asked = {place: (ask(selector), label) for place, selector, label in choices()}
+    assert _without_data(prometheus, {place: selector for place, (selector, _) in asked.items()}) == {}
+
+    for place, (selector, label) in asked.items():
+        assert prometheus.values(label, selector), place
+
+
+def test_every_recording_rule_records(prometheus: Prometheus) -> None:
+    names = {rule["record"]: rule["record"] for rule in RECORDS}
+
+    assert _without_data(prometheus, names) == {}
+
+
+def test_every_alert_can_be_evaluated_on_series_that_there_are(prometheus: Prometheus) -> None:
+    names = {name for alert in ALERTS for name in metric_names(alert["expr"])} - WITHOUT_DATA.keys()
+
+    assert _without_data(prometheus, {name: name for name in names}) == {}
+    for alert in ALERTS:
+        prometheus.query(alert["expr"])
+    assert [rule["lastError"] for rule in prometheus.rules() if rule["health"] == "err"] == []
+
+
+def test_of_the_alerts_the_one_fires_that_has_a_reason_to(prometheus: Prometheus) -> None:
+    """A consumer too many tries to join; and the group is full, but has not been so for long."""
+
+    def states() -> dict[str, str]:
+        return {rule["name"]: rule["state"] for rule in prometheus.rules() if rule["type"] == "alerting"}
+
+    def settled() -> bool:
+        now = states()
+        return now["ConsumerGroupMaxSizeRejections"] == "firing" and now["ConsumerGroupNearMaxSize"] == "pending"
+
+    assert prometheus.wait_for(settled, SECONDS), states()
+    assert [name for name, state in states().items() if state == "firing"] == ["ConsumerGroupMaxSizeRejections"]
+
+
+def test_the_dashboard_of_kafka_exporter_finds_what_it_asks_for(prometheus: Prometheus) -> None:
+    selector = 'kafka_consumergroup_current_offset{job="group-sidecar"}'
+    assert _without_data(prometheus, {selector: selector}) == {}
+    [instance] = prometheus.values("instance", selector)
+    values = {"instance": instance, "topic": f"{PREFIX}-{TOPIC}"}
+    asked = {text: interpolated(text, values) for text in KAFKA_EXPORTER_OVERVIEW}
+
+    assert _without_data(prometheus, asked) == {}
+    [partitions] = prometheus.query(f'kafka_topic_partitions{{topic="{PREFIX}-{TOPIC}"}}')
+    assert partitions["value"][1] == "4"

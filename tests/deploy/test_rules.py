@@ -1,0 +1,133 @@
+"""The rules, by promtool; and that each alert has its tests and its section in the documentation."""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from group_sidecar.metrics.families import FAMILIES
+from group_sidecar.metrics.family import PREFIX, Kind
+from tests.deploy.promql import metric_names
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "prometheus"
+TESTS = sorted((FOLDER / "tests").glob("*.yml"))
+CASES = ["fires", "stays silent", "counter reset", "missing series"]
+"""What is tried of each alert."""
+FOREIGN = {"up"}
+"""What Prometheus itself tells of a target."""
+
+
+def _rules(kind: str) -> list[dict[str, Any]]:
+    """All rules of this kind, `alert` or `record`."""
+    groups = [
+        group for file in sorted(FOLDER.glob("*.yml")) for group in yaml.safe_load(file.read_text()).get("groups", [])
+    ]
+    return [rule for group in groups for rule in group["rules"] if kind in rule]
+
+
+ALERTS, RECORDS = _rules("alert"), _rules("record")
+NAMES = [alert["alert"] for alert in ALERTS]
+
+
+def promtool(*args: str | Path) -> str:
+    """Runs promtool in the rules' folder; asserts that it has nothing to say against them. Returns what it printed."""
+    found = shutil.which("promtool")
+    assert found, "promtool is not on PATH; the Debian package prometheus has it"
+    done = subprocess.run([found, *map(str, args)], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_accepts_the_configuration_and_all_rules() -> None:
+    said = promtool("check", "config", "prometheus.yml")
+
+    assert f"SUCCESS: {len(ALERTS)} rules found" in said
+    assert f"SUCCESS: {len(RECORDS)} rules found" in said
+
+
+def test_the_alert_on_targets_is_about_the_job_that_is_scraped() -> None:
+    [job] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    [down] = [alert["expr"] for alert in ALERTS if alert["alert"] == "GroupSidecarTargetDown"]
+
+    assert set(re.findall(r'job="([^"]*)"', down)) == {job["job_name"]}
+
+
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
+def test_promtool_passes(file: Path) -> None:
+    promtool("test", "rules", file)
+
+
+def test_each_alert_has_a_file_of_tests_with_all_cases() -> None:
+    assert [file.stem for file in TESTS if file.stem != "recording_rules"] == sorted(NAMES)
+    for name in NAMES:
+        content = yaml.safe_load((FOLDER / "tests" / f"{name}.yml").read_text())
+        assert [case for case in CASES if case not in {test["name"] for test in content["tests"]}] == [], name
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_the_tests_of_an_alert_are_of_that_alert_and_see_it_fire(alert: dict[str, Any]) -> None:
+    content = yaml.safe_load((FOLDER / "tests" / f"{alert['alert']}.yml").read_text())
+    tried = {test["name"]: test["alert_rule_test"] for test in content["tests"]}
+
+    assert {each["alertname"] for tests in tried.values() for each in tests} == {alert["alert"]}
+    assert any(each["exp_alerts"] for each in tried["fires"])
+    assert not any(each["exp_alerts"] for name in ("stays silent", "counter reset") for each in tried[name])
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_an_alert_says_what_it_has_to(alert: dict[str, Any]) -> None:
+    assert re.fullmatch(r"(ConsumerGroup|GroupSidecar)([A-Z][a-z]+)+", alert["alert"])
+    assert "for" in alert or "[" in alert["expr"], "it fires on a single sample"
+    assert alert["keep_firing_for"]
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+    assert alert["annotations"]["summary"].endswith(".")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+def test_the_runbook_is_there(alert: dict[str, Any]) -> None:
+    page, anchor = alert["annotations"]["runbook_url"].split("#")
+
+    assert page == "docs/operations.md"
+    assert anchor == alert["alert"].lower()
+    assert anchors((ROOT / page).read_text())[anchor] == 1
+
+
+def anchors(page: str) -> Counter[str]:
+    """What GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page, flags=re.MULTILINE)
+    return Counter(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+@pytest.mark.parametrize("rule", [*ALERTS, *RECORDS], ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_asks_for_series_that_there_are(rule: dict[str, Any]) -> None:
+    assert metric_names(rule["expr"]) <= KNOWN
+
+
+def test_recorded_names_say_level_metric_and_operation_or_are_those_of_kafka_exporter() -> None:
+    names = [rule["record"] for rule in RECORDS]
+
+    assert len(names) == len(set(names))
+    for name in names:
+        assert re.fullmatch(r"[a-z_]+:group_sidecar_[a-z_]+:[a-z0-9]+|kafka_(consumergroup|topic)_[a-z_]+", name)
+
+
+def _told() -> set[str]:
+    """Names of all series that a sidecar shows."""
+    names = set()
+    for family in FAMILIES:
+        if family.kind is Kind.HISTOGRAM:
+            names |= {f"{family.full_name}_{part}" for part in ("bucket", "sum", "count")}
+        else:
+            names.add(family.full_name)
+    assert all(name.startswith(PREFIX) for name in names)
+    return names
+
+
+KNOWN = _told() | FOREIGN | {rule["record"] for rule in RECORDS}
