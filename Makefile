@@ -39,7 +39,7 @@ clean: # removes all that was made here; downloads are kept, they lie outside
 	@rm -rf .venv build *.egg-info .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-system: python # Java, Maven and promtool, where they are missing and may be installed
+system: python # Java, Maven, Prometheus and Chromium, where they are missing and may be installed
 	@$(PYTHON) scripts/bootstrap.py system
 
 proxies: python # Java, Maven, and HAProxy to be compared with; no failure without that

@@ -6,8 +6,10 @@
 - `broker_copy`: what is known of one broker; `probe`, `questions`, `client`, `attempts`: how it is asked
 - `tail`, `log_reader`, `tail_questions`: how its coordinator's log is read
 - `pump`, `server`, `addresses`: sockets, listeners, a gateway's ports
-- `sidecar`: everything put together; `admin`: its HTTP port; `outlet`: its journal
-- `config`, `cli`, `groups_cli`, `logs`: its face
+- `sidecar`: everything put together; `descriptors`: how many sockets it may have; `outlet`: its journal
+- `admin`: its HTTP port, JSON and pages; `surveying`: all groups, looked at between the frames
+- `config`, `sections`, `cli`: its face; `commandline`: what people and scripts ask about groups
+- `logs`, `narrating`: what it says of itself, and of groups
 
 Facts of the protocol that are easily forgotten here:
 - Produce with acks=0 has no reply. SaslHandshake v0 is followed by raw tokens. ApiVersions replies

@@ -24,6 +24,7 @@ from group_sidecar.policies.registry import POLICIES
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.config_faults import Settings, fault_lines
 from group_sidecar.proxy.sections import (
+    AdminAccess,
     Answers,
     ConfiguredAddress,
     Gateway,
@@ -70,7 +71,9 @@ class Config(BaseSettings):
     upstream: ConfiguredAddress
     """HOST:PORT of the broker."""
     admin: ConfiguredAddress | None = None
-    """HOST:PORT of /metrics, /healthz, /readyz and /-/reload; none where it is not set."""
+    """HOST:PORT of the page, the JSON under /api/v1/, /metrics, /healthz, /readyz and /-/reload; none where it is not
+    set."""
+    admin_access: AdminAccess = AdminAccess()
     sidecar_id: str = Field(default_factory=_default_id, min_length=1)
     """The name of this sidecar in its records. Default: host name and the port of `listen`."""
     mode: Literal["sidecar", "gateway"] = "sidecar"

@@ -32,8 +32,8 @@ What stands in `policies` may change while the sidecar runs. SIGHUP, once it has
 /-/reload` on the admin port have it read the file again, with the flags and the environment that it was started with:
 those still go before the file. The new policies are in force at once, for open connections too; a line in the log and
 the reply (200) say what has changed. Where the file is wrong, or another key has changed, nothing is applied, and the
-old settings stay in force: the log and the reply (400) say why. Whoever reaches the admin port can have the file read;
-nobody can change it that way.
+old settings stay in force: the log and the reply (400) say why. Whoever is let in at the admin port (`admin_access`)
+can have the file read; nobody can change it that way.
 
 ```yaml
 listen: 0.0.0.0:9092
@@ -106,6 +106,8 @@ def _bounds(item: object) -> Iterator[tuple[str, object]]:
 def _kind(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return f"list of {_kind(get_args(annotation)[0])}"
     if arguments := [kind for kind in get_args(annotation) if kind is not NoneType]:
         return _kind(arguments[0])
     return NAMES[annotation]
@@ -114,7 +116,7 @@ def _kind(annotation: Any) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    if field.default_factory is not None or field.default is None:
+    if field.default_factory is not None or field.default in (None, ()):
         return ""
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 

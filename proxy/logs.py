@@ -15,7 +15,7 @@ import structlog
 Format = Literal["auto", "console", "json"]
 
 MOST_CAUSES = 1024
-"""Causes remembered at a time: some of them carry addresses, which others choose."""
+"""Causes remembered at a time, unless told otherwise: some of them carry addresses, which others choose."""
 
 
 class Logger(Protocol):
@@ -69,11 +69,15 @@ class Recurring:
     Args:
         every: seconds of silence after a line.
         clock: seconds, never going back.
+        most: causes remembered at a time; the oldest goes first.
     """
 
-    def __init__(self, every: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, every: float = 30.0, clock: Callable[[], float] = time.monotonic, most: int = MOST_CAUSES
+    ) -> None:
         self._every = every
         self._clock = clock
+        self._most = most
         self._seen: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def due(self, *cause: str) -> int:
@@ -83,7 +87,7 @@ class Recurring:
         if now - logged_at < self._every:
             self._seen[cause] = (logged_at, silent + 1)
             return 0
-        if len(self._seen) >= MOST_CAUSES:
+        if len(self._seen) >= self._most:
             self._seen.pop(next(iter(self._seen)))
         self._seen[cause] = (now, 0)
         return silent + 1

@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from group_sidecar.policies.patterns import GroupPattern
 from group_sidecar.policies.registry import POLICIES
 from group_sidecar.proxy.addresses import Address, parse_address
 
@@ -134,6 +135,44 @@ class Tls(Section):
         return self
 
 
+class AdminAccess(Section):
+    """Who is let in at the admin port. `/healthz` and `/readyz` answer everybody. A client on this machine is let in,
+    but for what came through a proxy, and for a browser that was lured here under another name than `localhost`, an
+    address of the loopback or the host of `admin`. Everyone else needs the token, as `Authorization: Bearer TOKEN` or
+    as the password of HTTP Basic with any user, or a certificate. What a proxy says of its client
+    (`X-Forwarded-For`) lets nobody in. A proxy on this machine that says nothing of a client, not even by passing on
+    its `Host`, lets it in.
+    """
+
+    open: bool = False
+    """Your word that everybody who reaches the port may see the groups, and have the settings read again."""
+    metrics: Literal["open", "guarded"] = "open"
+    """`guarded`: `/metrics` asks for the same as the groups do. It has their names too, with `metrics.detail` of
+    `group` or finer."""
+    token: SecretStr | None = None
+    """The token; it is never logged. Without `certificate_file` it travels for all to read."""
+    token_file: Path | None = None
+    """In place of `token`: a file that holds it. Read whenever it is needed, so that it may change."""
+    certificate_file: Path | None = None
+    """The certificate of the admin port with its chain, in PEM; with it the port speaks TLS only. Read again when it
+    has changed."""
+    key_file: Path | None = None
+    """The key of that certificate, unencrypted. Default: it stands in `certificate_file`."""
+    client_ca_file: Path | None = None
+    """Certificates of the authorities, in PEM: who has a certificate of theirs needs no token."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.token is not None and self.token_file is not None:
+            raise ValueError("has both token and token_file")
+        if self.token is not None and not self.token.get_secret_value().strip():
+            raise ValueError("token: is empty")
+        for name in ("key_file", "client_ca_file"):
+            if getattr(self, name) is not None and self.certificate_file is None:
+                raise ValueError(f"{name}: needs a certificate_file")
+        return self
+
+
 class OwnConnection(Section):
     """How the sidecar itself asks the broker. Clients' connections have nothing to do with it."""
 
@@ -213,6 +252,12 @@ class Metrics(Section):
 
     detail: Literal["none", "group", "topic", "partition"] = "group"
     """How far series go into detail."""
+    allow: tuple[GroupPattern, ...] = ()
+    """Regular expressions as Python's `re` has them. Where there are any, only groups whose whole id one of them
+    matches have series of their own. In totals all groups count. They are tried on all ids at each scrape: what is said
+    of `policies.group_max_size.overrides[].pattern` holds here too."""
+    deny: tuple[GroupPattern, ...] = ()
+    """The same of groups that have none, even if `allow` matches."""
     series: Positive = 20_000
     """Series of groups, topics and partitions together; beyond it they are left out, and counted."""
 

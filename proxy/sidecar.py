@@ -8,7 +8,6 @@ bootstrap's from the start, the others' when their first client comes.
 """
 
 import gc
-import resource
 import signal
 import sys
 import time
@@ -20,25 +19,31 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import trio
+from prometheus_client import CollectorRegistry
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.answerable import lacking
 from group_sidecar.coordinator.facts import Fact
-from group_sidecar.coordinator.views import Snapshot, TopicPartition
-from group_sidecar.metrics.collector import SidecarCollector, Sources, new_registry
-from group_sidecar.metrics.families import Detail
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.views import TopicPartition
+from group_sidecar.metrics.collector import Sources
+from group_sidecar.metrics.family import Detail
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.instruments import DISTRIBUTION, Instruments
 from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.policies.patterns import selection
 from group_sidecar.policies.rulebook import Rulebook
 from group_sidecar.proxy.addresses import Address, AddressBook
-from group_sidecar.proxy.admin import Readiness, Standings, admin_app, serve_admin
+from group_sidecar.proxy.admin.live import live_sources, start_admin
+from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Standings
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.descriptors import raise_descriptor_limit
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.probe import probe_forever
@@ -46,25 +51,25 @@ from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.reloading import Outcome, Reloading
 from group_sidecar.proxy.replying import Replying
+from group_sidecar.proxy.scraping import Scraper
 from group_sidecar.proxy.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.session import Session
 from group_sidecar.proxy.settling import settle_forever
 from group_sidecar.proxy.shrinking import shrink_forever
+from group_sidecar.proxy.surveying import Surveyor
 from group_sidecar.proxy.tail import OffsetsTail
 from group_sidecar.proxy.verifying import verify_forever
 
 DRAIN_SECONDS = 5.0
 """How long connections may take to come to rest when the sidecar stops."""
 SWEEP_SECONDS = 3.0
+"""How often overdue members are let go."""
 RELIST_SECONDS = 0.5
 """What has changed in so long is left to whoever asks for the list of groups."""
 SWITCH_SECONDS = 0.0005
 """How long a thread may keep the data path from going on; Python's own 5 ms would be a hundred answers."""
-"""How often overdue members are let go."""
 NODES_SECONDS = 5.0
 """How long a gateway waits before it asks again which nodes there are."""
-OWN_DESCRIPTORS = 64
-"""Descriptors beside those of connections, each of which takes two."""
 
 
 class Addresses(NamedTuple):
@@ -135,7 +140,7 @@ async def _obey_signals(sidecar: "Sidecar", connections: int) -> None:
             nursery.start_soon(obey)
             async with trio.open_nursery() as running:
                 await running.start(sidecar.run, stop)
-                _raise_descriptor_limit(connections)
+                raise_descriptor_limit(connections)
                 gc.freeze()  # What was made up to here stays: nobody need look for garbage in it.
             nursery.cancel_scope.cancel()
 
@@ -164,9 +169,9 @@ class Sidecar:
         self._poller = poller or Poller()
         self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds)
         self._server = Server(self._pump, self._traffic, config.limits.connections)
-        self._registry = new_registry()
-        self._instruments = Instruments(self._registry, max_groups=config.limits.groups)
+        self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
+        self._narrator = Narrator()
         self._outlet = Outlet(config.sidecar_id, config.journal) if config.journal else None
         self._book = AddressBook(config.advertised_host, self._open_node)
         self._brokers: dict[Address, _Broker] = {}
@@ -179,20 +184,23 @@ class Sidecar:
         self._enact(config)
         self._reloading = Reloading(config, read, self._enact)
         self._sources = Sources(
-            snapshots=self._snapshots,
+            copies=self._managers,
             traffic=self._traffic,
             instruments=self._instruments,
             mirror_ready=lambda: all(broker.copy.ready()[0] for broker in self._brokers.values()),
             held_bytes=lambda: self._pump.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,
             logs=lambda: [tail.numbers for tail in self._tails()],
+            log_starts=lambda: [manager.log_bounds.starts for manager in self._managers()],
             journal=self._outlet.journal if self._outlet else None,
             most_members=self._rulebook.most_members,
             last_reload=lambda: self._reloading.last,
             detail=Detail(config.metrics.detail),
+            shows=selection(config.metrics.allow, config.metrics.deny),
             max_series=config.metrics.series,
         )
-        self._registry.register(SidecarCollector(self._sources))
+        self._surveyor = Surveyor(self._managers, self._epoch, self._rulebook.most_members)
+        self._scraper = Scraper(self._sources, self._epoch)
 
     def _enact(self, config: Config) -> None:
         """Puts the policies of these settings into force."""
@@ -215,7 +223,7 @@ class Sidecar:
                 self._servers.start_soon(
                     self._server.serve, listeners, lambda: self._config.upstream, self._bootstrap_session
                 )
-                addresses = Addresses(bound, await self._start_admin())
+                addresses = Addresses(bound, await start_admin(self._tasks, self._config, self._admin_sources()))
                 self._start_tasks()
                 log.info("started", **self._told(addresses))
                 task_status.started(addresses)
@@ -226,21 +234,19 @@ class Sidecar:
             self._tasks.cancel_scope.cancel()
         log.info("stopped", connections=self._traffic.connections_opened)
 
-    async def _start_admin(self) -> Address | None:
-        if self._config.admin is None:
-            return None
-        app = admin_app(
-            registry=self._registry,
+    def _admin_sources(self) -> AdminSources:
+        return live_sources(
+            self._config,
+            self._sources,
+            scraper=self._scraper,
+            surveyed=self._surveyor.surveyed,
+            copies=self._copies,
             readiness=self._readiness,
-            snapshots=self._snapshots,
             standings=self._standings,
             reload=self.reload,
-            timeline=self._recorder.timeline,
+            epoch=self._epoch,
+            recorder=self._recorder,
         )
-        try:
-            return Address(*await self._tasks.start(serve_admin, app, *self._config.admin))
-        except OSError as error:
-            raise ListenError(f"cannot listen on {error.strerror or error}") from error
 
     def _start_tasks(self) -> None:
         self._tasks.start_soon(self._poller.run)
@@ -355,8 +361,8 @@ class Sidecar:
     async def _committed_partitions(self) -> set[TopicPartition]:
         return set().union(*[await copy.own_partitions() for copy in self._copies()])
 
-    def _snapshots(self) -> list[Snapshot]:
-        return [copy.snapshot(trio.current_time()) for copy in self._copies()]
+    def _managers(self) -> list[GroupMetadataManager]:
+        return [copy.manager for copy in self._copies()]
 
     def _readiness(self) -> Readiness:
         """The bootstrap's alone: while clients get in, a gateway before a cluster that lacks a broker is of use."""
@@ -370,12 +376,14 @@ class Sidecar:
     def _observe(self, fact: Fact) -> None:
         self._instruments.observe(fact)
         self._recorder.observe(fact)
+        self._narrator.observe(fact)
         if self._outlet:
             self._outlet.tell(fact, self._epoch())
 
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_SECONDS)
+            self._surveyor.forget()
             for copy in self._copies():
                 await copy.sweep(trio.current_time())
 
@@ -384,13 +392,3 @@ class Sidecar:
             await trio.sleep(RELIST_SECONDS)
             for copy in self._copies():
                 await copy.relist()
-
-
-def _raise_descriptor_limit(connections: int) -> None:
-    needed = 2 * connections + OWN_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if soft < needed:
-            log.warning("too few descriptors for all connections", have=soft, need=needed, hint="raise ulimit -Hn")

@@ -4,7 +4,7 @@ Runs under any Python 3.11 or later, with nothing installed. Everything slow sho
 what it printed is kept under build/ and shown where it failed.
 
     bootstrap.py venv EXTRAS      .venv with the project, its extras and the pins of constraints.txt
-    bootstrap.py system           Java, Maven and promtool, where they are missing and may be installed
+    bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed
     bootstrap.py proxies          Java, Maven, and HAProxy for the benchmarks, which can do without
     bootstrap.py java             Java alone, for who can do without
 """
@@ -123,7 +123,9 @@ class Need:
 JAVA = Need(f"Java {JAVA_AT_LEAST}", "openjdk-17-jre-headless", lambda: java_version() >= JAVA_AT_LEAST)
 MAVEN = Need("Maven (mvn)", "maven", lambda: shutil.which("mvn") is not None)
 HAPROXY = Need("HAProxy", "haproxy", lambda: haproxy() is not None)
-PROMTOOL = Need("promtool", "prometheus", lambda: shutil.which("promtool") is not None)
+PROMETHEUS = Need("Prometheus", "prometheus", lambda: all(map(shutil.which, ("prometheus", "promtool"))))
+CHROMIUM = Need("Chromium", "chromium", lambda: shutil.which("chromium") is not None)
+CHROMEDRIVER = Need("chromedriver", "chromium-driver", lambda: shutil.which("chromedriver") is not None)
 
 
 def install_system(needs: Sequence[Need]) -> None:
@@ -181,7 +183,7 @@ def main(arguments: list[str]) -> int:
             case ["venv", extras]:
                 make_venv(extras)
             case ["system"]:
-                install_system((JAVA, MAVEN, PROMTOOL))
+                install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
             case ["proxies"]:
                 install_system((JAVA, MAVEN))
                 with contextlib.suppress(SetupFailed):  # The benchmarks say themselves what they leave out.

@@ -5,58 +5,35 @@ import http.client
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import trio
-from hypercorn.typing import ASGIFramework
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as parse_text
+from starlette.types import ASGIApp
 
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, Lacking, Snapshot
-from group_sidecar.proxy import admin
-from group_sidecar.proxy.admin import Readiness, admin_app, serve_admin
+from group_sidecar.proxy.admin import serving
+from group_sidecar.proxy.admin.serving import serve_admin
+from group_sidecar.proxy.admin.sources import Readiness
 from group_sidecar.proxy.reloading import Outcome
+from tests.proxy import admin_stage as stage
+from tests.proxy.admin_stage import READY, Reply, admin, no_reload
 
-READY: Readiness = {"127.0.0.1:9092": {"listening": True, "upstream": True}}
-GROUPS = (
-    GroupView(group_id="orders", state=GroupState.STABLE, generation=3, offsets={("sales", 0): CommittedOffset(1)}),
-    GroupView(group_id="cold", state=GroupState.EMPTY, lacking=Lacking.COLD),
-)
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Scrapes:
-    """A collector with one gauge: how often it was asked."""
+    """What is told of metrics: how often that was asked, and what for."""
 
     def __init__(self, padding: int = 0) -> None:
         self.count = 0
         self.padding = "x" * padding
 
-    def collect(self) -> Iterable[Metric]:
+    async def told(self, accept: str) -> tuple[bytes, str]:
         self.count += 1
-        yield GaugeMetricFamily("scrapes", "How often." + self.padding, value=self.count)
-
-
-class Reply(NamedTuple):
-    """What came back; header names in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def content(self) -> Any:
-        assert self.headers["content-type"] == "application/json"
-        return json.loads(self.body)
-
-
-async def no_reload() -> Outcome:
-    raise AssertionError("nobody asked for it")
+        return f"# asked for {accept!r} {self.padding}\nscrapes {self.count}.0\n".encode(), TEXT
 
 
 def make_app(
@@ -64,46 +41,23 @@ def make_app(
     readiness: Callable[[], Readiness] = lambda: READY,
     padding: int = 0,
     reload: Callable[[], Awaitable[Outcome]] = no_reload,
-) -> ASGIFramework:
-    registry = CollectorRegistry()
-    registry.register(Scrapes(padding))
-    return admin_app(registry=registry, readiness=readiness, snapshots=lambda: [Snapshot(groups=GROUPS)], reload=reload)
+) -> ASGIApp:
+    return admin(metrics=Scrapes(padding).told, readiness=readiness, reload=reload)
 
 
-async def ask(path: str, method: str = "GET", app: ASGIFramework | None = None, **headers: str) -> Reply:
-    """Asks the application without a server."""
-    sent: list[Any] = []
-
-    async def send(event: Any) -> None:
-        sent.append(event)
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    scope: Any = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw}
-    await (app or make_app())(scope, receive, send)
-    start, body = sent
-    assert (start["type"], body["type"], body["more_body"]) == ("http.response.start", "http.response.body", False)
-    answered = {name.decode(): value.decode() for name, value in start["headers"]}
-    return Reply(start["status"], answered, body["body"])
+async def ask(path: str, method: str = "GET", app: ASGIApp | None = None, **headers: Any) -> Reply:
+    return await stage.ask(app or make_app(), path, method, **headers)
 
 
 # The application.
 
 
-async def test_metrics_in_the_text_format() -> None:
-    reply = await ask("/metrics")
-    assert reply.status == 200
-    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert [family.name for family in parse_text(reply.body.decode())] == ["scrapes"]
-
-
-async def test_metrics_in_openmetrics() -> None:
-    reply = await ask("/metrics", accept="application/openmetrics-text;version=1.0.0")
-    assert reply.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-    families = parse_openmetrics(reply.body.decode())  # type: ignore[no-untyped-call]
-    assert [family.name for family in families] == ["scrapes"]
+async def test_metrics_in_the_format_that_was_asked_for() -> None:
+    accept = "application/openmetrics-text;version=1.0.0"
+    reply = await ask("/metrics", accept=accept)
+    assert (reply.status, reply.headers["content-type"]) == (200, TEXT)
+    assert accept in reply.body.decode()
+    assert "asked for ''" in (await ask("/metrics")).body.decode()
 
 
 @pytest.mark.parametrize("accept_encoding", ["gzip", "deflate, GZIP;q=0.5", "gzip; q=1.0, *;q=0", "br,gzip"])
@@ -149,37 +103,12 @@ async def test_readiness_says_what_is_missing_per_broker(brokers: Readiness, sta
 
 async def test_readiness_tells_of_the_log_but_does_not_depend_on_it() -> None:
     log = {"a:1": {"read": False, "trouble": "not read yet"}}
-    app = admin_app(
-        registry=CollectorRegistry(),
-        readiness=lambda: READY,
-        snapshots=list,
-        reload=no_reload,
-        standings=lambda: log,
-    )
+    app = admin(standings=lambda: log)
     reply = await ask("/readyz", app=app)
     assert (reply.status, reply.content) == (200, {"ready": True, "brokers": READY, "offsets_log": log})
 
 
-async def test_groups() -> None:
-    cold, orders = (await ask("/api/v1/groups")).content["groups"]
-    assert orders == {
-        "group": "orders",
-        "protocol": "classic",
-        "state": "Stable",
-        "protocol_type": "",
-        "assignor": "",
-        "generation": 3,
-        "members": 0,
-        "members_known": False,
-        "committed_partitions": 1,
-        "last_rebalance_at": None,
-        "lacking": None,
-        "offsets_lacking": None,
-    }
-    assert (cold["group"], cold["lacking"]) == ("cold", "cold")
-
-
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/metric", "/api/v1/groups/orders", "//metrics", "/\xff"])
+@pytest.mark.parametrize("path", ["/metrics/", "/metric", "/api/v1/groups/orders", "//metrics", "/\xff"])
 async def test_unknown_paths(path: str) -> None:
     reply = await ask(path)
     assert (reply.status, reply.content["error"]) == (404, "not found")
@@ -222,6 +151,80 @@ async def test_only_a_post_reloads(method: str) -> None:
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
 
 
+STRICT = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+PATHS = ["/", "/group?group=a", "/status", "/static/page.css", "/api/v1/groups", "/metrics", "/healthz", "/nowhere"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+async def test_every_reply_is_strict(path: str, method: str) -> None:
+    reply = await ask(path, method)
+    assert {name: reply.headers.get(name) for name in STRICT} == STRICT
+    assert reply.headers["cache-control"] == ("no-cache" if "etag" in reply.headers else "no-store")
+
+
+async def test_what_never_changes_is_sent_once() -> None:
+    first = await ask("/static/page.css")
+    assert (first.status, first.headers["cache-control"]) == (200, "no-cache")
+    for accept_encoding in ("", "gzip"):
+        got = await ask("/static/page.css", accept_encoding=accept_encoding)
+        again = await ask("/static/page.css", if_none_match=got.headers["etag"])
+        assert (again.status, again.body) == (304, b"")
+    headed = await ask("/static/page.css", "HEAD")
+    assert (headed.headers, headed.body) == (first.headers, b"")
+
+
+async def test_a_part_is_not_compressed() -> None:
+    whole = await ask("/static/page.css")
+    part = await ask("/static/page.css", range="bytes=0-999", accept_encoding="gzip")
+    assert (part.status, part.body, "content-encoding" in part.headers) == (206, whole.body[:1000], False)
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/openapi.json", "/static/page.css"])
+async def test_pages_and_json_are_compressed_too(path: str) -> None:
+    plain, zipped = await ask(path), await ask(path, accept_encoding="gzip")
+    assert "accept-encoding" in plain.headers["vary"]
+    assert "accept-encoding" in zipped.headers["vary"]
+    assert (zipped.headers["content-encoding"], gzip.decompress(zipped.body)) == ("gzip", plain.body)
+    assert int(zipped.headers["content-length"]) == len(zipped.body) < len(plain.body)
+
+
+async def test_what_fails_says_so_without_saying_how() -> None:
+    def fail() -> Readiness:
+        raise RuntimeError("secret")
+
+    sent: list[Any] = []
+    with pytest.raises(RuntimeError):  # For the server to log.
+        await stage.ask(make_app(readiness=fail), "/readyz", sent=sent)
+    start, body = sent
+    assert (start["status"], json.loads(body["body"])) == (500, {"error": "this failed; the log says how"})
+    assert STRICT.items() <= {name.decode(): value.decode() for name, value in start["headers"]}.items()
+
+
+async def test_nobody_is_served_a_websocket() -> None:
+    sent: list[Any] = []
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    scope: Any = {"type": "websocket", "path": "/", "headers": [], "query_string": b"", "client": ("10.0.0.9", 1)}
+    await make_app()(scope, receive, send)
+    assert [event["type"] for event in sent] == ["websocket.close"]
+
+
 # The application, served.
 
 
@@ -237,7 +240,7 @@ def fetch(port: int, *requests: tuple[str, str, dict[str, str]]) -> list[Reply]:
     return replies
 
 
-async def start(nursery: trio.Nursery, app: ASGIFramework, host: str = "127.0.0.1") -> int:
+async def start(nursery: trio.Nursery, app: ASGIApp, host: str = "127.0.0.1") -> int:
     bound: tuple[str, int] = await nursery.start(partial(serve_admin, app, host, 0))
     assert bound[0] == host
     assert bound[1] > 0
@@ -260,7 +263,7 @@ async def test_a_real_scrape(nursery: trio.Nursery) -> None:
         ("POST", "/metrics", {}),
         ("POST", "/-/reload", {}),
     )
-    assert plain.body.endswith(b"# EOF\n")
+    assert plain.body.endswith(b"scrapes 1.0\n")
     assert len(zipped.body) < 1000
     assert b"scrapes 2.0" in gzip.decompress(zipped.body)
     assert (headed.status, headed.body) == (200, b"")
@@ -353,7 +356,7 @@ async def test_a_failing_source_is_an_error_of_that_request_only(
 
 
 async def test_a_stalled_reader_does_not_hold_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "STALLED_READER_MS", 300)
+    monkeypatch.setattr(serving, "STALLED_READER_MS", 300)
     with trio.socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         async with trio.open_nursery() as nursery:

@@ -28,6 +28,7 @@ from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.desk import BEHIND
 from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.coordinator.all_groups import all_groups
 from tests.proxy.playbook import (
     EPOCH,
     Line,
@@ -402,7 +403,7 @@ def test_a_deleted_group_is_gone() -> None:
     (line,) = settled(copy, "m1")
     deleted = DeleteGroupsResponse(throttle_time_ms=0, results=(DeletableGroupResult(group_id="g", error_code=0),))
     line.exchange(DeleteGroupsRequest(groups_names=("g",)), deleted, 2)
-    assert list(copy.manager.views(EPOCH + 100)) == []
+    assert all_groups(copy.manager, EPOCH + 100) == []
 
 
 @pytest.mark.parametrize("api_key", sorted(wire.NAMED_ONLY))

@@ -45,7 +45,7 @@ async def get(address: Address | None, path: str) -> str:
     """The body of what an admin port says."""
     assert address is not None
     async with await trio.open_tcp_stream(*address) as stream:
-        await stream.send_all(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        await stream.send_all(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
         return (await read_to_end(stream)).partition(b"\r\n\r\n")[2].decode()
 
 

@@ -86,7 +86,7 @@ async def get(address: Address | None, path: str, method: str = "GET") -> tuple[
     """GET or another method over HTTP: status and body."""
     assert address is not None
     async with await trio.open_tcp_stream(*address) as stream:
-        await stream.send_all(f"{method} {path} HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\n\r\n".encode())
+        await stream.send_all(f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
         head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 

@@ -1,50 +1,32 @@
 """The flight recorder on the admin port."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 import trio
-from prometheus_client import CollectorRegistry
 
 from group_sidecar.coordinator.facts import ClientRefused, MemberJoined
-from group_sidecar.coordinator.views import GroupView, Snapshot
+from group_sidecar.coordinator.views import GroupView
 from group_sidecar.metrics.flight_recorder import FlightRecorder, told
-from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.admin import admin_app, serve_admin
-from group_sidecar.proxy.reloading import Outcome
+from tests.proxy.admin_stage import admin, served
 from tests.proxy.fakes import read_to_end
 
 PATH = "/api/v1/timeline"
 
 
-async def no_reload() -> Outcome:
-    return Outcome(False, [])
-
-
-@asynccontextmanager
-async def recorded(recorder: FlightRecorder, groups: Iterable[str] = ()) -> AsyncIterator[Address]:
+def recorded(recorder: FlightRecorder, groups: Iterable[str] = ()) -> AbstractAsyncContextManager[tuple[str, int]]:
     """An admin port that has this recorder, and knows these groups."""
-    app = admin_app(
-        registry=CollectorRegistry(),
-        readiness=dict,
-        snapshots=lambda: [Snapshot(groups=tuple(GroupView(group_id=group_id) for group_id in groups))],
-        reload=no_reload,
-        timeline=recorder.timeline,
-    )
-    async with trio.open_nursery() as nursery:
-        yield Address(*await nursery.start(partial(serve_admin, app, "127.0.0.1", 0)))
-        nursery.cancel_scope.cancel()
+    return served(admin([GroupView(group_id=group_id) for group_id in groups], recorder=recorder))
 
 
-async def ask(at: Address, target: str, method: str = "GET") -> tuple[int, Any]:
+async def ask(at: tuple[str, int], target: str, method: str = "GET") -> tuple[int, Any]:
     """Status, and what the body says as JSON; None where it is empty."""
     async with await trio.open_tcp_stream(*at) as stream:
-        await stream.send_all(f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        await stream.send_all(f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
         head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
     assert b"content-type: application/json" in head
     return int(head.split()[1]), json.loads(body) if body else None
@@ -86,7 +68,7 @@ async def test_a_group_that_nobody_knows() -> None:
 async def test_a_query_that_does_not_name_one_group(query: str) -> None:
     async with recorded(FlightRecorder(1 << 20), ["a", "b", ""]) as at:
         status, content = await ask(at, PATH + query)
-    assert (status, list(content)) == (400, ["error"])
+    assert (status, list(content)) == (400, ["error", "parameter"])
 
 
 async def test_nothing_else_than_reading() -> None:

@@ -1,0 +1,109 @@
+"""The application: which path is answered by what.
+
+Owns: the routes, metrics, health, the reload, and what an unknown path or method is told. Must not know: how groups
+are told (`api`, `pages`), sockets.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from group_sidecar.proxy.admin import openapi
+from group_sidecar.proxy.admin.access import Guard
+from group_sidecar.proxy.admin.api import api_routes
+from group_sidecar.proxy.admin.pages import page_routes
+from group_sidecar.proxy.admin.reading import GroupData, is_ready
+from group_sidecar.proxy.admin.replies import Finish, problem
+from group_sidecar.proxy.admin.sources import AdminSources
+from group_sidecar.proxy.admin.tls import is_certified
+from group_sidecar.proxy.sections import AdminAccess
+
+
+def admin_app(sources: AdminSources, access: AdminAccess, host: str) -> ASGIApp:
+    """The ASGI application of the admin port.
+
+    Args:
+        sources: where it looks.
+        access: whom it lets in.
+        host: the host that the port was configured with.
+    """
+    data = GroupData(sources)
+    routes: list[BaseRoute] = [
+        *Operations(sources).routes(),
+        *api_routes(data),
+        Route(openapi.PATH, _described(openapi.description())),
+        *page_routes(data, sources.epoch),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refused(routes), Exception: _failed})
+    app.router.redirect_slashes = False
+    return Finish(Guard(app, access, host, is_certified))
+
+
+class Operations:
+    """What Prometheus, orchestrators and operators ask."""
+
+    def __init__(self, sources: AdminSources) -> None:
+        self._sources = sources
+
+    def routes(self) -> list[BaseRoute]:
+        """A route for each."""
+        return [
+            Route("/metrics", self.metrics),
+            Route("/healthz", self.healthz),
+            Route("/readyz", self.readyz),
+            Route("/-/reload", self.reload, methods=["POST"]),
+        ]
+
+    async def metrics(self, request: Request) -> Response:
+        body, content_type = await self._sources.metrics(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type, "vary": "accept"})
+
+    async def healthz(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(self, _: Request) -> Response:
+        brokers = self._sources.readiness()
+        ready = is_ready(brokers)
+        told = {"ready": ready, "brokers": brokers}
+        if standings := self._sources.standings():
+            told["offsets_log"] = standings
+        return JSONResponse(told, 200 if ready else 503)
+
+    async def reload(self, request: Request) -> Response:
+        # Prometheus says 500 to a wrong file. Here that is for pages that fail; this one works, and the file does not.
+        applied, lines = await self._sources.reload()
+        return JSONResponse({"changed": lines}) if applied else problem(request, 400, "not reloaded", lines=lines)
+
+
+def _described(description: dict[str, Any]) -> Callable[[Request], Awaitable[Response]]:
+    async def described(_: Request) -> Response:
+        return JSONResponse(description)
+
+    return described
+
+
+def _refused(routes: Iterable[BaseRoute]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What Starlette says of paths and methods, in our words."""
+    paths = [route.path for route in routes if isinstance(route, Route)]
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 404:
+            return problem(request, 404, "not found", paths=paths)
+        reply = problem(request, error.status_code, error.detail.lower())
+        if allowed := Headers(error.headers).get("allow"):
+            reply.headers["allow"] = ", ".join(sorted(allowed.split(", ")))
+        return reply
+
+    return refused
+
+
+async def _failed(request: Request, _: Exception) -> Response:
+    return problem(request, 500, "this failed; the log says how")

@@ -1,0 +1,81 @@
+"""The description of the JSON under /api/v1/ as OpenAPI 3.1.
+
+Owns: how declarations and models become that document. Must not know: any path or field by name.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from group_sidecar.metrics.instruments import DISTRIBUTION
+from group_sidecar.proxy.admin.api import ENDPOINTS, Endpoint
+from group_sidecar.proxy.admin.models import GroupQuery, Problem
+
+PATH = "/api/v1/openapi.json"
+_TEMPLATE = "#/components/schemas/{model}"
+_WAYS_IN = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "password": {"type": "http", "scheme": "basic", "description": "The token as password, with any user."},
+    "certificate": {"type": "mutualTLS"},
+}
+_ABOUT = """\
+What a sidecar of a Kafka broker knows of its consumer groups. Read-only. Group ids may be any text, so they stand in
+the query, percent-encoded. Fields may be added within this version, and none is taken away or means another thing.
+"""
+
+Json = dict[str, Any]
+
+
+def description() -> Json:
+    """The document."""
+    wanted: list[tuple[type, JsonSchemaMode]] = [(Problem, "serialization")]
+    for endpoint in ENDPOINTS:
+        wanted += [(endpoint.query, "validation"), (endpoint.answer, "serialization")]
+    _, definitions = models_json_schema(list(dict.fromkeys(wanted)), ref_template=_TEMPLATE)
+    schemas: Json = definitions["$defs"]
+    paths = {endpoint.path: {"get": _operation(endpoint, schemas)} for endpoint in ENDPOINTS}
+    for name in {endpoint.query.__name__ for endpoint in ENDPOINTS}:
+        schemas.pop(name)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": DISTRIBUTION, "version": version(DISTRIBUTION), "description": _ABOUT},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": _WAYS_IN},
+        "security": [{}, *({name: []} for name in _WAYS_IN)],
+    }
+
+
+def _operation(endpoint: Endpoint, schemas: Json) -> Json:
+    problems = {"400": "A parameter is wrong; `parameter` names it", "401": "The token is needed", "403": "Not let in"}
+    if issubclass(endpoint.query, GroupQuery):
+        problems["404"] = "There is no such group"
+    return {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "parameters": list(_parameters(schemas[endpoint.query.__name__])),
+        "responses": {
+            "200": _response("As asked", endpoint.answer),
+            **{status: _response(why, Problem) for status, why in problems.items()},
+        },
+    }
+
+
+def _response(why: str, model: type) -> Json:
+    schema = {"$ref": _TEMPLATE.format(model=model.__name__)}
+    return {"description": why, "content": {"application/json": {"schema": schema}}}
+
+
+def _parameters(query: Json) -> Iterator[Json]:
+    for name, declared in query.get("properties", {}).items():
+        schema = {key: value for key, value in declared.items() if key not in ("title", "description")}
+        if "anyOf" in schema:  # None stands for a parameter that is not given, and is no value of one.
+            (schema,) = (one for one in schema["anyOf"] if one.get("type") != "null")
+        yield {
+            "name": name,
+            "in": "query",
+            "required": name in query.get("required", ()),
+            "description": declared["description"],
+            "schema": schema,
+        }

@@ -1,0 +1,82 @@
+"""What the admin port says of real consumers' groups, of both protocols."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import spelled
+from tests.kafka.sidecar import SidecarProcess
+
+TOPIC, RECORDS, LEFT = "sales", 10, 4
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
+    with KafkaBroker(tmp_path / "broker") as broker:
+        broker.wait_for_coordinator()
+        client: dict[str, str | int | float | bool] = {"bootstrap.servers": spelled(broker.direct)}
+        admin = AdminClient(client)  # What it was asked ends where nobody holds it any more.
+        admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result()
+        producer = Producer(client)
+        for number in range(RECORDS):
+            producer.produce(TOPIC, str(number), partition=0)
+        producer.flush()
+        with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client) as sidecar:
+            sidecar.wait_for_log()
+            yield sidecar
+
+
+def told(sidecar: SidecarProcess, target: str) -> Any:
+    status, body = sidecar.get(f"/api/v1/{target}")
+    return json.loads(body) if status == 200 else None
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_its_member_and_its_lag(sidecar: SidecarProcess, protocol: str) -> None:
+    group = f"{protocol} / größe"
+    of_group = f"?group={quote(group, safe='')}"
+    settings: dict[str, Any] = {
+        "bootstrap.servers": spelled(sidecar.listen),
+        "group.id": group,
+        "client.id": "reader",
+        "group.protocol": protocol,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe([TOPIC])
+        for _ in range(RECORDS - LEFT):
+            message = consumer.poll(PATIENCE)
+            assert message is not None
+            assert message.error() is None
+            consumer.commit(message=message, asynchronous=False)
+
+        def is_settled() -> bool:
+            consumer.poll(0)
+            content = told(sidecar, f"group{of_group}")
+            known = content is not None and content["state"] == "Stable" and content["lag"] is not None
+            return bool(known and content["member_list"] and content["member_list"][0]["assignment"])
+
+        sidecar.process.wait_until(is_settled, PATIENCE)
+        content = told(sidecar, f"group{of_group}")
+        assert (content["protocol"], content["members"], content["lag"]) == (protocol, 1, LEFT)
+        (member,) = content["member_list"]
+        assert (member["client_id"], member["client_host"]) == ("reader", "/127.0.0.1")
+        assert member["assignment"] == {TOPIC: [0, 1]}
+        first, second = told(sidecar, f"offsets{of_group}")["offsets"]
+        assert (first["current_offset"], first["log_end_offset"], first["lag"]) == (RECORDS - LEFT, RECORDS, LEFT)
+        assert (second["current_offset"], second["lag"]) == (None, None)
+        assert first["member_id"] == second["member_id"] == member["member_id"]
+        (summary,) = (each for each in told(sidecar, "groups?search=GR%C3%96")["groups"] if each["group"] == group)
+        assert summary == {name: value for name, value in content.items() if name in summary}
+    finally:
+        consumer.close()

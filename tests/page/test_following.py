@@ -1,0 +1,198 @@
+"""Pages that are open follow what happens."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from group_sidecar.coordinator.facts import Departure
+from group_sidecar.coordinator.views import GroupState, GroupView
+from group_sidecar.demo.cluster import EmbeddedCluster
+from group_sidecar.demo.crowd import Crowd
+from group_sidecar.demo.gateway import Gateway
+from group_sidecar.metrics.survey import Survey, survey
+from group_sidecar.proxy.surveying import in_slices
+from tests.page.browser import NAMES, Browser, group_page, served_aside
+from tests.page.fleet import CHECKOUT, LIMIT, checkout, crowd, log_ends, recorded
+from tests.proxy.admin_stage import NOW, admin
+
+
+class Stage:
+    """The copy of a broker with a few groups, which a test changes, and the sidecar that has it."""
+
+    def __init__(self) -> None:
+        view, self.story = checkout()
+        views, _ = crowd(3)
+        self.group_metadata_cache = {group.group_id: group for group in (view, *views)}
+        self.log_ends = {partition: (end, NOW) for partition, end in log_ends().items()}
+        self._recorder = recorded(self.story.facts)
+        self._told = len(self.story.facts)
+        self.app = admin(recorder=self._recorder, surveyed=self._surveyed, find=self.group_metadata_cache.get)
+
+    def existing(self, group_id: str, now: float) -> GroupView | None:
+        return self.group_metadata_cache.get(group_id)
+
+    def put(self, group: GroupView) -> None:
+        self.group_metadata_cache[group.group_id] = group
+
+    def remove(self, group_id: str) -> None:
+        del self.group_metadata_cache[group_id]
+
+    def record(self) -> None:
+        """Has the recorder know what was added to the story."""
+        for fact in self.story.facts[self._told :]:
+            self._recorder.observe(fact)
+        self._told = len(self.story.facts)
+
+    async def _surveyed(self) -> Survey:
+        return await in_slices(survey([self], NOW, lambda _: LIMIT))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+def small(stage: Stage) -> Iterator[str]:
+    """The address of the stage's sidecar."""
+    with served_aside(stage.app) as address:
+        yield address
+
+
+def test_rows_follow_their_groups(browser: Browser, small: str, stage: Stage) -> None:
+    browser.driver.get(small)
+    before = browser.texts(NAMES)
+    browser.run("window.unloaded = false; document.querySelector('tr[data-key=checkout] a').focus()")
+    stage.put(replace(stage.group_metadata_cache[CHECKOUT], state=GroupState.PREPARING_REBALANCE, members=()))
+    stage.remove(before[-1])
+    stage.put(GroupView(group_id="another", state=GroupState.EMPTY, roster_known=True))
+    browser.until(lambda: browser.texts(NAMES) == ["another", *before[:-1]], "one comes, one goes, in their places")
+    [row] = browser.texts("tr[data-key=checkout]")
+    assert "PreparingRebalance" in row
+    assert "0 / 8" in row
+    assert browser.run("return [window.unloaded, document.activeElement.textContent]") == [False, CHECKOUT]
+
+
+def test_what_is_selected_stays_selected(browser: Browser, small: str, stage: Stage) -> None:
+    stage.put(GroupView(group_id="another", state=GroupState.EMPTY))
+    browser.driver.get(small)
+    browser.run("getSelection().selectAllChildren(document.querySelector('tr[data-key=checkout] a'))")
+    stage.remove("another")
+    browser.until(lambda: browser.texts(NAMES)[0] == CHECKOUT, "the row above is gone")
+    assert browser.run("return getSelection().toString()") == CHECKOUT
+
+
+def test_a_group_s_page_follows(browser: Browser, small: str, stage: Stage) -> None:
+    browser.driver.get(group_page(small, CHECKOUT) + "&span=900")
+    lanes = len(browser.all("svg.timeline .label"))
+    stage.story.goes(NOW - 10, 1, Departure.EXPIRED)
+    group = stage.group_metadata_cache[CHECKOUT]
+    stage.put(replace(group, members=group.members[1:]))
+    stage.record()
+    gone = "checkout-1 at 10.0.3.11 was not heard of within its session timeout"
+    browser.until(lambda: any(gone in row for row in browser.texts("tbody tr")), "the event is there")
+    assert gone in browser.texts("svg.timeline .mark-expired title")
+    assert len(browser.all("svg.timeline .label")) == lanes
+    assert gone in browser.one(".why").text
+
+
+def test_a_group_comes_and_goes_while_its_page_is_open(browser: Browser, small: str, stage: Stage) -> None:
+    browser.driver.get(group_page(small, "another"))
+    assert browser.one("h1").text == "No such group"
+    assert [c for c in browser.complaints() if "404" not in c] == []
+    stage.put(GroupView(group_id="another", state=GroupState.EMPTY))
+    browser.until(lambda: browser.texts("h1 bdi") == ["another"], "it is there")
+    assert browser.driver.title.startswith("another")
+    stage.remove("another")
+    browser.until(lambda: browser.texts("h1") == ["No such group"], "it is gone")
+    assert [c for c in browser.complaints() if "404" not in c] == []
+
+
+WATCH_TIMERS = """
+window.timers = new Set();
+const start = window.setTimeout, stop = window.clearTimeout;
+window.setTimeout = (then, after) => {
+  const id = start(() => { window.timers.delete(id); then(); }, after);
+  window.timers.add(id);
+  return id;
+};
+window.clearTimeout = (id) => { window.timers.delete(id); stop(id); };
+"""
+
+
+def test_live_can_be_switched_off(browser: Browser, small: str, stage: Stage) -> None:
+    watch = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TIMERS})
+    browser.driver.get(small)
+    browser.until(lambda: browser.run("return window.timers.size") == 1, "it will ask again")
+    browser.one("#live").click()
+    assert browser.run("return window.timers.size") == 0
+    assert re.fullmatch(r"Stopped at \d\d:\d\d:\d\d", browser.one("#live-status").text)
+    assert browser.one("#live").get_attribute("aria-pressed") == "false"
+    stage.remove(CHECKOUT)
+    assert CHECKOUT in browser.texts(NAMES)
+    browser.one("#live").click()
+    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "it asks at once")
+    assert browser.one("#live-status").text == ""
+    browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
+
+
+def test_a_hidden_page_asks_nothing(browser: Browser, small: str, stage: Stage) -> None:
+    def hide(hidden: bool) -> None:
+        browser.run(
+            "Object.defineProperty(document, 'hidden', { value: arguments[0], configurable: true });"
+            "document.dispatchEvent(new Event('visibilitychange'));",
+            hidden,
+        )
+
+    watch = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TIMERS})
+    browser.driver.get(small)
+    browser.until(lambda: browser.run("return window.timers.size") == 1, "it will ask again")
+    hide(True)
+    assert browser.run("return window.timers.size") == 0
+    browser.one("#search").send_keys(CHECKOUT)
+    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "but it does what it is told")
+    assert browser.run("return window.timers.size") == 0
+    stage.remove(CHECKOUT)
+    hide(False)
+    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "it asks at once")
+    browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
+
+
+def test_a_sidecar_that_cannot_be_reached(browser: Browser, small: str, stage: Stage) -> None:
+    browser.driver.get(small)
+    browser.offline(True)
+    browser.until(lambda: "Not reached since" in browser.one("#live-status").text, "it says so")
+    assert CHECKOUT in browser.texts(NAMES)
+    browser.picture("not-reached")
+    browser.offline(False)
+    stage.remove(CHECKOUT)
+    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "it goes on")
+    assert browser.one("#live-status").text == ""
+    assert [c for c in browser.complaints() if "ERR_INTERNET_DISCONNECTED" not in c] == []
+
+
+# A real sidecar, real clients.
+
+
+def test_what_real_clients_do_is_seen(browser: Browser, tmp_path: Path) -> None:
+    cluster = EmbeddedCluster(1)
+    with Gateway(cluster.brokers[0], tmp_path, limit=3) as gateway:
+        crowd = Crowd(gateway.bootstrap)
+        try:
+            browser.driver.get(f"http://{gateway.admin}/")
+            assert "No group is known yet" in browser.one(".empty").text
+            crowd.produce("orders", 40)
+            crowd.join("billing", "orders", 2)
+            browser.until(lambda: browser.texts("tbody td:nth-child(4)") == ["2 / 3"], "the group, without a reload")
+            browser.one(NAMES).click()
+            browser.until(lambda: len(browser.all("svg.timeline .stay")) >= 2, "its members, drawn")
+            crowd.of("billing")[0].leave()
+            browser.until(lambda: browser.texts("svg.timeline .mark-left title") != [], "one leaves")
+            assert browser.texts("svg.timeline .mark-left title")[0].startswith("billing-1 at 127.0.0.1 left")
+            browser.until(lambda: "billing-1 at 127.0.0.1 left" in browser.one(".why").text, "and that is why")
+            browser.picture("real-clients")
+        finally:
+            crowd.disperse()

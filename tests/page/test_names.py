@@ -1,0 +1,54 @@
+"""What others chose is text, and nothing else."""
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from selenium.common.exceptions import NoAlertPresentException
+
+from group_sidecar.coordinator.facts import MemberJoined
+from group_sidecar.coordinator.views import GroupState, GroupView, MemberView
+from tests.page.browser import NAMES, Browser, group_page, served_aside
+from tests.page.fleet import CHECKOUT, Story, recorded
+from tests.proxy.admin_stage import NOW, admin
+
+ALERTING = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+def test_names_are_text_and_nothing_else(browser: Browser) -> None:
+    member = MemberView(member_id=ALERTING, client_id=ALERTING, client_host=f"/{ALERTING}", since=NOW)
+    story = Story()
+    story.joins(NOW - 60, 1)
+    facts = [replace(fact, group_id=ALERTING) for fact in story.facts]
+    facts = [replace(f, client_id=ALERTING, said=ALERTING) if isinstance(f, MemberJoined) else f for f in facts]
+    group = GroupView(group_id=ALERTING, state=GroupState.STABLE, members=(member,))
+    with served_aside(admin([group], recorder=recorded(facts))) as address:
+        browser.driver.get(f"{address}/?search={quote(ALERTING)}")
+        assert browser.texts(NAMES) == [ALERTING]
+        assert browser.one("#search").get_attribute("value") == ALERTING
+        browser.picture("names")
+        browser.one(NAMES).click()
+        browser.until(lambda: browser.texts("h1 bdi") == [ALERTING], "its page opens")
+        assert f"{ALERTING} at 10.0.3.11 joined, saying “{ALERTING}”" in browser.texts("tbody td:nth-child(2)")
+        assert browser.run("return document.images.length") == 1, "the one in the bar"
+        assert browser.driver.current_url == group_page(address, ALERTING)
+        with pytest.raises(NoAlertPresentException):
+            browser.driver.switch_to.alert.accept()
+        assert {url for url in browser.asked() if not url.startswith((f"{address}/", "about:", "data:"))} == set()
+
+
+def test_pages_would_run_no_inline_script(browser: Browser, large: str) -> None:
+    browser.driver.get(large)
+    browser.run("document.querySelector('h1').insertAdjacentHTML('beforeend', '<b onclick=\"window.ran = 1\">x</b>')")
+    browser.one("h1 b").click()
+    assert browser.run("return window.ran") is None
+    assert any("Content Security Policy" in complaint for complaint in browser.complaints())
+
+
+def test_nothing_is_fetched_from_elsewhere(browser: Browser, large: str) -> None:
+    for target in ("/", f"/group?group={CHECKOUT}", "/refusals", "/status"):
+        browser.driver.get(large + target)
+        browser.one("main")
+    asked = {url for url in browser.asked() if not url.startswith(("about:", "data:"))}
+    assert f"{large}/static/page.js" in asked
+    assert {url for url in asked if not url.startswith(f"{large}/")} == set()

@@ -1,0 +1,218 @@
+"""Where the parts of a timeline's picture stand."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.proxy.admin import timeline_picture as tp
+from group_sidecar.proxy.admin.words import plain
+
+UNTIL = datetime(2026, 11, 18, 10, tzinfo=UTC)
+SINCE = UNTIL - timedelta(minutes=100)
+SCALE = (tp.WIDTH - tp.LEFT - tp.RIGHT) / 100
+"""Units of the picture for a minute."""
+
+
+def at(minute: float) -> str:
+    """A moment, minutes after the picture begins."""
+    return (SINCE + timedelta(minutes=minute)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def x(minute: float) -> object:
+    """Equals where a minute stands."""
+    return pytest.approx(tp.LEFT + minute * SCALE, abs=0.1)
+
+
+def who(
+    member_id: str, client_id: str = "c", host: str = "/10.0.0.1", instance_id: str | None = None
+) -> dict[str, Any]:
+    return {"member_id": member_id, "client_id": client_id, "client_host": host, "instance_id": instance_id}
+
+
+def joined(minute: float, member_id: str, client_id: str = "c") -> dict[str, Any]:
+    return {"at": at(minute), "what": "member_joined", **who(member_id, client_id)}
+
+
+def gone(minute: float, member_id: str, client_id: str = "c", how: str = "left") -> dict[str, Any]:
+    return {"at": at(minute), "what": "member_gone", "how": how, **who(member_id, client_id)}
+
+
+def rebalance(minute: float, what: str, reason: str = "join", **said: Any) -> dict[str, Any]:
+    return {"at": at(minute), "what": f"rebalance_{what}", "reason": reason, "generation": 1, "members": 1, **said}
+
+
+def drawn(cells: list[dict[str, Any]], members: list[dict[str, Any]] | None = None) -> tp.Picture:
+    return tp.drawn(cells, members or [], SINCE, UNTIL)
+
+
+def bars(picture: tp.Picture) -> dict[str, list[tuple[float, float]]]:
+    """The bars of each lane: where they begin and end."""
+    told: dict[str, list[tuple[float, float]]] = {}
+    for lane in picture.lanes:
+        told.setdefault(lane.label, []).extend((bar.x, bar.x + bar.width) for bar in lane.bars)
+    return told
+
+
+def test_from_join_to_leave() -> None:
+    picture = drawn([joined(20, "m-1"), gone(70, "m-1", how="expired")])
+    assert bars(picture)["c 10.0.0.1"] == [(x(20), x(70))]
+    [mark] = picture.lanes[1].marks
+    assert (mark.kind, mark.x, plain(mark.told)) == (
+        "expired",
+        x(70),
+        "c at 10.0.0.1 was not heard of within its session timeout",
+    )
+
+
+def test_who_is_still_there_and_who_was_there_before() -> None:
+    picture = drawn([joined(20, "m-1", "a"), gone(30, "m-2", "b")], [who("m-1", "a"), who("m-3", "c")])
+    assert bars(picture) == {
+        "Rebalances": [],
+        "a 10.0.0.1": [(x(20), x(100))],
+        "b 10.0.0.1": [(x(0), x(30))],
+        "c 10.0.0.1": [(x(0), x(100))],
+    }
+
+
+def test_what_was_before_the_picture_tells_who_is_in_it() -> None:
+    cells = [joined(-50, "m-1"), joined(-40, "m-2", "long gone"), gone(-30, "m-2", "long gone"), gone(10, "m-1")]
+    picture = drawn(cells)
+    assert bars(picture) == {"Rebalances": [], "c 10.0.0.1": [(x(0), x(10))]}
+
+
+def test_a_consumer_that_comes_back_keeps_its_lane() -> None:
+    picture = drawn([joined(10, "m-1"), gone(20, "m-1"), joined(30, "m-2"), gone(40, "m-2")])
+    assert bars(picture)["c 10.0.0.1"] == [(x(10), x(20)), (x(30), x(40))]
+
+
+def test_another_consumer_has_another_lane() -> None:
+    picture = drawn([joined(10, "m-1", "a"), gone(20, "m-1", "a"), joined(30, "m-2", "b"), gone(40, "m-2", "b")])
+    assert bars(picture) == {"Rebalances": [], "a 10.0.0.1": [(x(10), x(20))], "b 10.0.0.1": [(x(30), x(40))]}
+
+
+def test_consumers_that_are_called_alike_do_not_hide_each_other() -> None:
+    picture = drawn([joined(10, "m-1"), joined(20, "m-2"), gone(30, "m-1"), gone(40, "m-2")])
+    assert [[(bar.x, bar.x + bar.width) for bar in lane.bars] for lane in picture.lanes[1:]] == [
+        [(x(10), x(30))],
+        [(x(20), x(40))],
+    ]
+
+
+def test_rebalances_take_their_time() -> None:
+    cells = [
+        rebalance(10, "started"),
+        rebalance(15, "completed", "leave", duration_seconds=300),
+        rebalance(40, "completed", "expired", duration_seconds=120),
+        rebalance(90, "started", "metadata"),
+    ]
+    picture = drawn(cells)
+    assert [(band.x, band.x + band.width, band.reason) for band in picture.bands] == [
+        (x(10), x(15), "leave"),
+        (x(38), x(40), "expired"),
+        (x(90), x(100), "metadata"),
+    ]
+    assert [(mark.kind, mark.x) for mark in picture.lanes[0].marks] == [("leave", x(15)), ("expired", x(40))]
+
+
+def test_refusals_and_failed_commits_have_lanes_where_there_are_any() -> None:
+    refused = {"policy": "p", "error": "E", "size": 2, "limit": 1, **who("m")}
+    cells = [
+        {"at": at(1), "what": "client_refused", **refused},
+        {"at": at(2), "what": "client_audited", **refused},
+        {"at": at(3), "what": "offsets_committed", "accepted": 0, "refused": [{"error": "E", "partitions": 1}]},
+    ]
+    marks = {lane.label: [(mark.kind, mark.x) for mark in lane.marks] for lane in drawn(cells).lanes}
+    assert marks == {
+        "Rebalances": [],
+        "Refusals": [("refused", x(1)), ("audited", x(2))],
+        "Failed commits": [("failed", x(3))],
+    }
+    assert [lane.label for lane in drawn([]).lanes] == ["Rebalances"]
+
+
+def test_too_many_members_leave_out_those_of_whom_nothing_is_told() -> None:
+    quiet = [who(f"m-{n}", f"quiet-{n}") for n in range(tp.MOST_LANES + 5)]
+    picture = drawn([joined(10, "m", "zealous")], [*quiet, who("m", "zealous")])
+    assert picture.unseen == 6
+    assert len(picture.lanes) == 1 + tp.MOST_LANES
+    assert picture.lanes[-1].label.startswith("zealous")
+
+
+def test_a_long_name_is_cut_and_told_whole() -> None:
+    picture = drawn([joined(10, "m", "n" * 500)])
+    assert len(picture.lanes[1].label) == tp.LABEL_CHARACTERS
+    assert plain(picture.lanes[1].told) == f"{'n' * 500} at 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("span", "first", "second"),
+    [
+        (timedelta(seconds=5), "09:59:56", "09:59:57"),
+        (timedelta(minutes=15), "09:46", "09:48"),
+        (timedelta(hours=1), "09:10", "09:20"),
+        (timedelta(hours=6), "05:00", "06:00"),
+        (timedelta(days=7), "12 Nov 00:00", "13 Nov 00:00"),
+    ],
+)
+def test_ticks_stand_at_round_moments(span: timedelta, first: str, second: str) -> None:
+    ticks = tp.drawn([], [], UNTIL - span, UNTIL).ticks
+    assert [tick.label for tick in ticks[:2]] == [first, second]
+    assert 2 <= len(ticks) <= tp.MOST_TICKS + 1
+
+
+@pytest.mark.parametrize(
+    ("minutes", "members", "begins"),
+    [
+        ([], [], 0),
+        ([-10, 5], [], 0),
+        ([50, 60], [], 48.5),
+        ([50, 60], [20], 17.6),
+        ([50, 60], [None], 48.5),
+        ([99.9], [], 98.97),
+        ([], [-500], 0),
+    ],
+)
+def test_a_picture_does_not_begin_long_before_anything_is_known(
+    minutes: list[float], members: list[float | None], begins: float
+) -> None:
+    cells = [joined(minute, "m") for minute in minutes]
+    there = [{**who("m"), "since": None if minute is None else at(minute)} for minute in members]
+    assert tp.beginning(cells, there, SINCE, UNTIL) == SINCE + timedelta(minutes=begins)
+
+
+def test_a_cell_keeps_its_name_when_older_ones_are_forgotten() -> None:
+    cells = [joined(1, "a"), joined(2, "b"), gone(2, "a"), joined(3, "c")]
+    names = tp.event_names(cells)
+    assert len(set(names)) == 4
+    assert tp.event_names(cells[1:]) == names[1:]
+
+
+EVENTS = st.tuples(st.floats(-50, 100), st.sampled_from("abc"), st.sampled_from(["joins", "goes", "starts", "ends"]))
+
+
+@given(st.lists(EVENTS, max_size=40), st.sets(st.sampled_from("abc")))
+def test_whatever_happens_all_of_it_is_within_and_no_bars_overlap(
+    told: list[tuple[float, str, str]], present: set[str]
+) -> None:
+    cells = []
+    for minute, member, what in sorted(told):
+        cells.append(
+            {
+                "joins": joined(minute, member),
+                "goes": gone(minute, member),
+                "starts": rebalance(minute, "started"),
+                "ends": rebalance(minute, "completed", duration_seconds=60.0),
+            }[what]
+        )
+    picture = drawn(cells, [who(member) for member in sorted(present)])
+    for lane in picture.lanes:
+        ends = [tp.LEFT]
+        for bar in lane.bars:
+            assert bar.x >= ends[-1] - tp.THINNEST
+            ends.append(bar.x + bar.width)
+        places = [*ends, *(mark.x for mark in lane.marks)]
+        assert all(tp.LEFT <= place <= picture.right + tp.THINNEST for place in places)
+    assert all(tp.LEFT <= band.x <= band.x + band.width <= picture.right + tp.THINNEST for band in picture.bands)
