@@ -151,6 +151,24 @@ def refuse(stage: Stage, crowd: Crowd, gateway: Gateway, limit: int) -> None:
     )
 
 
+def explain(stage: Stage, crowd: Crowd, gateway: Gateway) -> None:
+    """A member leaves, and the sidecar says why its group rebalanced."""
+    gone, *left = crowd.of("shipping")
+    gone.leave()
+    with stage.waiting(f"{gone.name} leaves shipping"):
+        taken_over = wait_for(lambda: sum(len(member.assigned) for member in left) == PARTITIONS, 15)
+    ask = [sys.executable, "-m", "group_sidecar.proxy.cli", "groups", "why", "shipping", "--sidecar", gateway.admin]
+    said = subprocess.run([*ask, "--json"], capture_output=True, text=True, check=False)
+    stage.say(subprocess.run(ask, capture_output=True, text=True, check=False).stdout.rstrip())
+    told = json.loads(said.stdout) if said.stdout else {"causes": []}
+    causes = {cause["cause"]: (cause["by"] or {}).get("client_id") for cause in told["causes"]}
+    stage.check(
+        taken_over and causes.get("member_left") == gone.name, f"groups why: shipping rebalanced since {gone.name} left"
+    )
+    page = gateway.get("/group?group=shipping")
+    stage.check("<svg" in page and gone.name in page, f"the page draws it: http://{gateway.admin}/group?group=shipping")
+
+
 def scrape(stage: Stage, gateway: Gateway) -> None:
     """What Prometheus would see."""
     text = gateway.get("/metrics")
