@@ -186,7 +186,11 @@ def test_what_real_clients_do_is_seen(browser: Browser, tmp_path: Path) -> None:
             assert "No group is known yet" in browser.one(".empty").text
             crowd.produce("orders", 40)
             crowd.join("billing", "orders", 2)
-            browser.until(lambda: browser.texts("tbody td:nth-child(4)") == ["2 / 3"], "the group, without a reload")
+            # The embedded cluster may rebalance in a way that leaves a doubt, and cannot be asked: then it is "≥ 2".
+            browser.until(
+                lambda: [text.removeprefix("≥ ") for text in browser.texts("tbody td:nth-child(4)")] == ["2 / 3"],
+                "the group, without a reload",
+            )
             browser.one(NAMES).click()
             browser.until(lambda: len(browser.all("svg.timeline .stay")) >= 2, "its members, drawn")
             crowd.of("billing")[0].leave()
