@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conformance.routes import Run
 
-PATIENCE = 40.0
+PATIENCE = 100.0
 """Seconds until a scenario is given up; no scenario needs more than a few."""
 QUICK_CONSUMER = {
     "auto.offset.reset": "earliest",
