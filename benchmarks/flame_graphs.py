@@ -21,7 +21,7 @@ from tests.kafka.processes import ChildProcess
 PY_SPY = Path(sys.executable).with_name("py-spy")
 RATE = 200
 """Samples a second."""
-_START_SECONDS, _WRITE_SECONDS = 30, 60
+_WRITE_SECONDS = 60
 
 _TITLE = re.compile(r'(<text id="title"[^>]*>)[^<]*')
 _ROOM = re.compile(r"\((?=(?:codecs|coordinator|metrics|policies|proxy)/)")
@@ -42,7 +42,7 @@ def recorded(process: int, file: Path, title: str) -> Iterator[None]:
         graph = Path(folder) / "graph.svg"
         how = ["--native", "--nolineno", "--rate", str(RATE), "--output", str(graph), "--pid", str(process)]
         with ChildProcess([str(PY_SPY), "record", *how], Path(folder) / "py-spy.log") as spy:
-            spy.wait_until(lambda: "Sampling" in spy.tail(), _START_SECONDS)
+            spy.wait_until(lambda: "Sampling" in spy.tail())
             yield
             if spy.stop(how=signal.SIGINT, seconds=_WRITE_SECONDS) or not graph.exists():
                 raise RuntimeError(f"py-spy wrote no flame graph\n{spy.tail()}")

@@ -43,7 +43,6 @@ SETTINGS = {
     "limits": {"connections": CONNECTIONS},
 }
 """As in production: it looks into the requests, judges them, counts, reads the offsets log, and answers by itself."""
-_START_SECONDS = 20
 
 
 class Target(NamedTuple):
@@ -189,7 +188,7 @@ def _plain_copy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
 
 def _started(stack: ExitStack, command: list[str], log: Path, listen: Address) -> psutil.Process:
     child = stack.enter_context(ChildProcess(command, log))
-    child.wait_until(lambda: answers(listen), _START_SECONDS)
+    child.wait_until(lambda: answers(listen))
     return psutil.Process(child.running.pid)
 
 

@@ -34,11 +34,10 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.codecs.schema import Struct
-from tests.conformance.librdkafka import PATIENCE
 from tests.conformance.test_exclusive import by_id, in_order, members_by_id
 from tests.conformance.test_sasl import send_framed
 from tests.kafka.broker import SASL_PASSWORD, KafkaBroker
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import PATIENCE, Address, spelled
 from tests.kafka.scram import plain, scram_sha_256
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.wire import Wire
@@ -186,7 +185,7 @@ def prepare(broker: KafkaBroker) -> None:
             wire.ask(FindCoordinatorRequest(key="any"), 0)  # The first such question makes the topic.
             return all(group.error_code == 0 for group in wire.ask(question, 0).groups)
 
-    broker._process.wait_until(there, 60)
+    broker._process.wait_until(there)
 
 
 def commit(wire: Wire, group: str) -> None:

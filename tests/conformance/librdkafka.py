@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conformance.routes import Run
+from tests.kafka.processes import PATIENCE
 
-PATIENCE = 100.0
 """Seconds until a scenario is given up; no scenario needs more than a few."""
 QUICK_CONSUMER = {
     "auto.offset.reset": "earliest",

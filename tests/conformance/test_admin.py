@@ -26,7 +26,6 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient
 
 from tests.conformance.librdkafka import (
-    PATIENCE,
     admin,
     committed,
     consume,
@@ -38,6 +37,7 @@ from tests.conformance.librdkafka import (
     wait_for_partitions,
 )
 from tests.conformance.routes import Routes, Run
+from tests.kafka.processes import PATIENCE
 
 
 def outcome(future: Any) -> Any:

@@ -11,11 +11,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import spelled
+from tests.kafka.processes import PATIENCE, spelled
 from tests.kafka.sidecar import SidecarProcess
 
 TOPIC, RECORDS, LEFT = "sales", 10, 4
-PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_a_group_its_member_and_its_lag(sidecar: SidecarProcess, protocol: str) 
             known = content is not None and content["state"] == "Stable" and content["lag"] is not None
             return bool(known and content["member_list"] and content["member_list"][0]["assignment"])
 
-        sidecar.process.wait_until(is_settled, PATIENCE)
+        sidecar.process.wait_until(is_settled)
         content = told(sidecar, f"group{of_group}")
         assert (content["protocol"], content["members"], content["lag"]) == (protocol, 1, LEFT)
         (member,) = content["member_list"]

@@ -47,7 +47,6 @@ from tests.conformance.guarded import (
     rules,
     started,
 )
-from tests.conformance.librdkafka import PATIENCE
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import spelled
 from tests.kafka.sidecar import SidecarProcess
@@ -180,7 +179,7 @@ def test_what_the_broker_has_just_shown_a_user_the_sidecar_shows_again(
 
         answered_here()
         if (user, question) in SEEN:  # While its copy is in doubt the sidecar leaves also these to the broker.
-            sidecar.process.wait_until(lambda: answered_here() == 2, PATIENCE)
+            sidecar.process.wait_until(lambda: answered_here() == 2)
         else:
             assert [answered_here() for _ in range(3)] == [0, 0, 0]
 
@@ -212,7 +211,7 @@ def test_nobody_is_answered_without_authentication(guarded: Guarded) -> None:
 def test_on_a_listener_without_sasl_everybody_is_told_what_the_broker_tells_anonymous_users(guarded: Guarded) -> None:
     sidecar = guarded.open
     everything = questions(OPEN_GROUPS)
-    sidecar.process.wait_until(lambda: asked_alone(guarded, fetching(5, ("open-a",), ("t1",))), PATIENCE)
+    sidecar.process.wait_until(lambda: asked_alone(guarded, fetching(5, ("open-a",), ("t1",))))
     for _ in range(2):
         with ExitStack() as stack:
             wires = [connected(stack, guarded.broker.sidecar, ANONYMOUS) for _ in range(2)]
@@ -251,7 +250,7 @@ def test_a_right_that_is_taken_back_through_the_sidecar_is_gone_at_once(guarded:
             return bool(direct.ask(*question).groups[0].error_code)
 
         try:
-            guarded.sidecar.process.wait_until(hidden, PATIENCE)
+            guarded.sidecar.process.wait_until(hidden)
             [group] = frank.ask(*question).groups
             assert (group.error_code, group.members) == (30, ())
             assert frank.ask(ListGroupsRequest(), 4).groups == ()
@@ -263,4 +262,4 @@ def test_a_right_that_is_taken_back_through_the_sidecar_is_gone_at_once(guarded:
                 shown = {group.error_code for _ in range(2) for group in frank.ask(*question).groups}
                 return shown == {0} and answers(guarded.sidecar, "DescribeGroups") > before
 
-            guarded.sidecar.process.wait_until(answered_here, PATIENCE)
+            guarded.sidecar.process.wait_until(answered_here)

@@ -30,11 +30,12 @@ from group_sidecar.codecs.offsets_topic import KeyType, decode_key, group_of
 from group_sidecar.coordinator.answers_consumer import consumer_group_describe
 from group_sidecar.coordinator.consumer_groups import read
 from group_sidecar.coordinator.views import ConsumerGroupView, GroupKind, GroupState
-from tests.conformance.librdkafka import PATIENCE, consumer, create_topic, poll_until, settled
+from tests.conformance.librdkafka import consumer, create_topic, poll_until, settled
 from tests.conformance.new_protocol import NewMember, new_member, send, share_member, streams_heartbeat
 from tests.conformance.population import RawMember, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import PATIENCE
 from tests.kafka.wire import Wire, ask
 
 NEW: dict[str, Any] = {"group_protocol": "consumer"}

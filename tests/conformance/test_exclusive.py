@@ -59,7 +59,7 @@ class Pair:
             ask(self.sidecar.listen, ListGroupsRequest(), 4)
             return self.answers("ListGroups") > before
 
-        self.sidecar.process.wait_until(certain, 15)
+        self.sidecar.process.wait_until(certain)
 
     def own(self, api: str, request: Struct, version: int) -> tuple[Any, Any]:
         """The broker's answer and the sidecar's own; asserts that it was its own."""

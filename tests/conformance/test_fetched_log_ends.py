@@ -17,12 +17,11 @@ from tests.conformance.librdkafka import consumer, create_topic, produce
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import JVM_FLAGS, VERSION, KafkaBroker
 from tests.kafka.maven import kafka_jars
-from tests.kafka.processes import ChildProcess
+from tests.kafka.processes import PATIENCE, ChildProcess
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
 PARTITIONS = 2
-PATIENCE = 40.0
 """Seconds: less than the sidecar lets pass between its own questions."""
 Step = Callable[[], object]
 Client = Callable[[Run, Path], AbstractContextManager[Step]]

@@ -7,7 +7,6 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.conformance.librdkafka import (
-    PATIENCE,
     assigned,
     committed,
     consumer,
@@ -17,6 +16,7 @@ from tests.conformance.librdkafka import (
     settled,
 )
 from tests.conformance.routes import Routes, Run
+from tests.kafka.processes import PATIENCE
 
 PARTITIONS = 6
 PROTOCOLS: dict[str, dict[str, Any]] = {

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.librdkafka import PATIENCE, admin, committed, create_topic, produce
+from tests.conformance.librdkafka import admin, committed, create_topic, produce
 from tests.conformance.routes import Routes, Run
+from tests.kafka.processes import PATIENCE
 from tests.kafka.tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, kafka_tool
 
 VALUES = [f"value {number}" for number in range(50)]

@@ -8,8 +8,9 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from tests.conformance.librdkafka import PATIENCE, committed, create_topic
+from tests.conformance.librdkafka import committed, create_topic
 from tests.conformance.routes import Routes, Run
+from tests.kafka.processes import PATIENCE
 
 VALUES = [f"value {number}" for number in range(100)]
 

@@ -69,17 +69,17 @@ class Pair:
 
     def wait_until_led(self, leaders: dict[int, int]) -> None:
         """Returns when these brokers lead, and their sidecars have read what they lead."""
-        self.sidecars[0].process.wait_until(lambda: self.leaders() == leaders, 30)
+        self.sidecars[0].process.wait_until(lambda: self.leaders() == leaders)
         for node, sidecar in enumerate(self.sidecars):
             led = sorted(number for number, leader in leaders.items() if leader == node)
-            sidecar.process.wait_until(lambda sidecar=sidecar, led=led: owned(sidecar) == led, 30)  # type: ignore[misc]
+            sidecar.process.wait_until(lambda sidecar=sidecar, led=led: owned(sidecar) == led)  # type: ignore[misc]
 
     def compare(self) -> None:
         """Every group is answered at either sidecar as at its broker, and in the end by the right sidecar itself."""
         for group in GROUPS:
             for node, sidecar in enumerate(self.sidecars):
                 if node == self.coordinator(group):
-                    sidecar.process.wait_until(lambda n=node, g=group: self._agree(n, g), 10)  # type: ignore[misc]
+                    sidecar.process.wait_until(lambda n=node, g=group: self._agree(n, g))  # type: ignore[misc]
                 else:
                     assert not self._agree(node, group)
 
@@ -123,7 +123,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         kafka_tool(TOPICS, "--bootstrap-server", spelled(first.direct), *create)
         pair = Pair([first, second], [one, two])
         for group in GROUPS:
-            one.process.wait_until(lambda group=group: pair.commit(group, 1), 30)  # type: ignore[misc]
+            one.process.wait_until(lambda group=group: pair.commit(group, 1))  # type: ignore[misc]
         yield pair
 
 
@@ -161,7 +161,7 @@ def test_leadership_moves_and_brokers_die_under_load(pair: Pair, tmp_path: Path)
         leaders = swap(pair, tmp_path)
         pair.wait_until_led(leaders)
         pair.brokers[1].kill()
-        pair.sidecars[0].process.wait_until(lambda: owned(pair.sidecars[0]) == list(range(PARTITIONS)), 60)
+        pair.sidecars[0].process.wait_until(lambda: owned(pair.sidecars[0]) == list(range(PARTITIONS)))
     finally:
         stop.set()
         thread.join()

@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.conformance.librdkafka import (
-    PATIENCE,
     QUICK_CONSUMER,
     committed,
     consume,
@@ -16,6 +15,7 @@ from tests.conformance.librdkafka import (
     produce,
 )
 from tests.conformance.routes import Routes, Run
+from tests.kafka.processes import PATIENCE
 
 VALUES = [f"value {number}" for number in range(300)]
 

@@ -109,7 +109,7 @@ def test_a_sidecar_that_comes_late_knows_every_offset(broker: KafkaBroker, tmp_p
     settings = {"answers": {"verify": 0}}
     with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
         # The cleaner has been at work: what it has closed and not cleaned has about the size of a segment.
-        sidecar.process.wait_until(lambda: segments(broker)[0].stat().st_size < SEGMENT / 2, 60)
+        sidecar.process.wait_until(lambda: segments(broker)[0].stat().st_size < SEGMENT / 2)
         sidecar.wait_for_log()
         for group in GROUPS:
             assert fetched(sidecar.listen, group) == fetched(broker.direct, group), group

@@ -27,11 +27,10 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from group_sidecar.codecs.schema import Struct
-from tests.conformance.librdkafka import PATIENCE
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.members import ClassicMember, ConsumerMember
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import PATIENCE, Address, spelled
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.transactions import Transaction
 from tests.kafka.wire import ask

@@ -166,12 +166,12 @@ def test_the_sidecar_asks_with_them(secured: Secured, tmp_path: Path, elsewhere:
     if elsewhere:
         own |= {"address": spelled(secured.broker.sasl_client), "tls": {"ca_file": str(secured.ca_file)}}
     with sidecar(secured, tmp_path, own) as running:
-        running.process.wait_until(lambda: "broker reachable" in running.process.tail(), 30)
+        running.process.wait_until(lambda: "broker reachable" in running.process.tail())
 
 
 def test_a_refused_sidecar_is_ready_and_says_why(secured: Secured, tmp_path: Path) -> None:
     with sidecar(secured, tmp_path, {"sasl": sasl("PLAIN", password="not-the-password")}) as running:
-        running.process.wait_until(lambda: "SASL_AUTHENTICATION_FAILED (58)" in running.process.tail(), 30)
+        running.process.wait_until(lambda: "SASL_AUTHENTICATION_FAILED (58)" in running.process.tail())
         assert "broker does not take the sidecar's credentials" in running.process.tail()
         assert "not-the-password" not in running.process.tail()
         assert running.get("/readyz")[0] == 200

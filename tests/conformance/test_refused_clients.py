@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, KafkaError
 from kafka import KafkaConsumer
 from kafka.errors import BrokerResponseError, GroupMaxSizeReachedError, StaleBrokerEpochError
 
-from tests.conformance.librdkafka import PATIENCE, consumer, create_topic
+from tests.conformance.librdkafka import consumer, create_topic
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect
 from tests.kafka.members import ClassicMember, ConsumerMember
-from tests.kafka.processes import free_addresses
+from tests.kafka.processes import PATIENCE, free_addresses
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.tools import ToolFailed, kafka_tool
 

@@ -35,7 +35,7 @@ def by_signal(sidecar: SidecarProcess) -> dict[str, Any]:
     """Has the file read again; gives the log's line."""
     before = len(reloads(sidecar))
     sidecar.process.running.send_signal(signal.SIGHUP)
-    sidecar.process.wait_until(lambda: len(reloads(sidecar)) > before, 10)
+    sidecar.process.wait_until(lambda: len(reloads(sidecar)) > before)
     return reloads(sidecar)[-1]
 
 

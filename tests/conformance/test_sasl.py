@@ -14,9 +14,10 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
-from tests.conformance.librdkafka import PATIENCE, create_topic
+from tests.conformance.librdkafka import create_topic
 from tests.conformance.routes import Routes, Run
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER
+from tests.kafka.processes import PATIENCE
 from tests.kafka.scram import Exchange, plain, scram_sha_256
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.tools import TOPICS, kafka_tool
@@ -29,7 +30,7 @@ each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
 
 def test_the_sidecar_is_ready_without_credentials_of_its_own(sasl_sidecar: SidecarProcess) -> None:
     """It cannot ask this broker anything; all that it is there for works, as the others here show."""
-    sasl_sidecar.process.wait_until(lambda: sasl_sidecar.get("/readyz")[0] == 200, 15)
+    sasl_sidecar.process.wait_until(lambda: sasl_sidecar.get("/readyz")[0] == 200)
 
 
 def librdkafka_settings(run: Run, mechanism: str, password: str = SASL_PASSWORD) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def lines(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
 
 
 def wait_for(sidecar: SidecarProcess, event: str, count: int = 1) -> list[dict[str, Any]]:
-    sidecar.process.wait_until(lambda: len(lines(sidecar, event)) >= count, 30)
+    sidecar.process.wait_until(lambda: len(lines(sidecar, event)) >= count)
     return lines(sidecar, event)
 
 

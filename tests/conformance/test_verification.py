@@ -57,9 +57,9 @@ def test_answers_agree_with_the_brokers(tmp_path: Path) -> None:
             several = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=None),))
             questions += [(several, version) for version in (8, 9)]
         for request, version in questions:
-            sidecar.process.wait_until(partial(answers, sidecar, request, version), 30)
+            sidecar.process.wait_until(partial(answers, sidecar, request, version))
         # Clients of the population ask too.
-        sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED), 30)
+        sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED))
         assert sidecar.metric(VERIFIED, result="agreed") >= len(questions), sidecar.process.tail()
         assert sidecar.metric(VERIFIED, result="different") == sidecar.metric(DISTRUSTED) == 0
 
@@ -90,11 +90,11 @@ def test_a_word_that_was_broken_is_found(tmp_path: Path) -> None:
         commit(sidecar.listen, group, topic, 5)
         commit(broker.direct, group, topic, 6)
         assert told() == 5, "the sidecar cannot know yet"
-        sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 1, 30)
+        sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 1)
         assert sidecar.metric(VERIFIED, api="OffsetFetch", result="different") == 1
         assert f"topics[{topic}].partitions[0].committed_offset" in sidecar.process.tail()
         assert told() == 6, "the broker is asked"
         assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1
-        sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0, 60)
+        sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0)
         assert told() == 6
         assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1

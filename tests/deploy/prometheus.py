@@ -19,7 +19,6 @@ import yaml
 from tests.kafka.processes import Address, ChildProcess, free_addresses, spelled
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus"
-_START_SECONDS = 30
 _POLL_SECONDS = 0.2
 
 
@@ -96,7 +95,7 @@ class Prometheus:
     def __enter__(self) -> Self:
         self._process.start()
         try:
-            self._process.wait_until(self._ready, _START_SECONDS)
+            self._process.wait_until(self._ready)
         except BaseException:
             self._process.stop()
             raise

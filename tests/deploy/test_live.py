@@ -16,7 +16,7 @@ from tests.kafka.processes import spelled
 from tests.kafka.sidecar import SidecarProcess
 
 PREFIX = "shop"
-SECONDS = 30
+SECONDS = 60
 """Until everything has data: a few scrapes, and as many evaluations of rules that build on each other."""
 
 SETTINGS = {

@@ -36,7 +36,6 @@ JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For processes that live a minute: start quickly, leave the other core alone."""
 
 _CLUSTER_ID = "QPfZ1GWOQ4Kdy-ruIG0fYQ"
-_START_SECONDS = 90
 _ENOUGH_GROUPS = 100
 """So many names fall on every partition of the offsets topic."""
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
@@ -101,7 +100,7 @@ class KafkaBroker:
             self._format()
         try:
             self._process.start()
-            self._process.wait_until(lambda: answers(self.direct), _START_SECONDS)
+            self._process.wait_until(lambda: answers(self.direct))
         except BaseException:
             self.stop()
             raise
@@ -115,7 +114,7 @@ class KafkaBroker:
             ask(self.direct, FindCoordinatorRequest(key="any"), 0)  # The first such question makes the topic.
             return all(group.error_code == 0 for group in ask(self.direct, question, 0).groups)
 
-        self._process.wait_until(there, _START_SECONDS)
+        self._process.wait_until(there)
 
     def stop(self) -> None:
         """Ends the node; it can be started again with its data."""

@@ -11,11 +11,9 @@ from typing import Any
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct
-from tests.kafka.processes import Address
+from tests.kafka.processes import PATIENCE, Address
 from tests.kafka.wire import Wire, ask
 
-PATIENCE = 20.0
-"""Seconds until something that a broker should do is given up."""
 _POLL_SECONDS = 0.01
 
 

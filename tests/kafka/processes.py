@@ -17,6 +17,8 @@ from typing import Self
 Address = tuple[str, int]
 """Host and port."""
 
+PATIENCE = 100.0
+"""Seconds until a test gives up on what must come: far longer than it takes, for some machines are slow."""
 _RANDOM = random.SystemRandom()
 """Not the seeded one: two runs at once must not choose alike."""
 _POLL_SECONDS = 0.05
@@ -72,18 +74,18 @@ class ChildProcess:
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment
             )
 
-    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+    def wait_until(self, ready: Callable[[], bool]) -> None:
         """Waits until `ready` says so; asks it time and again.
 
         Raises:
             ProcessFailed: the process ended before, or the time is over.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         while not ready():
             if self.running.poll() is not None:
                 raise ProcessFailed(f"{self.command[0]} ended with status {self.running.returncode}\n{self.tail()}")
             if time.monotonic() > deadline:
-                raise ProcessFailed(f"{self.command[0]} was not ready within {seconds} s\n{self.tail()}")
+                raise ProcessFailed(f"{self.command[0]} was not ready within {PATIENCE} s\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
     def stop(self, *, how: signal.Signals = signal.SIGTERM, seconds: float = 10) -> int:

@@ -17,7 +17,6 @@ from prometheus_client.samples import Sample
 from tests.kafka.processes import Address, ChildProcess, free_addresses, spelled
 
 COMMAND = Path(sys.executable).with_name("group-sidecar")
-_READY_SECONDS = 30
 
 
 class SidecarProcess:
@@ -62,7 +61,7 @@ class SidecarProcess:
         """Starts it; returns when it is up. Raises ProcessFailed where that does not come about."""
         self.process.start()
         try:
-            self.process.wait_until(lambda: self.get(self._until)[0] == 200, _READY_SECONDS)
+            self.process.wait_until(lambda: self.get(self._until)[0] == 200)
         except BaseException:
             self.process.stop()
             raise
@@ -89,7 +88,7 @@ class SidecarProcess:
 
     def wait_for_log(self) -> None:
         """Returns when it has read all partitions of the offsets topic that its broker leads, and there is one."""
-        self.process.wait_until(self._follows, _READY_SECONDS)
+        self.process.wait_until(self._follows)
 
     def _follows(self) -> bool:
         _, body = self.get("/readyz")

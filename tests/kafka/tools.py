@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.kafka.broker import JVM_FLAGS, VERSION
 from tests.kafka.maven import kafka_jars
+from tests.kafka.processes import PATIENCE
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -18,14 +19,13 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 
 _QUIET = "rootLogger.level=OFF\n"
-_SECONDS = 60
 
 
 class ToolFailed(Exception):
     """A tool ended with another status than zero; the text carries its output."""
 
 
-def kafka_tool(main_class: str, *args: str, stdin: str = "", seconds: float = _SECONDS) -> str:
+def kafka_tool(main_class: str, *args: str, stdin: str = "", seconds: float = PATIENCE) -> str:
     """Runs one tool to its end and returns what it printed on standard output.
 
     Raises:

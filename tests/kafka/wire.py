@@ -11,15 +11,13 @@ from typing import Any, Self
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode
-from tests.kafka.processes import Address
-
-_SECONDS = 30.0
+from tests.kafka.processes import PATIENCE, Address
 
 
 class Wire:
     """One connection to a broker, or to what stands before it, for the length of a with statement."""
 
-    def __init__(self, address: Address, *, client_id: str = "wire", seconds: float = _SECONDS) -> None:
+    def __init__(self, address: Address, *, client_id: str = "wire", seconds: float = PATIENCE) -> None:
         self._socket = socket.create_connection(address, timeout=seconds)
         self._client_id = client_id
         self._correlation = 0

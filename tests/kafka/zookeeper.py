@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.kafka.processes import Address, ChildProcess
 
-_START_SECONDS = 60
 _CONFIGURATION = """\
 tickTime=1000
 dataDir={data}
@@ -51,7 +50,7 @@ class ZooKeeper:
         self._process.start()
         self._running = True
         try:
-            self._process.wait_until(self._accepts, _START_SECONDS)
+            self._process.wait_until(self._accepts)
         except BaseException:
             self.stop()
             raise

@@ -26,12 +26,11 @@ from selenium.webdriver.support.wait import WebDriverWait
 from starlette.types import ASGIApp
 
 from group_sidecar.proxy.admin.serving import serve_admin
+from tests.kafka.processes import PATIENCE
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 NAMES = "tbody th a"
 """Where the groups of a table are named."""
-PATIENCE = 20
-"""Seconds until something that has to happen counts as not happening."""
 
 
 class Browser:

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-_PATIENCE = 30  # Seconds until a test fails that waits in vain.
+from tests.kafka.processes import PATIENCE
+
 _CHUNK = 65536
 _HOME = "\x1b[H"  # Begins a picture.
 
@@ -63,7 +64,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.process.kill()
-        self.process.wait(_PATIENCE)
+        self.process.wait(PATIENCE)
         os.close(self._outside)
         os.close(self._inside)
 
@@ -86,13 +87,13 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Returns when this text has been written."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while text not in self.written:
             assert self._read(deadline), f"no {text!r} in {self.written!r}"
 
     def picture(self, text: str) -> str:
         """What fills the whole screen, as soon as this text is in it."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             picture = self.written.rpartition(_HOME)[2]
             if text in picture and picture.count("\n") == self._size[1] - 1:
@@ -101,7 +102,7 @@ class Terminal:
 
     def end(self) -> int:
         """Reads what the program still writes. Returns its status."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"goes on after {self.written!r}"
             self._read(time.monotonic() + 0.05)
