@@ -60,6 +60,18 @@ def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
     return _decode(ConsumerProtocolAssignment, data)
 
 
+def assigned_to(assignment: bytes) -> frozenset[tuple[str, int]]:
+    """The partitions, as (topic, partition), that an assignment names: none where the bytes are empty.
+
+    Raises:
+        DecodeError: the bytes are no assignment.
+    """
+    if not assignment:
+        return frozenset()
+    topics = decode_assignment(assignment).assigned_partitions
+    return frozenset((of.topic, partition) for of in topics for partition in of.partitions)
+
+
 def _decode(cls: type[M], data: bytes) -> M:
     what = cls.NAME
     if len(data) < 2:

@@ -7,7 +7,7 @@ what is told of it. A static member that is back under another member id is the 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from group_sidecar.codecs.consumer_protocol import CONSUMER, decode_assignment
+from group_sidecar.codecs.consumer_protocol import CONSUMER, assigned_to
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.members import Member
@@ -41,7 +41,7 @@ def settle_owners(group: Group) -> Moves | None:
     after = _assignments(group.members.values())
     changed = [owner for owner in {**before, **after} if before.get(owner) != after.get(owner)]
     try:
-        return _moves([(_read(before.get(owner, b"")), _read(after.get(owner, b""))) for owner in changed])
+        return _moves([(assigned_to(before.get(owner, b"")), assigned_to(after.get(owner, b""))) for owner in changed])
     except DecodeError:
         return None
 
@@ -63,13 +63,6 @@ def consumer_moves(before: Mapping[str, Owned], after: Mapping[str, Owned]) -> i
 
 def _assignments(members: Iterable[Member]) -> dict[str, bytes]:
     return {member.instance_id or member.member_id: member.assignment for member in members}
-
-
-def _read(assignment: bytes) -> Owned:
-    if not assignment:
-        return NOBODYS
-    told = decode_assignment(assignment).assigned_partitions
-    return frozenset((topic.topic, each) for topic in told for each in topic.partitions)
 
 
 def _moves(changed: Iterable[tuple[Owned, Owned]]) -> Moves:

@@ -19,7 +19,7 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol, TypeVar
 
-from group_sidecar.codecs.consumer_protocol import CONSUMER, decode_assignment
+from group_sidecar.codecs.consumer_protocol import CONSUMER, assigned_to
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.committed import CommittedOffsets, OffsetsRead
 from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, TopicPartition
@@ -144,7 +144,7 @@ def walk(copies: Sequence[Copy], now: float, most_members: MostMembers) -> Gener
         view = best(copies, group_id, now)
         if view is None:
             continue
-        offsets, sums = offsets_of(view), _Sums(log_end)
+        offsets, sums = offsets_of(view), Sums(log_end)
         spent += GROUP_COST + len(view.members) // MEMBERS_AS_ONE
         if spent >= AT_ONCE:
             yield None
@@ -194,7 +194,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-class _Sums:
+class Sums:
     """What comes together of a group's partitions."""
 
     __slots__ = ("_committed", "_lag", "_log_end", "_seen_at", "_unknown")
@@ -210,6 +210,7 @@ class _Sums:
         return self._lag if known else None, self._unknown, self._committed, self._seen_at if known else None
 
     def add(self, offsets: Collection[tuple[TopicPartition, int]]) -> None:
+        """Some more of the group's committed offsets."""
         log_end = self._log_end
         self._committed += len(offsets)
         for partition, offset in offsets:
@@ -259,15 +260,10 @@ def _assigned(group: GroupView) -> list[frozenset[TopicPartition]] | None:
     if not settled or group.kind is not GroupKind.CLASSIC or group.protocol_type != CONSUMER:
         return None
     try:
-        return [_partitions(member.assignment) for member in group.members]
+        return [_assigned_to(member.assignment) for member in group.members]
     except DecodeError:
         return None
 
 
-@lru_cache(maxsize=10_000)
-def _partitions(assignment: bytes) -> frozenset[TopicPartition]:
-    """Partitions that an assignment names; remembered, as most assignments stay as they are."""
-    if not assignment:
-        return frozenset()
-    topics = decode_assignment(assignment).assigned_partitions
-    return frozenset((of.topic, partition) for of in topics for partition in of.partitions)
+_assigned_to = lru_cache(maxsize=10_000)(assigned_to)
+"""Remembered, as most assignments stay as they are."""

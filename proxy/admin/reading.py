@@ -21,7 +21,7 @@ from group_sidecar.coordinator.views import GroupView, Lacking
 from group_sidecar.metrics.collector import JournalHealth
 from group_sidecar.metrics.instruments import DISTRIBUTION
 from group_sidecar.metrics.records import timestamp
-from group_sidecar.metrics.survey import GroupFigures, batches, newest, offsets_of
+from group_sidecar.metrics.survey import GroupFigures, Sums, batches, newest, offsets_of
 from group_sidecar.metrics.why import why
 from group_sidecar.proxy.admin import models as m
 from group_sidecar.proxy.admin.members import Assigned, each_member, member_count, newer, owners
@@ -65,9 +65,9 @@ class GroupData:
         if view is None:
             return None
         limit, past, stand = self._sources.most_members(view), self._past(group_id), self._stand(view)
-        lags = await made(stand.lags())
-        known = [lag for lag in lags if lag is not None]
-        figures = GroupFigures(view, limit, None, sum(known) if known else None, len(lags) - len(known), len(lags))
+        sums = Sums(stand.log_end)
+        await made(map(sums.add, batches(stand.offsets.numbers(), SORTED_AT_ONCE)))
+        figures = GroupFigures(view, limit, None, *sums.result())
         members = await made(map(member_row, await self._members(view)))
         return m.GroupDetail(**dict(summary(figures, past)), leader=view.leader, member_list=members)
 

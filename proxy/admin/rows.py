@@ -3,7 +3,6 @@
 Owns: how views become the models of JSON. Must not know: where views come from, how many there are.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from group_sidecar.coordinator.committed import OffsetsRead
@@ -33,12 +32,6 @@ class Stand(NamedTuple):
 
     offsets: OffsetsRead
     log_end: LogEnd
-
-    def lags(self) -> Iterator[int | None]:
-        """The lag of each partition with a commit; None where the log end was not seen."""
-        for partition, offset in self.offsets.numbers():
-            end = self.log_end(partition)
-            yield lag_behind(end[0], offset) if end else None
 
     def row(self, where: TopicPartition, committed: CommittedOffset | None, owner: AnyMember | None) -> m.Offset:
         """A partition: what was committed there, and who has it."""

@@ -2,17 +2,12 @@
 
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
-from group_sidecar.codecs.schema import encode
 from tests.conformance import test_kafka_python as kafka_python
 from tests.conformance.causes import QUICK, Cells, Scene, clients, java_consumer
 from tests.conformance.librdkafka import consumer, create_topic, poll_until, produce, settled
@@ -230,27 +225,6 @@ class Speaker(ClassicMember):
     """A member whose protocols may be changed."""
 
     speaks: tuple[str, ...] = ("range", "sticky")
-    _protocol = ""
-
-    def receive_join(self) -> Any:
-        reply = super().receive_join()
-        self._protocol = reply.protocol_name
-        return reply
-
-    def _sync(self) -> SyncGroupRequest:
-        return replace(super()._sync(), protocol_name=self._protocol)
-
-    def _join(self) -> JoinGroupRequest:
-        wants = b"\0\0" + encode(ConsumerProtocolSubscription(topics=(self._topic,)), 0)
-        return JoinGroupRequest(
-            group_id=self._group,
-            session_timeout_ms=self._session_ms,
-            rebalance_timeout_ms=self._rebalance_ms,
-            member_id=self.member_id,
-            group_instance_id=self._instance_id,
-            protocol_type="consumer",
-            protocols=tuple(JoinGroupProtocol(name=name, metadata=wants) for name in self.speaks),
-        )
 
 
 def together(first: ClassicMember, second: ClassicMember) -> None:

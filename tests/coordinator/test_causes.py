@@ -116,6 +116,25 @@ def rebalanced(world: World, *clients: Client) -> RebalanceCompleted:
     return completed
 
 
+def let_in(world: World, a: Client, b: Client) -> None:
+    """A group of a has b in it: both have joined, nobody has synced."""
+    b.join()
+    world.settle()
+    b.join()
+    world.settle()
+    a.heartbeat()
+    world.settle()
+    a.join()
+    world.settle()
+
+
+def hand_over_syncs(world: World, a: Client, b: Client) -> None:
+    """The broker has both syncs; nobody has heard of it."""
+    for client in (b, a):
+        client.sync()
+        world.handle(client.connection)
+
+
 def whom(told: RebalanceCompleted | RebalanceStarted) -> str:
     """The client that brought a rebalance about."""
     return told.by.client_id if told.by else ""
@@ -539,14 +558,7 @@ def test_a_member_is_replaced_before_its_session_is_over(world: World) -> None:
 def test_a_member_does_not_sync(world: World) -> None:
     a, b = member(world, "a"), member(world, "b")
     world.gather(a)
-    b.join()
-    world.settle()
-    b.join()
-    world.settle()
-    a.heartbeat()
-    world.settle()
-    a.join()
-    world.settle()
+    let_in(world, a, b)
     a.sync()
     world.settle()
     world.facts.clear()
@@ -639,17 +651,8 @@ def test_assignments_that_are_no_consumers(world: World) -> None:
 def test_assignments_are_waited_for(world: World, leader_first: bool) -> None:
     a, b = member(world, "a"), member(world, "b")
     stable(world, a)
-    b.join()
-    world.settle()
-    b.join()
-    world.settle()
-    a.heartbeat()
-    world.settle()
-    a.join()
-    world.settle()
-    for client in (b, a):
-        client.sync()
-        world.handle(client.connection)
+    let_in(world, a, b)
+    hand_over_syncs(world, a, b)
     first, second = (a, b) if leader_first else (b, a)
     world.deliver(first.connection)
     assert len(of(world, RebalanceCompleted)) == leader_first
@@ -663,17 +666,8 @@ def test_assignments_are_waited_for(world: World, leader_first: bool) -> None:
 def test_assignments_that_do_not_come_are_not_waited_for_for_long(world: World) -> None:
     a, b = member(world, "a"), member(world, "b")
     stable(world, a)
-    b.join()
-    world.settle()
-    b.join()
-    world.settle()
-    a.heartbeat()
-    world.settle()
-    a.join()
-    world.settle()
-    for client in (b, a):
-        client.sync()
-        world.handle(client.connection)
+    let_in(world, a, b)
+    hand_over_syncs(world, a, b)
     world.deliver(b.connection)
     world.sweep()
     assert of(world, RebalanceCompleted) == []

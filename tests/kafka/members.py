@@ -69,6 +69,9 @@ class ClassicMember:
         rebalance_ms: so long the broker waits for it to join again.
     """
 
+    speaks: tuple[str, ...] = ("range",)
+    """The assignors that it offers."""
+
     def __init__(
         self,
         client: Client,
@@ -83,6 +86,7 @@ class ClassicMember:
         self._instance_id, self._session_ms, self._rebalance_ms = instance_id, session_ms, rebalance_ms
         self._wire = client.wire()
         self._parked = 0
+        self._assignor = ""
         self.member_id = ""
         self.generation = -1
         self.leads = False
@@ -107,6 +111,7 @@ class ClassicMember:
         if reply.error_code == 0:
             self.member_id, self.generation = reply.member_id, reply.generation_id
             self.leads = reply.leader == reply.member_id
+            self._assignor = reply.protocol_name
             self.others = tuple(member.member_id for member in reply.members)
         return reply
 
@@ -192,7 +197,7 @@ class ClassicMember:
             member_id=self.member_id,
             group_instance_id=self._instance_id,
             protocol_type="consumer",
-            protocols=(JoinGroupProtocol(name="range", metadata=subscription),),
+            protocols=tuple(JoinGroupProtocol(name=name, metadata=subscription) for name in self.speaks),
         )
 
     def _sync(self) -> SyncGroupRequest:
@@ -202,7 +207,7 @@ class ClassicMember:
             member_id=self.member_id,
             group_instance_id=self._instance_id,
             protocol_type="consumer",
-            protocol_name="range",
+            protocol_name=self._assignor,
             assignments=tuple(
                 SyncGroupRequestAssignment(member_id=member, assignment=self._share(number))
                 for number, member in enumerate(self.others)
