@@ -23,6 +23,7 @@ from group_sidecar.codecs.messages import (
     fetch,
     find_coordinator,
     heartbeat,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -148,11 +149,11 @@ def api_name(key: int) -> str:
 
 @dataclass(frozen=True)
 class Api:
-    """An API that is decoded. `request` is None where only the response is (Produce)."""
+    """An API that is decoded."""
 
     key: ApiKey
     name: str
-    request: type[Struct] | None
+    request: type[Struct]
     response: type[Struct]
 
     @property
@@ -165,13 +166,13 @@ class Api:
         return version >= self.response.FLEXIBLE
 
 
-def _api(request: type[Struct] | None, response: type[Struct]) -> Api:
+def _api(request: type[Struct], response: type[Struct]) -> Api:
     key = ApiKey(response.KEY)
     return Api(key, api_name(key), request, response)
 
 
 _DECODED = (
-    _api(None, produce.ProduceResponse),
+    _api(produce.ProduceRequest, produce.ProduceResponse),
     _api(fetch.FetchRequest, fetch.FetchResponse),
     _api(list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse),
     _api(metadata.MetadataRequest, metadata.MetadataResponse),
@@ -186,6 +187,7 @@ _DECODED = (
     _api(list_groups.ListGroupsRequest, list_groups.ListGroupsResponse),
     _api(sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse),
     _api(api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
+    _api(init_producer_id.InitProducerIdRequest, init_producer_id.InitProducerIdResponse),
     _api(add_offsets_to_txn.AddOffsetsToTxnRequest, add_offsets_to_txn.AddOffsetsToTxnResponse),
     _api(end_txn.EndTxnRequest, end_txn.EndTxnResponse),
     _api(txn_offset_commit.TxnOffsetCommitRequest, txn_offset_commit.TxnOffsetCommitResponse),

@@ -1,7 +1,7 @@
 """The journal: records on disk, in segments of JSON lines.
 
-Owns: a bounded queue in memory, the segments, their rotation, the limit on what they take together, and the counts
-of what was written and dropped. Must not know: what records say, nor who runs it. It never waits for the disk in
+Owns: a bounded queue in memory, the segments, their rotation, the limits on what they take together and on their age,
+and the counts of what was written and dropped. Must not know: what records say, nor who runs it. It never waits for the disk in
 `append`, and a disk that fails never raises: it is counted, and tried again.
 
 One thread appends, one thread writes; they share the queue and nothing else. A segment is named
@@ -28,6 +28,8 @@ QUEUE_FULL = "queue_full"
 """Why a record was dropped: the queue was full when it came."""
 OVER_SIZE = "over_size"
 """Why a record was dropped: its segment was the oldest when the segments outgrew their limit."""
+OVER_AGE = "over_age"
+"""Why a record was dropped: its segment was older than segments are kept."""
 VANISHED = "vanished"
 """Why a record was dropped: somebody removed its segment before it was sealed."""
 
@@ -120,7 +122,7 @@ class Journal:
 
     Attributes:
         records_written: records that were handed to the disk.
-        records_dropped: by reason: `queue_full` (newest first), `over_size` (oldest first), `vanished`.
+        records_dropped: by reason: `queue_full` (newest first), `over_size` and `over_age` (oldest first), `vanished`.
         last_flush: when records were last handed to the disk, in seconds since the epoch; 0 before the first time.
         failures: how often the disk failed.
         failure: why it failed the last time it was tried; None where it did not.
@@ -135,17 +137,19 @@ class Journal:
         segment_bytes: int = 8 << 20,
         segment_seconds: float = 10.0,
         total_bytes: int = 256 << 20,
+        retention_seconds: float = 604_800.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Touches no disk.
 
         Args:
-            folder: where segments go; made when it is first needed. Sidecars that share one share `total_bytes`.
+            folder: where segments go; made when it is first needed. Sidecars that share one share its limits.
             boot: this start of the sidecar; it makes the names of its segments its own.
             queue_records: most records held in memory.
             segment_bytes: a segment is sealed before it outgrows this; a single longer line has one to itself.
             segment_seconds: a segment is sealed when it is this old.
             total_bytes: most bytes that all segments take together, the open one included.
+            retention_seconds: for how long a segment is kept after it was last written to.
             clock: seconds since the epoch.
 
         Raises:
@@ -159,6 +163,7 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
         self._total_bytes = total_bytes
+        self._retention_seconds = retention_seconds
         self._clock = clock
 
         self._lock = Lock()
@@ -168,7 +173,7 @@ class Journal:
         self._number = 0
 
         self.records_written = 0
-        self.records_dropped = {QUEUE_FULL: 0, OVER_SIZE: 0, VANISHED: 0}
+        self.records_dropped = dict.fromkeys((QUEUE_FULL, OVER_SIZE, OVER_AGE, VANISHED), 0)
         self.last_flush = 0.0
         self.failures = 0
         self.failure: OSError | None = None
@@ -261,12 +266,19 @@ class Journal:
                 sizes[path] = status.st_size
                 ages[path] = (status.st_mtime_ns, path.name)
         excess = sum(sizes.values()) - (self._total_bytes - self._segment_bytes)
+        oldest = (self._clock() - self._retention_seconds) * 1e9
         for path in sorted(sizes, key=ages.__getitem__):
-            if excess <= 0:
+            if excess > 0:
+                self._drop(path, OVER_SIZE)
+            elif ages[path][0] < oldest:
+                self._drop(path, OVER_AGE)
+            else:
                 return
             excess -= sizes[path]
-            # Whoever collects segments may have taken it meanwhile: then nothing is lost.
-            with suppress(FileNotFoundError):
-                records = path.read_bytes().count(b"\n")
-                path.unlink()
-                self.records_dropped[OVER_SIZE] += records
+
+    def _drop(self, path: Path, reason: str) -> None:
+        # Whoever collects segments may have taken it meanwhile: then nothing is lost.
+        with suppress(FileNotFoundError):
+            records = path.read_bytes().count(b"\n")
+            path.unlink()
+            self.records_dropped[reason] += records

@@ -1,11 +1,12 @@
-"""Produce (0), v0-13: the response, and of the request only its acks; Kafka 4 takes v3 and later (KIP-896).
+"""Produce (0), v0-13; Kafka 4 takes v3 and later (KIP-896).
 
 v1 throttle time; v2 log append time (KIP-32); v3 transactional id (KIP-98); v4 KAFKA_STORAGE_ERROR (KIP-112); v5 log
 start offset (KIP-107); v6 replies before throttling (KIP-219); v7 zstd (KIP-110); v8 errors per record (KIP-467);
 v9 flexible (KIP-482); v10 the new leader and its address as tagged fields (KIP-951); v11 TRANSACTION_ABORTABLE
 (KIP-890); v12 also does what AddPartitionsToTxn does (KIP-890 part 2); v13 topic ids in place of names (KIP-516).
 
-A request with acks 0 has no reply at all, so a proxy must know acks before it waits for one. Records are never decoded.
+A request with acks 0 has no reply at all, so a proxy must know acks before it waits for one: `acks_of`. It needs no
+more of clients' requests, which are never decoded. Records are bytes here.
 """
 
 from io import BytesIO
@@ -18,13 +19,41 @@ from group_sidecar.codecs.primitives import (
     INT64,
     MAX_STRING_BYTES,
     MAX_UVARINT_BYTES,
+    RECORDS,
     STRING,
     UUID_,
     ZERO_UUID,
     WireError,
     read_uvarint,
 )
-from group_sidecar.codecs.schema import Array, Struct, f, response, struct
+from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+
+
+@struct
+class PartitionProduceData(Struct):
+    """A partition's records: one batch from v3 on."""
+
+    index: int = f(INT32)
+    records: bytes | None = f(RECORDS, nullable=0)
+
+
+@struct
+class TopicProduceData(Struct):
+    """A topic's partitions; named up to v12, by id from v13 on."""
+
+    name: str = f(STRING, until=12, default="")
+    topic_id: UUID = f(UUID_, since=13, default=ZERO_UUID)
+    partition_data: tuple[PartitionProduceData, ...] = f(Array(PartitionProduceData))
+
+
+@request(key=0, versions=(0, 13), flexible=9)
+class ProduceRequest(Struct):
+    """Records to append. `acks`: 0, 1 or -1, as of `acks_of`; the broker waits for them `timeout_ms` at most."""
+
+    transactional_id: str | None = f(STRING, since=3, nullable=3, default=None)
+    acks: int = f(INT16)
+    timeout_ms: int = f(INT32)
+    topic_data: tuple[TopicProduceData, ...] = f(Array(TopicProduceData))
 
 
 @struct

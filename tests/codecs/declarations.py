@@ -14,7 +14,7 @@ from group_sidecar.codecs.primitives import ZERO_UUID, WireType
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import FOREVER, Array, FieldType, Spec, Struct, specs
 
-MESSAGES: list[type[Struct]] = [cls for api in APIS.values() for cls in (api.request, api.response) if cls is not None]
+MESSAGES: list[type[Struct]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
 """Every message that is decoded."""
 
 CASES: list[tuple[type[Struct], int]] = [(cls, version) for cls in MESSAGES for version in cls.VERSIONS]

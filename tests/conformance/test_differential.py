@@ -59,7 +59,7 @@ _WILL_NOT_SETTLE = (LOCAL, "forwarded", "forwarded (version)")
 """What time does not change."""
 _SETTLING_SECONDS = 0.5
 _ROUND_SECONDS = 0.05
-_BY_ITSELF_SECONDS = 2.0
+_BY_ITSELF_SECONDS = 20.0
 """What the broker does without an exchange reaches the sidecar by the log: so long it may take."""
 
 

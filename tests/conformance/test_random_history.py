@@ -91,7 +91,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if exclusive:
             yield World((through,), direct, through, topic, 0.0)
         else:
-            yield World((through, direct), direct, through, topic, 2.0)
+            yield World((through, direct), direct, through, topic, 20.0)
 
 
 class Actor:
