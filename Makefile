@@ -24,7 +24,7 @@ conformance: system .venv/.dev # the broker's answers and the sidecar's, compare
 	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md \
 		tests/conformance/test_differential.py tests/conformance/test_random_history.py $(ARGS)
 
-bench: proxies .venv/.dev # measures everything, half an hour; QUICK=1 in five minutes; writes docs/performance.md
+bench: proxies .venv/.dev # measures everything, an hour; QUICK=1 in ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.3.1
 	@$(BIN)/python -m benchmarks.shotover
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
@@ -48,7 +48,7 @@ proxies: python # Java, Maven, and HAProxy to be compared with; no failure witho
 java: python # Java alone, and no failure without it
 	@$(PYTHON) scripts/bootstrap.py java
 
-.venv/.dev: EXTRAS := dev,demo,spark,bench
+.venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
 .venv/.demo: EXTRAS := demo,spark
 .venv/.dev .venv/.demo: pyproject.toml constraints.txt scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)

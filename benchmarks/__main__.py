@@ -23,7 +23,7 @@ from benchmarks.report import machine, page, write
 from benchmarks.section import Section
 from benchmarks.targets import further
 
-FIRST, REST = "forwarding", ("growth", "group_traffic", "answers", "scrape", "loading", "codecs")
+FIRST, REST = "forwarding", ("growth", "group_traffic", "answers", "scrape", "loading", "codecs", "fleet")
 """The modules that measure, in the order of the page."""
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

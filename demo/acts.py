@@ -209,7 +209,7 @@ def aggregate(stage: Stage, crowd: Crowd, gateway: Gateway) -> None:
     with stage.waiting("the sidecar exports what stands now"):
         wait_for(lambda: len(gateway.sealed()) >= sealed + 2, 15)
     with stage.waiting("Spark reads the sidecar's records"):
-        job = [sys.executable, "-m", "group_sidecar.spark", "--input", str(gateway.journal), "--json"]
+        job = [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(gateway.journal), "--json"]
         done = subprocess.run(job, capture_output=True, text=True, check=False)
     if done.returncode == NO_JAVA:
         stage.cannot(done.stderr.strip().splitlines()[-1])

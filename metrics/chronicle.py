@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.facts import (
     ClientRefused,
     Fact,
@@ -18,6 +19,7 @@ from group_sidecar.coordinator.facts import (
     MemberJoined,
     RebalanceCompleted,
 )
+from group_sidecar.coordinator.views import GroupView
 from group_sidecar.metrics.records import (
     VERSION,
     Audit,
@@ -40,6 +42,8 @@ from group_sidecar.metrics.survey import GroupFigures, LogEndSeen, Visit
 Observation = tuple[float, Body]
 """When it was seen, in seconds since the epoch, and what."""
 
+_UNTOLD = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+"""Of groups of which the sidecar does not know how they stand now."""
 JOINED = "joined"
 """The change of a member record for a member that came; for one that went it is a `Departure`."""
 
@@ -138,7 +142,8 @@ def restatement(
     Figures that are not finite are left out of the sample: JSON has no word for them.
 
     Args:
-        groups: as `survey.walk` has them; None, where it breathes, is passed on.
+        groups: as `survey.walk` has them; None, where it breathes, is passed on. A group whose partition of the log is
+            being read, as when the broker cannot be reached, is left out: another broker may coordinate it by now.
         log_ends: of all partitions.
         sample: figures of the sidecar alone.
         now: seconds since the epoch.
@@ -147,6 +152,8 @@ def restatement(
     for visit in groups:
         if visit is None:
             yield None
+            continue
+        if visit.figures.view.error_code in _UNTOLD:
             continue
         yield now, _group(visit.figures)
         for position in visit.each_position():
@@ -169,8 +176,14 @@ def _group(figures: GroupFigures) -> Group:
         protocol=view.kind.value,
         state=view.state.value,
         protocol_type=view.protocol_type,
-        assignor=view.protocol,
+        assignor=_assignor(view),
         generation=view.generation,
         members=len(view.members),
         max_size=figures.limit,
     )
+
+
+def _assignor(view: GroupView) -> str:
+    """Of a consumer group the one that its members name; where none does, the broker's default, it is not known."""
+    named = view.consumer.assignors if view.consumer else ()
+    return named[0] if len(named) == 1 else view.protocol

@@ -9,7 +9,7 @@ generator: between its steps, each of less than a millisecond, the sidecar forwa
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -60,13 +60,15 @@ NEAR_PERCENT = 90
 a rolling update that starts the new before it stops the old needs as many places more."""
 
 
-class JournalHealth(Protocol):
-    """What the journal of records says about itself. `last_flush`: seconds since the epoch, 0 before the first."""
+class OutletHealth(Protocol):
+    """What an outlet of the journal says about itself. `last_flush`: seconds since the epoch, 0 before the first."""
 
     @property
     def records_written(self) -> int: ...
     @property
     def records_dropped(self) -> Mapping[str, int]: ...
+    @property
+    def failures(self) -> int: ...
     @property
     def last_flush(self) -> float: ...
 
@@ -89,7 +91,7 @@ class Sources:
         recorded_bytes: bytes of the flight recorder.
         logs: the readings of the brokers' logs; none where they are not read.
         log_starts: where the logs of topics begin, as far as each copy was told.
-        journal: None where no records are written.
+        outlets: of the journal, by name; none where no records are written.
         most_members: the most members that a group may have; None without limit.
         last_reload: how the last reading of the settings went; None where they are not read again.
         shows: whether there are series of a group, by its id. In totals all groups are counted.
@@ -104,7 +106,7 @@ class Sources:
     recorded_bytes: Callable[[], int] = int
     logs: Callable[[], Collection[LogReading]] = list
     log_starts: Callable[[], Sequence[LogEnds]] = list
-    journal: JournalHealth | None = None
+    outlets: Mapping[str, OutletHealth] = field(default_factory=dict)
     most_members: MostMembers = lambda _: None
     last_reload: Callable[[], LastReload] | None = None
     detail: Detail = Detail.NONE
@@ -189,8 +191,8 @@ def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
     yield f.MIRROR_READY.single(sources.mirror_ready())
     yield f.HELD_BYTES.single(sources.held_bytes())
     yield f.RECORDED_BYTES.single(sources.recorded_bytes())
-    if sources.journal is not None:
-        yield from _journal(sources.journal)
+    if sources.outlets:
+        yield from _outlets(sources.outlets)
     if sources.last_reload is not None:
         last = sources.last_reload()
         yield f.CONFIG_LAST_RELOAD_SUCCESSFUL.single(last.successful)
@@ -301,8 +303,12 @@ def _logs(logs: Collection[LogReading]) -> Iterator[Metric]:
     yield f.OFFSETS_EXPIRED.single(sum(log.expired for log in logs))
 
 
-def _journal(journal: JournalHealth) -> Iterator[Metric]:
-    yield f.RECORDS_WRITTEN.single(journal.records_written)
-    yield f.RECORDS_DROPPED.fill(((reason,), n) for reason, n in journal.records_dropped.items())
-    if journal.last_flush:
-        yield f.RECORDS_LAST_FLUSH.single(journal.last_flush)
+def _outlets(outlets: Mapping[str, OutletHealth]) -> Iterator[Metric]:
+    named = outlets.items()
+    yield f.RECORDS_WRITTEN.fill(((name,), outlet.records_written) for name, outlet in named)
+    yield f.RECORDS_DROPPED.fill(
+        ((name, reason), n) for name, outlet in named for reason, n in outlet.records_dropped.items()
+    )
+    yield f.RECORDS_WRITE_FAILURES.fill(((name,), outlet.failures) for name, outlet in named)
+    if flushed := [((name,), outlet.last_flush) for name, outlet in named if outlet.last_flush]:
+        yield f.RECORDS_LAST_FLUSH.fill(flushed)

@@ -297,11 +297,22 @@ DECODE_FAILURES = _counter(
 )
 
 # The outlet of records.
-RECORDS_WRITTEN = _counter("records_written_total", "Records that the journal wrote for Spark.")
-RECORDS_DROPPED = _counter("records_dropped_total", "Records that the journal dropped, by why.", "reason")
+RECORDS_WRITTEN = _counter(
+    "records_written_total", "Records that the journal wrote for Spark, by outlet: folder or topic.", "outlet"
+)
+RECORDS_DROPPED = _counter(
+    "records_dropped_total", "Records that an outlet of the journal dropped, by why.", "outlet", "reason"
+)
+RECORDS_WRITE_FAILURES = _counter(
+    "records_write_failures_total",
+    "Failed attempts of an outlet of the journal to write; what it holds is written later.",
+    "outlet",
+)
 RECORDS_LAST_FLUSH = _gauge(
     "records_last_flush_timestamp_seconds",
-    "When the journal last handed records to the disk, seconds since the epoch; none before the first time.",
+    "When an outlet of the journal last handed records to the disk, or the broker acknowledged some, seconds since the "
+    "epoch; none before the first time.",
+    "outlet",
 )
 
 # The settings.

@@ -1,8 +1,8 @@
 """The journal: records on disk, in segments of JSON lines.
 
 Owns: a bounded queue in memory, the segments, their rotation, the limits on what they take together and on their age,
-and the counts of what was written and dropped. Must not know: what records say, nor who runs it. It never waits for the disk in
-`append`, and a disk that fails never raises: it is counted, and tried again.
+and the counts of what was written and dropped. Must not know: what records say, nor who runs it. It never waits for the
+disk in `append`, and a disk that fails never raises: it is counted, and tried again.
 
 One thread appends, one thread writes; they share the queue and nothing else. A segment is named
 ``.segment-<boot>-<number>.jsonl`` while it is written, and loses the dot when it is sealed: flushed to the disk,

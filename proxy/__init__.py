@@ -3,10 +3,12 @@
 - `framing`, `session`: sans-IO; bytes to runs of frames, one client connection to commands
 - `desk`, `answering`, `enforcing`, `rewrite`: what one broker's frames mean, are answered with, are refused by,
   are rewritten to
-- `broker_copy`: what is known of one broker; `probe`, `questions`, `client`, `attempts`: how it is asked
+- `broker_copy`: what is known of one broker; `probe`, `led`, `questions`, `client`,
+  `attempts`: how it is asked
 - `tail`, `log_reader`, `tail_questions`: how its coordinator's log is read
 - `pump`, `server`, `addresses`: sockets, listeners, a gateway's ports
-- `sidecar`: everything put together; `descriptors`: how many sockets it may have; `outlet`: its journal
+- `sidecar`: everything put together; `descriptors`: how many sockets it may have
+- `outlet`: its journal; `topic_outlet`, `producing`: how that gets to a topic
 - `admin`: its HTTP port, JSON and pages; `surveying`: all groups, looked at between the frames
 - `config`, `sections`, `cli`: its face; `commandline`: what people and scripts ask about groups
 - `logs`, `narrating`: what it says of itself, and of groups

@@ -197,8 +197,13 @@ class BrokerCopy:
         if len(self.names_wanted) < MOST_NAMES:
             self.names_wanted.update(topic_id for topic_id in topic_ids if topic_id not in self.names)
 
+    @property
+    def tells_a_fleet(self) -> bool:
+        """Whether its log ends are joined with other sidecars' commits. A gateway sees all groups itself."""
+        return self.config.journal is not None and self.config.mode == "sidecar"
+
     async def committed_partitions(self) -> set[TopicPartition]:
-        """Partitions whose log ends are of interest."""
+        """Partitions whose log ends are of interest in any case."""
         return await self._interest()
 
     async def own_partitions(self) -> set[TopicPartition]:

@@ -127,9 +127,12 @@ def _failed(lines: list[str]) -> typer.Exit:
 def main() -> None:
     """The entry point. What is wrong with the command line is said in one line."""
     from group_sidecar.proxy.commandline.completing import mend_bash_words
+    from group_sidecar.proxy.commandline.fleet import fleet
     from group_sidecar.proxy.commandline.groups import groups_app
 
     app.add_typer(groups_app, name="groups")
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(context_settings=passed_on)(fleet)
     mend_bash_words(os.environ)
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False))

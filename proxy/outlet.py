@@ -1,64 +1,90 @@
 """The task that feeds the journal.
 
-Owns: when what stands is told again, and when the disk is written to. Must not know: what records say, and files.
+Owns: when what stands is told again, when the disk is written to, and that the topic gets the same records as the
+folder. Must not know: what records say, files, and how a topic is written to.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import trio
 from prometheus_client.metrics_core import Metric
 
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.metrics.chronicle import Chronicle
-from group_sidecar.metrics.collector import Sources, tallied, totals
+from group_sidecar.metrics.collector import OutletHealth, Sources, tallied, totals
 from group_sidecar.metrics.journal import Journal as JournalFiles
+from group_sidecar.metrics.records import Record
 from group_sidecar.metrics.survey import each_newest, walk
+from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.sections import Journal
 from group_sidecar.proxy.surveying import in_slices
+from group_sidecar.proxy.topic_outlet import TopicOutlet
 
 RECORDS_AT_ONCE = 50
 """Records made before other tasks have a turn: half a millisecond."""
 RECORDS_WRITTEN_AT_ONCE = 1_000
-"""Records made before the disk has its share."""
+"""Records made before the disk, and the topic, have their share."""
 
 
 class Outlet:
-    """Facts and restatements, on their way to disk.
+    """Facts and restatements, on their way to disk, to a topic, or to both.
 
     Attributes:
-        journal: where they go; it says how many were written and dropped.
+        journal: the folder; None where there is none.
+        topic: the topic, likewise.
     """
 
-    def __init__(self, sidecar_id: str, settings: Journal) -> None:
+    def __init__(
+        self, sidecar_id: str, settings: Journal, connect: Callable[[], AbstractAsyncContextManager[KafkaClient]]
+    ) -> None:
+        """`connect`: a connection to the broker, with the sidecar's own credentials."""
         self._chronicle = Chronicle(sidecar_id)
         self._interval_seconds = settings.interval_seconds
-        self.journal = JournalFiles(
-            settings.folder,
-            self._chronicle.boot,
-            segment_bytes=settings.segment_bytes,
-            segment_seconds=settings.segment_seconds,
-            total_bytes=settings.total_bytes,
-        )
+        self.journal = _files(settings.folder, self._chronicle.boot, settings) if settings.folder else None
+        self.topic = TopicOutlet(sidecar_id, settings.topic, settings, connect) if settings.topic else None
         self._failing = False
 
+    def outlets(self) -> Mapping[str, OutletHealth]:
+        """What there is, by the name of its setting; each says how many records it wrote and dropped."""
+        named: dict[str, OutletHealth | None] = {"folder": self.journal, "topic": self.topic}
+        return {name: outlet for name, outlet in named.items() if outlet}
+
     def tell(self, fact: Fact, now: float) -> None:
-        """Queues what has just happened. `now`: seconds since the epoch."""
+        """Queues what has just happened. Never waits. `now`: seconds since the epoch."""
         for record in self._chronicle.tell([fact], now):
+            self._append(record)
+
+    def _append(self, record: Record) -> None:
+        if self.journal:
             self.journal.append(record)
+        if self.topic:
+            self.topic.append(record)
 
     async def run(self, sources: Sources, epoch: Callable[[], float]) -> None:
-        """Restates what stands, and writes, at every interval. When cancelled, writes what is left and seals it.
+        """Restates what stands, and writes, at every interval. When cancelled, writes what is left and seals it; what
+        is left for the topic has seconds for that.
 
         Args:
             sources: what stands.
             epoch: seconds since the epoch.
         """
-        try:
-            while True:
-                await self._restate(sources, epoch)
-                await trio.sleep(self._interval_seconds)
-        finally:
+        async with trio.open_nursery() as nursery:
+            if self.topic:
+                nursery.start_soon(self.topic.run, epoch)
+            try:
+                while True:
+                    await self._restate(sources, epoch)
+                    await trio.sleep(self._interval_seconds)
+            finally:
+                await self._close()
+
+    async def _close(self) -> None:
+        if self.topic:
+            self.topic.close()
+        if self.journal:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self.journal.close)
 
@@ -70,7 +96,7 @@ class Outlet:
         log_ends = each_newest([copy.log_ends for copy in sources.copies()])
         for record in self._chronicle.restate(groups, log_ends, sample, now):
             if record is not None:
-                self.journal.append(record)
+                self._append(record)
                 queued += 1
             if record is None or queued % RECORDS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -80,13 +106,30 @@ class Outlet:
         await self._write()
 
     async def _write(self) -> None:
-        await trio.to_thread.run_sync(self.journal.write)
-        failure = self.journal.failure
+        if self.topic:
+            await self.topic.digest()
+        if self.journal:
+            await self._write_files(self.journal)
+
+    async def _write_files(self, journal: JournalFiles) -> None:
+        await trio.to_thread.run_sync(journal.write)
+        failure = journal.failure
         if failure and not self._failing:
             log.warning("the journal cannot be written", cause=str(failure))
         elif self._failing and not failure:
             log.info("the journal is written again")
         self._failing = failure is not None
+
+
+def _files(folder: Path, boot: str, settings: Journal) -> JournalFiles:
+    return JournalFiles(
+        folder,
+        boot,
+        segment_bytes=settings.segment_bytes,
+        segment_seconds=settings.segment_seconds,
+        total_bytes=settings.total_bytes,
+        retention_seconds=settings.retention_seconds,
+    )
 
 
 def _sample(families: Iterable[Metric]) -> dict[str, float]:

@@ -31,6 +31,7 @@ from group_sidecar.proxy.client import (
     KafkaClient,
     TlsFailed,
 )
+from group_sidecar.proxy.led import Led
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.questions import PARTITIONS_AT_ONCE, listed_groups, log_ends, log_starts
 
@@ -103,8 +104,12 @@ class Probed(Protocol):
         Not called where it may hide some of them.
         """
 
+    @property
+    def tells_a_fleet(self) -> bool:
+        """Whether the ends of all logs that this broker leads are of interest: groups elsewhere may read them."""
+
     async def committed_partitions(self) -> set[TopicPartition]:
-        """Partitions whose log ends are of interest."""
+        """Partitions whose log ends are of interest in any case, and their starts."""
 
     def log_ends_unseen(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
         """Those of these partitions whose end no reply has told since then, on trio's clock."""
@@ -139,6 +144,7 @@ class _Prober:
         self._listed = False
         self._is_listed_all = True
         self._starts_due_at = float("-inf")
+        self._led = Led()
 
     async def attempt(self) -> None:
         """Connects and asks, for as long as that lasts."""
@@ -174,16 +180,18 @@ class _Prober:
 
     async def _ask_for_log_bounds(self, client: KafkaClient) -> bool:
         """Asks for the ends of logs that do not pass by anyway, and now and then for starts. Gives whether it asked."""
-        partitions = iter(await self._copy.committed_partitions())
+        committed = await self._copy.committed_partitions()
+        led = await self._led.partitions(client) if self._copy.tells_a_fleet else frozenset()
+        partitions = iter(committed | led)
         now = trio.current_time()
         since, starts_due, asked = now - FRESH * self._round_seconds(), now >= self._starts_due_at, False
         while client.speaks(ListOffsetsRequest) and (some := tuple(islice(partitions, PARTITIONS_AT_ONCE))):
             if unseen := self._copy.log_ends_unseen(some, since):
                 asked, asked_at = True, trio.current_time()
                 self._copy.learn_log_ends(await log_ends(client, unseen), asked_at)
-            if starts_due:
+            if starts_due and (own := committed.intersection(some)):
                 asked, asked_at = True, trio.current_time()
-                self._copy.learn_log_starts(await log_starts(client, some), asked_at)
+                self._copy.learn_log_starts(await log_starts(client, own), asked_at)
             await trio.lowlevel.checkpoint()
         if starts_due and asked:
             self._starts_due_at = now + STARTS_SECONDS

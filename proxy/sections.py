@@ -4,6 +4,7 @@ Owns: the names, bounds and defaults of all settings that stand in a section. Mu
 (`config`), what they do.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -42,6 +43,8 @@ def with_port(address: Address) -> Address:
 
 ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
 Positive = Annotated[int, Field(ge=1)]
+_TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")
+"""What a topic may be called (Kafka class ``org.apache.kafka.common.internals.Topic``)."""
 
 
 AnsweredApi = Literal["ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe"]
@@ -226,18 +229,43 @@ class Limits(Section):
 
 
 class Journal(Section):
-    """Records of what happened, for the fleet pipeline."""
+    """Records of what happened, for the fleet pipeline. They go to a folder, to a topic, or to both."""
 
-    folder: Path
-    """Where the segments are written; made where it is missing."""
+    folder: Path | None = None
+    """Where segments are written; made where it is missing. Sidecars that share one share its limits."""
+    topic: str | None = None
+    """The topic that records are written to, on the sidecar's own broker, of Kafka 0.11 or later; a gateway's is the
+    one at `upstream`. It must be there, with a partition that this broker leads. The user of `own_connection` needs the
+    operations DESCRIBE and WRITE on it, before Kafka 3.0 also IDEMPOTENT_WRITE on the cluster."""
     interval_seconds: float = Field(default=10, gt=0)
-    """Seconds between two writes."""
+    """Seconds between two restatements of what stands, and between two writes to the folder."""
     segment_bytes: Positive = 8_388_608
     """Bytes after which a segment is closed."""
     segment_seconds: float = Field(default=10, gt=0)
     """Seconds after which a segment is closed; readers see closed ones only."""
     total_bytes: Positive = Field(default=268_435_456, validate_default=True)
     """Bytes of all segments together, beyond which the oldest are deleted; at least twice `segment_bytes`."""
+    retention_seconds: float = Field(default=604_800, gt=0)
+    """Seconds after which a segment is deleted, however few there are."""
+    topic_batch_bytes: int = Field(default=524_288, ge=1024, le=0x3FFFFFFF)
+    """Bytes of a batch before compression. Where the topic's `max.message.bytes` is less, it shrinks by itself."""
+    topic_linger_seconds: float = Field(default=0.5, ge=0)
+    """Seconds that records wait for others, to go in one batch."""
+    topic_compression: Literal["none", "gzip"] = "gzip"
+    """How batches are compressed."""
+
+    @field_validator("topic")
+    @classmethod
+    def _is_a_topic(cls, topic: str | None) -> str | None:
+        if topic is not None and not _TOPIC.fullmatch(topic):
+            raise ValueError("must be the name of a topic: letters, digits, '.', '_' and '-', 249 at most")
+        return topic
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> Self:
+        if self.folder is None and self.topic is None:
+            raise ValueError("needs a folder or a topic")
+        return self
 
     @field_validator("total_bytes")
     @classmethod

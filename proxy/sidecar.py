@@ -39,6 +39,7 @@ from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Standings
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.credentials import connect_as
 from group_sidecar.proxy.descriptors import raise_descriptor_limit
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
@@ -172,7 +173,9 @@ class Sidecar:
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
         self._narrator = Narrator()
-        self._outlet = Outlet(config.sidecar_id, config.journal) if config.journal else None
+        own = config.own_connection
+        connect = partial(connect_as, own.address or config.upstream, own)
+        self._outlet = Outlet(config.sidecar_id, config.journal, connect) if config.journal else None
         self._book = AddressBook(config.advertised_host, self._open_node)
         self._brokers: dict[Address, _Broker] = {}
         self._bootstrap_peer: Address | None = None
@@ -192,7 +195,7 @@ class Sidecar:
             recorded_bytes=lambda: self._recorder.held_bytes,
             logs=lambda: [tail.numbers for tail in self._tails()],
             log_starts=lambda: [manager.log_bounds.starts for manager in self._managers()],
-            journal=self._outlet.journal if self._outlet else None,
+            outlets=self._outlet.outlets() if self._outlet else {},
             most_members=self._rulebook.most_members,
             last_reload=lambda: self._reloading.last,
             detail=Detail(config.metrics.detail),

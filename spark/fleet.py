@@ -1,92 +1,73 @@
-"""The fleet job: reads sealed segments, asks the questions, shows or writes the answers.
+"""The command line of the fleet job.
 
-Owns: arguments, the Spark session, reading and writing. Must not know: what a record says.
+Owns: subcommands, their arguments and what is wrong with them, exit statuses. Must not know: how the work is done.
 
-    python -m group_sidecar.spark --input DIR [--output DIR] [--show TABLE] [--json] [--limit N] [--master URL]
-    spark-submit spark/fleet.py --input URL --output URL
+    python -m group_sidecar.spark run --input DIR|kafka://HOST:PORT/TOPIC [--output DIR] [--stream] ...
+    python -m group_sidecar.spark replay --input DIR --output DIR --from T --to T
+    python -m group_sidecar.spark report --tables DIR --output FILE.html
+    spark-submit spark/fleet.py run --input URL --output URL ...
 
-Answers go to standard output; how many lines were read, to standard error. Exit status: 0 done, 2 an argument is
-wrong or there is no such input, 3 PySpark or Java is missing (told by `__main__`, before this module is loaded).
+Answers go to standard output; how many lines were read, and a line on each batch of a stream, to standard error.
 """
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.metrics.records import TIMESTAMP_FORMAT
-from group_sidecar.spark import intake, pipeline
+from group_sidecar.spark import jobs
+from group_sidecar.spark.folders import HOUR
+from group_sidecar.spark.requirements import java_missing
+from group_sidecar.spark.session import KAFKA_CONNECTOR, is_submitted, session
+from group_sidecar.spark.sources import SEGMENTS, KafkaTopic
+from group_sidecar.spark.store import PARQUET, Store, StoreError
+from group_sidecar.spark.summaries import SUMMARIES
 
-SEGMENTS = "*.jsonl"
-"""Sealed segments. Spark itself passes over names that begin with a dot, as those of open ones do."""
-
+FAILED = 1
+USAGE = 2
+UNMET = 3
 SMALL_INPUT_BYTES = 64 << 20
-"""Below this the JVM is told to compile once and quickly. 1.6 MB cost 13 s of CPU so and 25 s without; 223 MB cost
-61 s and 56 s: code that is compiled well pays only then."""
+"""Below this Spark is told to start quickly: code that is compiled well pays only later."""
+KAFKA = "kafka://"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """One table of answers, and how it is shown.
-
-    Attributes:
-        ask: makes the table, of records or of judged lines.
-        largest: the column whose largest values come first; None if none does.
-        then: what orders rows after that.
-        glance: the columns a terminal shows; all if empty.
-    """
-
-    ask: Callable[[DataFrame], DataFrame]
-    largest: str | None = None
-    then: tuple[str, ...]
-    glance: tuple[str, ...] = ()
-
-
-GROUPS = "groups"
-QUARANTINE = "quarantine"
-QUESTIONS: Mapping[str, Question] = MappingProxyType(
-    {
-        GROUPS: Question(
-            ask=pipeline.overview,
-            largest="lag",
-            then=("group",),
-            glance=("group", "state", "members", "rebalances", "refusals", "lag"),
-        ),
-        "lag": Question(ask=pipeline.partition_lag, largest="lag", then=("group", "topic", "partition")),
-        "rebalances": Question(ask=pipeline.rebalances, largest="rebalances", then=("group",)),
-        "refusals": Question(ask=pipeline.refusals, largest="refusals", then=("group", "policy", "error_code")),
-        "audits": Question(ask=pipeline.audits, largest="audits", then=("group", "policy", "error_code")),
-        "sidecars": Question(ask=pipeline.sidecars, then=("last_heartbeat", "sidecar")),
-        QUARANTINE: Question(ask=intake.quarantined, then=("fault", "sidecar", "line")),
-    }
-)
-"""All tables by name. `quarantine` is asked of judged lines, the others of records."""
+_DURATION = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_EPILOG = "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the job; returns its exit status."""
+    """Runs what the command line asks for; returns the exit status."""
     chosen = arguments(argv)
-    spark = session(chosen.master, small=_is_small(Path(chosen.input)))
+    if not is_submitted() and (missing := java_missing()):
+        sys.stderr.write(missing + "\n")
+        return UNMET
     try:
-        run(spark, chosen)
+        spark = _session(chosen)
+    except PySparkRuntimeError as error:
+        sys.stderr.write(f"Spark did not start: {str(error).splitlines()[0]}\n")
+        return UNMET
+    try:
+        chosen.act(spark, chosen)
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+        return USAGE
     except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
+        if (line := _plainly(error, chosen)) is None:
             raise
-        sys.stderr.write(f"there is no {chosen.input}\n")
-        return 2
+        sys.stderr.write(line + "\n")
+        return USAGE
+    except StreamingQueryException as error:
+        # Spark has logged the rest.
+        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
+        return FAILED
     finally:
         spark.stop()
     return 0
@@ -95,21 +76,88 @@ def main(argv: Sequence[str] | None = None) -> int:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line. Ends the process with status 2 and the reason where it is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m group_sidecar.spark",
-        description="Aggregates the records of all sidecars.",
-        epilog="Exit status: 0 done, 2 wrong argument or no such input, 3 PySpark or Java is missing.",
+        prog=os.environ.get("GROUP_SIDECAR_PROGRAM", "python -m group_sidecar.spark"),
+        description="Aggregates the records of all sidecars of a Kafka cluster.",
+        epilog=_EPILOG,
     )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    _add_run(commands.add_parser("run", help="take records into tables, once or as a stream", epilog=_EPILOG))
+    _add_replay(commands.add_parser("replay", help="answer hours again, from journals", epilog=_EPILOG))
+    _add_report(commands.add_parser("report", help="write an HTML report of tables", epilog=_EPILOG))
+    chosen = parser.parse_args(argv)
+    if chosen.command == "run":
+        _check_run(parser, chosen)
+    elif chosen.command == "replay" and chosen.since >= chosen.until:
+        parser.error("--from is not before --to")
+    return chosen
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_input(parser)
     parser.add_argument(
-        "--input", required=True, type=_present, metavar="DIR", help="folder with sealed segments, at any depth; or URL"
+        "--output", type=_folder, metavar="DIR", help="folder or URL of the tables; goes on where it was"
     )
-    parser.add_argument(
-        "--output", type=_folder, metavar="DIR", help="write every table there, as Parquet; replaces what it wrote"
-    )
-    parser.add_argument("--show", choices=QUESTIONS, default=GROUPS, help="the table to print (default: groups)")
+    parser.add_argument("--stream", action="store_true", help="do not end: take what comes")
+    parser.add_argument("--trigger", type=_duration, metavar="TIME", help="how often to look for new records (60s)")
+    parser.add_argument("--window", type=_window, default="5m", metavar="TIME", help="width of windows (5m)")
+    parser.add_argument("--retention", type=_days, metavar="DAYS", help="drop older days, for instance 30d (keep all)")
+    parser.add_argument("--format", default=PARQUET, help="of the tables: parquet, or delta or iceberg where installed")
+    parser.add_argument("--textfile", type=Path, metavar="FILE", help="write figures for Prometheus there (*.prom)")
+    parser.add_argument("--show", choices=SUMMARIES, help="the summary to print (groups, if there is no --output)")
     parser.add_argument("--json", action="store_true", help="print all rows, each a JSON object on a line of its own")
     parser.add_argument("--limit", type=_positive, default=100, metavar="N", help="rows to print without --json (100)")
-    parser.add_argument("--master", metavar="URL", help="Spark master (default: local[*], or that of spark-submit)")
-    return parser.parse_args(argv)
+    parser.set_defaults(act=_run)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    _add_input(parser)
+    parser.add_argument("--output", type=_folder, required=True, metavar="DIR", help="folder or URL of the tables")
+    parser.add_argument("--from", dest="since", type=_moment, required=True, metavar="TIME", help="ISO 8601, UTC")
+    parser.add_argument("--to", dest="until", type=_moment, required=True, metavar="TIME", help="hours before this")
+    parser.set_defaults(act=_replay)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tables", type=_present, required=True, metavar="DIR", help="what run wrote")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the HTML file")
+    parser.add_argument("--title", default="Consumer groups of the cluster", help="title of the report")
+    parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help="ISO 8601, UTC (the beginning)")
+    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="ISO 8601, UTC (the end)")
+    parser.add_argument("--master", metavar="URL", help="Spark master (local[*], or that of spark-submit)")
+    parser.set_defaults(act=_report)
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    text = "folder or URL with sealed segments, at any depth; or kafka://HOST:PORT/TOPIC"
+    parser.add_argument("--input", required=True, type=_input, metavar="FROM", help=text)
+    text = "properties of Kafka's client, as for --command-config of Kafka's tools"
+    parser.add_argument("--command-config", type=_properties, default={}, metavar="FILE", help=text)
+    text = "end where Kafka dropped records unread; otherwise the tables tell what is missing"
+    parser.add_argument("--fail-on-data-loss", action="store_true", help=text)
+    text = "jars for Spark, with commas: its Kafka connector, where Maven cannot be reached"
+    parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
+    parser.add_argument("--master", metavar="URL", help="Spark master (local[*], or that of spark-submit)")
+
+
+def _check_run(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    if chosen.stream and chosen.output is None:
+        parser.error("--stream needs --output")
+    if chosen.stream and (chosen.show or chosen.json):
+        parser.error("--stream prints no summary: no --show, no --json")
+    if chosen.trigger and not chosen.stream:
+        parser.error("--trigger is for --stream")
+    if chosen.textfile and not chosen.textfile.parent.is_dir():
+        parser.error(f"there is no folder {chosen.textfile.parent}")
+
+
+def _input(text: str) -> str:
+    if text.startswith(KAFKA):
+        try:
+            KafkaTopic.from_url(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+    return _present(text)
 
 
 def _present(text: str) -> str:
@@ -132,6 +180,57 @@ def _positive(text: str) -> int:
     return number
 
 
+def _duration(text: str) -> str:
+    found = _DURATION.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text} is not a time like 30s, 5m or 1h")
+    return f"{int(found[1])} {_UNITS[found[2]]}"
+
+
+def _window(text: str) -> str:
+    number, unit = _duration(text).split()
+    if HOUR % timedelta(**{unit: int(number)}):
+        raise argparse.ArgumentTypeError(f"a window of {text} does not divide an hour")
+    return f"{number} {unit}"
+
+
+def _days(text: str) -> timedelta:
+    number, unit = _duration(text).split()
+    if unit != "days":
+        raise argparse.ArgumentTypeError(f"{text} is not a number of days like 30d")
+    return timedelta(days=int(number))
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a moment like 2025-01-31 or 2025-01-31T09:00Z") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _jars(text: str) -> tuple[str, ...]:
+    jars = tuple(filter(None, text.split(",")))
+    for jar in jars:
+        _present(jar)
+    return jars
+
+
+def _properties(text: str) -> dict[str, str]:
+    _present(text)
+    lines = (line.strip() for line in Path(text).read_text().splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _session(chosen: argparse.Namespace) -> SparkSession:
+    if chosen.command == "report":
+        return session(chosen.master)
+    kafka = chosen.input.startswith(KAFKA)
+    small = not kafka and not getattr(chosen, "stream", False) and _is_small(Path(chosen.input))
+    return session(chosen.master, small=small, jars=chosen.jars, kafka=kafka)
+
+
 def _is_small(folder: Path) -> bool:
     size = 0
     for path in folder.rglob(SEGMENTS):
@@ -141,95 +240,54 @@ def _is_small(folder: Path) -> bool:
     return folder.is_dir() and size < SMALL_INPUT_BYTES
 
 
-def session(master: str | None = None, *, small: bool = False) -> SparkSession:
-    """The Spark session. What spark-submit configures is left as it is, but for the time zone.
-
-    Args:
-        master: Spark master; None for local[*], or for that of spark-submit.
-        small: start quickly rather than run fast.
-    """
-    builder = SparkSession.builder.appName("group-sidecar fleet").config("spark.sql.session.timeZone", "UTC")
-    if master is not None:
-        builder = builder.master(master)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = (
-            builder.config("spark.sql.shuffle.partitions", "2")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-        )
-        if master is None or master.startswith("local"):
-            # Otherwise Spark looks for an address by which other hosts reach this one, and complains if it finds none.
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            if small:
-                builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-    return builder.getOrCreate()
+def _source(chosen: argparse.Namespace) -> jobs.Source:
+    if not chosen.input.startswith(KAFKA):
+        return str(chosen.input)
+    return KafkaTopic.from_url(chosen.input, chosen.command_config, fail_on_data_loss=chosen.fail_on_data_loss)
 
 
-def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
-    """Reads, asks, writes and shows.
-
-    Raises:
-        AnalysisException: there is no such input.
-    """
-    lines = spark.read.option("ignoreMissingFiles", "true").text(
-        chosen.input, pathGlobFilter=SEGMENTS, recursiveFileLookup=True
+def _run(spark: SparkSession, chosen: argparse.Namespace) -> None:
+    wanted = chosen.show or chosen.json or chosen.output is None
+    running = jobs.Running(
+        source=_source(chosen),
+        output=chosen.output,
+        trigger=(chosen.trigger or "60 seconds") if chosen.stream else None,
+        window=chosen.window,
+        retention=chosen.retention,
+        format=chosen.format,
+        textfile=chosen.textfile,
+        show=(chosen.show or "groups") if wanted else None,
+        json=chosen.json,
+        limit=chosen.limit,
     )
-    judged = intake.judged(lines).cache()
-    records = intake.deduplicated(intake.accepted(judged)).cache()
-    sys.stderr.write(_summary(judged) + "\n")
-
-    def answer(name: str) -> DataFrame:
-        return QUESTIONS[name].ask(judged if name == QUARANTINE else records)
-
-    if chosen.output:
-        for name in QUESTIONS:
-            answer(name).write.mode("overwrite").parquet(f"{chosen.output}/{name}")
-    shown = QUESTIONS[chosen.show]
-    if chosen.json:
-        for line in _json_lines(answer(chosen.show), shown):
-            sys.stdout.write(line + "\n")
-    else:
-        _print_table(answer(chosen.show), shown, chosen.limit)
+    jobs.run(spark, running)
 
 
-def _summary(judged: DataFrame) -> str:
-    counts = {row["fault"]: row["count"] for row in judged.groupBy("fault").count().collect()}
-    records = counts.pop(None, 0)
-    faults = ", ".join(f"{fault} {count}" for fault, count in sorted(counts.items()))
-    return f"{records} records, {sum(counts.values())} lines in quarantine" + (f" ({faults})" if faults else "")
+def _replay(spark: SparkSession, chosen: argparse.Namespace) -> None:
+    since = chosen.since.replace(minute=0, second=0, microsecond=0)
+    until = (chosen.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
+    jobs.run_replay(spark, _source(chosen), chosen.output, since, until)
 
 
-def _json_lines(answer: DataFrame, shown: Question) -> Iterator[str]:
-    options = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT}
-    # One sorted partition, read row by row: a global order would first ask everything once more, for a sample.
-    ordered = answer.repartition(1).sortWithinPartitions(*_order(shown))
-    for row in ordered.select(F.to_json(F.struct("*"), options)).toLocalIterator():
-        yield row[0]
+def _report(spark: SparkSession, chosen: argparse.Namespace) -> None:
+    from group_sidecar.spark.report import write_report
+
+    store = Store.opened(spark, chosen.tables)
+
+    def read(table: str) -> DataFrame:
+        return store.read(table, chosen.since, chosen.until)
+
+    write_report(read, chosen.output, title=chosen.title, since=chosen.since, until=chosen.until)
 
 
-def _print_table(answer: DataFrame, shown: Question, limit: int) -> None:
-    types = {name: kind for name, kind in answer.dtypes if name in shown.glance or not shown.glance}
-    # Spark writes the moments: Python would show them in the time zone of this machine.
-    cells = (
-        F.date_format(name, "yyyy-MM-dd HH:mm:ss") if kind == "timestamp" else name for name, kind in types.items()
-    )
-    rows = answer.orderBy(*_order(shown)).select(*cells).take(limit + 1)
-    table = Table(box=SIMPLE_HEAD)
-    for name, kind in types.items():
-        table.add_column(name, justify="right" if kind in ("bigint", "double") else "left", overflow="fold")
-    for row in rows[:limit]:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console = Console()
-    console.print(table)
-    if len(rows) > limit:
-        console.print(f"These are the first {limit} rows; --limit or --json shows more.")
-
-
-def _order(shown: Question) -> list[Column]:
-    largest = [F.col(shown.largest).desc_nulls_last()] if shown.largest else []
-    return [*largest, *(F.col(name) for name in shown.then)]
+def _plainly(error: AnalysisException, chosen: argparse.Namespace) -> str | None:
+    """What was wrong with the arguments, in one line; None if it was not that."""
+    condition = error.getCondition()
+    if condition == "PATH_NOT_FOUND":
+        return f"there is no {chosen.input}"
+    if condition == "KAFKA_DATA_SOURCE_NOT_ENABLED":
+        return f"Spark lacks its Kafka connector: give {KAFKA_CONNECTOR} by --packages of spark-submit, or --jars"
+    return None
 
 
 if __name__ == "__main__":

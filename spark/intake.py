@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics.records import (
     BODIES,
+    GREATEST,
     KINDS,
     TIMESTAMP_FORMAT,
     VERSION,
@@ -43,25 +44,30 @@ class Fault(StrEnum):
     MISSING_COLUMN = "missing_column"
     OUT_OF_RANGE = "out_of_range"
     IN_FUTURE = "in_future"
+    TOO_OLD = "too_old"
 
 
 def record_ddl() -> str:
     """The schema of a line as Spark's DDL: the envelope's columns, then those of all kinds, each once."""
+    return ", ".join(f"`{name}` {sql_type}" for name, sql_type in _types().items())
+
+
+def _types() -> dict[str, str]:
     parts: tuple[Part, ...] = (Envelope, *BODIES)
-    types = {column.name: column.sql_type for part in parts for column in columns(part)}
-    return ", ".join(f"`{name}` {sql_type}" for name, sql_type in types.items())
+    return {column.name: column.sql_type for part in parts for column in columns(part)}
 
 
-def judged(lines: DataFrame, now: Column | None = None) -> DataFrame:
+def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = None) -> DataFrame:
     """Reads lines by the contract, and judges them.
 
     Args:
-        lines: one string column `value`.
+        lines: `value` STRING, and `arrived_at` TIMESTAMP: when the transport took it; null where that is not known.
         now: the moment that the future begins at; the current time if None.
+        oldest: records that were made before are too old; None if none are.
 
     Returns:
-        `record` (a struct with the columns of the contract), `fault` (a `Fault`; null for a record) and `line` (as it
-        was; null for a record).
+        `record` (a struct with the columns of the contract), `fault` (a `Fault`; null for a record), `line` (as it
+        was; null for a record) and `arrived_at`.
     """
     options = {
         "mode": "PERMISSIVE",
@@ -71,32 +77,41 @@ def judged(lines: DataFrame, now: Column | None = None) -> DataFrame:
         "allowNonNumericNumbers": "false",
     }
     schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
-    read = lines.select("value", F.from_json("value", schema, options).alias("record"))
-    found = read.withColumn("fault", _fault(F.current_timestamp() if now is None else now))
-    line = F.when(F.col("fault").isNotNull(), F.col("value"))
-    return found.select(F.col("record").dropFields(_UNREADABLE).alias("record"), "fault", line.alias("line"))
+    read = lines.select("value", "arrived_at", F.from_json("value", schema, options).alias("record"))
+    found = read.withColumn("fault", _fault(F.current_timestamp() if now is None else now, oldest))
+    record = F.col("record").dropFields(_UNREADABLE).alias("record")
+    line = F.when(F.col("fault").isNotNull(), F.col("value")).alias("line")
+    return found.select(record, "fault", line, "arrived_at")
 
 
 def accepted(judged: DataFrame) -> DataFrame:
-    """The records among judged lines: the columns of the contract."""
-    return judged.where(F.col("fault").isNull()).select("record.*")
+    """The records among judged lines: the columns of the contract, and `arrived_at`."""
+    return judged.where(F.col("fault").isNull()).select("record.*", "arrived_at")
 
 
 def quarantined(judged: DataFrame) -> DataFrame:
-    """The others: `fault`, `sidecar` (null where not even that can be read), `line` as it was."""
-    return judged.where(F.col("fault").isNotNull()).select("fault", "record.sidecar", "line")
+    """The others: `fault`, `sidecar` (null where not even that can be read), `line` as it was, `arrived_at`."""
+    return judged.where(F.col("fault").isNotNull()).select("fault", "record.sidecar", "line", "arrived_at")
 
 
 def deduplicated(records: DataFrame) -> DataFrame:
-    """Each record once, however often its line was written: (sidecar, boot, seq) is its name."""
-    return records.dropDuplicates(["sidecar", "boot", "seq"])
+    """Each record once, however often its line was written: (sidecar, boot, seq) is its name.
+
+    It arrived when the first of its lines did: what is answered of it must not depend on which of them is read first.
+    """
+    name = ("sidecar", "boot", "seq")
+    arrived = F.min("arrived_at").alias("arrived_at")
+    # Which columns there are, the contract says: a Declarative Pipeline may not ask a frame.
+    rest = (F.first(column).alias(column) for column in _types() if column not in name)
+    return records.groupBy(*name).agg(*rest, arrived).select(*_types(), "arrived_at")
 
 
-def _fault(now: Column) -> Column:
+def _fault(now: Column, oldest: Column | None) -> Column:
     value, unreadable = F.col("value"), _field(_UNREADABLE).isNotNull()
     blank = F.trim(value) == ""
     no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
     future = now + F.lit(CLOCK_SKEW)
+    outdated = F.lit(False) if oldest is None else _field("emitted_at") < oldest
     tests = {
         Fault.NOT_JSON_OBJECT: blank | no_object,
         Fault.UNKNOWN_VERSION: _field("version").isNull() | (_field("version") != VERSION),
@@ -105,6 +120,7 @@ def _fault(now: Column) -> Column:
         Fault.MISSING_COLUMN: _in_envelope_or_kind(_lacks),
         Fault.OUT_OF_RANGE: _in_envelope_or_kind(_exceeds),
         Fault.IN_FUTURE: (_field("observed_at") > future) | (_field("emitted_at") > future),
+        Fault.TOO_OLD: outdated,
     }
     return F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
 
@@ -122,11 +138,10 @@ def _lacks(part: Part) -> Column:
 
 
 def _exceeds(part: Part) -> Column:
-    return _any(
-        F.coalesce(_field(column.name) < column.note.minimum, F.lit(False))
-        for column in columns(part)
-        if column.note.minimum is not None
-    )
+    numbers = [column for column in columns(part) if column.sql_type in ("BIGINT", "DOUBLE")]
+    low = (_field(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
+    high = (_field(each.name) > GREATEST for each in numbers)
+    return _any(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))
 
 
 def _any(conditions: Iterable[Column]) -> Column:

@@ -17,9 +17,9 @@ _GET_JAVA = f"Spark needs Java {JAVA_VERSION} or later: apt-get install openjdk-
 _GET_PYSPARK = "Spark is not installed: pip install 'kafka-group-sidecar[spark]'"
 
 
-def spark_missing() -> str | None:
-    """One line on what keeps Spark from running here and how to get it; None if nothing does."""
-    return _GET_PYSPARK if find_spec("pyspark") is None else java_missing()
+def pyspark_missing() -> str | None:
+    """One line on how to get PySpark; None if it is there."""
+    return _GET_PYSPARK if find_spec("pyspark") is None else None
 
 
 def java_missing() -> str | None:

@@ -40,7 +40,7 @@ NOW = Row(
         ),
         number(
             "Journal last written",
-            "The sidecar whose journal was last handed to the disk longest ago.",
+            "The sidecar whose records were last written longest ago.",
             Query(f"time() - min(group_sidecar_records_last_flush_timestamp_seconds{{{OF_SIDECARS}}})", "ago"),
             unit="s",
             steps=(step(None, GREEN), step(300, RED)),
@@ -190,17 +190,18 @@ OUTLET = Row(
     (
         graph(
             "Records",
-            "Records that the journal wrote, and those that it dropped, by why.",
-            Query(rate("records_written_total"), "written"),
-            Query(rate("records_dropped_total", "reason"), "dropped, {{reason}}"),
+            "Records that the journal wrote, by outlet, and those that it dropped, by why.",
+            Query(rate("records_written_total", "outlet"), "written, {{outlet}}"),
+            Query(rate("records_dropped_total", "outlet, reason"), "dropped, {{outlet}}, {{reason}}"),
             unit="ops",
         ),
         graph(
             "Since it was last written",
-            "How long ago the journal last handed records to the disk.",
+            "How long ago the journal last handed records to the disk, or the broker acknowledged some.",
             Query(
-                f"time() - max by (instance) (group_sidecar_records_last_flush_timestamp_seconds{{{OF_SIDECARS}}})",
-                "{{instance}}",
+                "time() - max by (instance, outlet) "
+                f"(group_sidecar_records_last_flush_timestamp_seconds{{{OF_SIDECARS}}})",
+                "{{instance}}, {{outlet}}",
             ),
             unit="s",
         ),

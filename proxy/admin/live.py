@@ -55,7 +55,7 @@ def live_sources(
             last_reload=last,
             answers=collected.traffic.answers,
             fallbacks=collected.traffic.fallbacks,
-            journal=collected.journal,
+            outlets=collected.outlets,
         )
 
     return AdminSources(

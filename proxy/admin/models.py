@@ -262,15 +262,17 @@ class LastReload(Answer):
     """When one last succeeded."""
 
 
-class Journal(Answer):
-    """The journal of records."""
+class Outlet(Answer):
+    """Where the journal's records go."""
 
     records_written: int
-    """Records that were handed to the disk."""
+    """Records that were handed to the disk, or that the broker acknowledged."""
     records_dropped: dict[str, int]
     """By reason."""
+    write_failures: int
+    """Failed attempts to write."""
     last_flush_at: Moment | None
-    """When records last came to the disk; null before the first."""
+    """When records were last written; null before the first."""
 
 
 class Status(Answer):
@@ -300,6 +302,6 @@ class Status(Answer):
     """By API: requests that were answered from the copy of the coordinator, since the start."""
     fallbacks: dict[str, int]
     """By reason: requests that could have been, and were left to the broker."""
-    journal: Journal | None
-    """Null where no records are written."""
+    outlets: dict[str, Outlet]
+    """Of the journal: `folder`, `topic`; none where no records are written."""
     last_reload: LastReload

@@ -18,7 +18,7 @@ import trio
 
 from group_sidecar.codecs.registry import api_name
 from group_sidecar.coordinator.views import GroupView, Lacking
-from group_sidecar.metrics.collector import JournalHealth
+from group_sidecar.metrics.collector import OutletHealth
 from group_sidecar.metrics.instruments import DISTRIBUTION
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.survey import GroupFigures, Sums, batches, newest, offsets_of
@@ -123,7 +123,7 @@ class GroupData:
             series_suppressed=numbers.series_suppressed,
             answers={api_name(key): number for key, number in numbers.answers.items()},
             fallbacks=_by_reason(numbers.fallbacks),
-            journal=_journal(numbers.journal) if numbers.journal else None,
+            outlets={name: _outlet(health) for name, health in numbers.outlets.items()},
             last_reload=m.LastReload(successful=last.successful, succeeded_at=timestamp(last.succeeded_at)),
         )
 
@@ -155,10 +155,11 @@ def _by_reason(fallbacks: Mapping[tuple[int, Lacking], int]) -> dict[str, int]:
     return dict(sums)
 
 
-def _journal(health: JournalHealth) -> m.Journal:
-    return m.Journal(
+def _outlet(health: OutletHealth) -> m.Outlet:
+    return m.Outlet(
         records_written=health.records_written,
         records_dropped=dict(health.records_dropped),
+        write_failures=health.failures,
         last_flush_at=timestamp(health.last_flush) if health.last_flush else None,
     )
 

@@ -9,7 +9,7 @@ from typing import Literal
 from uuid import UUID
 
 from group_sidecar.coordinator.views import GroupView, Lacking
-from group_sidecar.metrics.collector import JournalHealth, LastReload
+from group_sidecar.metrics.collector import LastReload, OutletHealth
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.survey import LogEnds, MostMembers, Survey
 from group_sidecar.proxy.reloading import Outcome
@@ -28,7 +28,7 @@ class Numbers:
         started_at: seconds since the epoch.
         answers: requests that were answered here, by API key.
         fallbacks: requests that were left to the broker, by API key and why.
-        journal: None where no records are written.
+        outlets: of the journal, by name; none where no records are written.
     """
 
     sidecar_id: str
@@ -40,7 +40,7 @@ class Numbers:
     last_reload: LastReload
     answers: Mapping[int, int] = field(default_factory=dict)
     fallbacks: Mapping[tuple[int, Lacking], int] = field(default_factory=dict)
-    journal: JournalHealth | None = None
+    outlets: Mapping[str, OutletHealth] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

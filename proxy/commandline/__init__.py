@@ -6,5 +6,7 @@
 - `showing`, `reasons`, `tables`, `moments`: what is printed; `top`, `ranking`, `keyboard`: the live view
 - `completing`: names of groups for the shell
 
+``group-sidecar fleet`` is in `fleet`: it becomes the fleet job, another process.
+
 Nothing of the proxy itself imports it.
 """

@@ -71,6 +71,7 @@ def assert_same(ours: Any, theirs: Any, version: int) -> None:
 def test_kio_knows_what_kafka_4_speaks() -> None:
     unknown = [(cls.NAME, version) for cls, version in CASES if kio_entity(cls, version) is None]
     assert unknown == [
+        *(("ProduceRequest", version) for version in range(3)),
         *(("ProduceResponse", version) for version in range(3)),
         *(("FetchRequest", version) for version in range(4)),
         *(("FetchResponse", version) for version in range(4)),

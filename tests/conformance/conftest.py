@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.conformance.differential.states import State
 from tests.conformance.differential.table import table_of
+from tests.conformance.fleet_story import Story, told_in
 from tests.conformance.routes import Route, Routes
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.sidecar import SidecarProcess
@@ -89,3 +90,9 @@ def sasl_routes(routes: Routes, request: pytest.FixtureRequest) -> Routes:
     if request.config.getoption("--through") == "sidecar":
         request.getfixturevalue("sasl_sidecar")
     return routes
+
+
+@pytest.fixture(scope="session")
+def fleet_story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """What three sidecars before a cluster wrote. When it is asked about, nothing of it runs any more."""
+    return told_in(tmp_path_factory.mktemp("fleet"))

@@ -112,6 +112,21 @@ def test_sessions_of_members_that_are_loaded_begin_anew_as_at_the_broker() -> No
     assert [fact.how for fact in swept(reader.manager, 111) if isinstance(fact, MemberGone)] == [Departure.EXPIRED]
 
 
+def test_no_session_runs_out_while_the_broker_is_away() -> None:
+    """Its members may be with another broker by now."""
+    reader = Reader(exclusive=True)
+    member = MemberMetadata(
+        member_id="m", client_id="c", client_host="/h", session_timeout=10_000, subscription=b"", assignment=b""
+    )
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=(member,))
+    reader.read((encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)), at=100)
+    list(reader.follower.lose(101))
+    assert (swept(reader.manager, 200), reader.manager.refresh("g", 200)) == ([], [])
+    assert len(reader.manager.view("g", 200).members) == 1
+    reader.catch_up(201, 201)
+    assert [type(fact) for fact in swept(reader.manager, 202)] == [MemberGone]
+
+
 def test_nothing_is_answered_before_the_end_of_the_log() -> None:
     reader = Reader()
     reader.log = reader.follower.begin_load(0, 3, 0, 1)

@@ -12,6 +12,7 @@ import yaml
 
 from group_sidecar.metrics.families import FAMILIES
 from group_sidecar.metrics.family import PREFIX, Kind
+from group_sidecar.spark import textfile
 from tests.deploy.promql import metric_names
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,7 @@ def test_the_tests_of_an_alert_are_of_that_alert_and_see_it_fire(alert: dict[str
 
 @pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
 def test_an_alert_says_what_it_has_to(alert: dict[str, Any]) -> None:
-    assert re.fullmatch(r"(ConsumerGroup|GroupSidecar)([A-Z][a-z]+)+", alert["alert"])
+    assert re.fullmatch(r"(ConsumerGroup|GroupSidecar|FleetPipeline)([A-Z][a-z]+)+", alert["alert"])
     assert "for" in alert or "[" in alert["expr"], "it fires on a single sample"
     assert alert["keep_firing_for"]
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
@@ -130,4 +131,6 @@ def _told() -> set[str]:
     return names
 
 
-KNOWN = _told() | FOREIGN | {rule["record"] for rule in RECORDS}
+FLEET = {f"{textfile.PREFIX}{name}" for name in textfile.NAMES}
+"""What the fleet job tells."""
+KNOWN = _told() | FLEET | FOREIGN | {rule["record"] for rule in RECORDS}

@@ -38,6 +38,15 @@ ARTIFACTS: dict[str, tuple[str, ...]] = {
 }
 """Maven coordinates by Kafka version; everything else follows from them."""
 
+_SPARK = "4.2.0"
+CONNECTOR = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_SPARK}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+"""What Spark lacks to read Kafka: the newest that is to be had; that of PySpark 4.3 has not been published."""
+
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _PROGRESS_SECONDS = 2.0
 
@@ -68,13 +77,32 @@ def kafka_jars(version: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{version}-") as scratch:
         jars = Path(scratch) / "jars"
-        _fetch(version, Path(scratch), jars)
+        _fetch(f"Kafka {version}", ARTIFACTS[version], Path(scratch), jars)
         _verify(jars, version)
         try:
             jars.rename(target)
         except OSError:
             _verify(target, version)  # Another process was first.
     return target
+
+
+def connector_jars() -> list[Path]:
+    """The jars that Spark lacks to read Kafka, fetched where they are not there yet.
+
+    Raises:
+        JarsUnavailable: no ``mvn`` here, or Maven failed.
+    """
+    target = cache_folder() / "spark" / _SPARK
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{_SPARK}-") as scratch:
+            jars = Path(scratch) / "jars"
+            _fetch(f"Spark's Kafka connector {_SPARK}", CONNECTOR, Path(scratch), jars, alone=True)
+            try:
+                jars.rename(target)
+            except OSError:
+                assert target.is_dir()  # Another process was first.
+    return sorted(target.glob("*.jar"))
 
 
 def _verify(jars: Path, version: str) -> None:
@@ -89,27 +117,27 @@ def _verify(jars: Path, version: str) -> None:
         raise JarsUnavailable(f"{clients} is another version than its name says; remove {jars} and try again")
 
 
-def _fetch(version: str, scratch: Path, jars: Path) -> None:
+def _fetch(what: str, coordinates: tuple[str, ...], scratch: Path, jars: Path, *, alone: bool = False) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise JarsUnavailable(f"Kafka {version} comes through Maven, and there is no mvn here: install Maven 3")
+        raise JarsUnavailable(f"{what} comes through Maven, and there is no mvn here: install Maven 3")
     pom = scratch / "pom.xml"
-    pom.write_text(_pom(ARTIFACTS[version]))
+    pom.write_text(_pom(coordinates, alone=alone))
     command = [maven, "--batch-mode", "--file", str(pom), _PLUGIN]
     command += [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
-    _say(f"Kafka {version}: fetching its jars through Maven")
+    _say(f"{what}: fetching its jars through Maven")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            errors = [line for line in _watched(process, version) if "[ERROR]" in line]
+            errors = [line for line in _watched(process, what) if "[ERROR]" in line]
         except BaseException:
             process.kill()
             raise
     if process.returncode:
         reason = errors[0].strip() if errors else f"mvn ended with status {process.returncode}"
-        raise JarsUnavailable(f"Kafka {version} could not be fetched: {reason}")
+        raise JarsUnavailable(f"{what} could not be fetched: {reason}")
 
 
-def _watched(process: "subprocess.Popen[str]", version: str) -> Iterator[str]:
+def _watched(process: "subprocess.Popen[str]", what: str) -> Iterator[str]:
     """Maven's lines, with a progress line of our own every few seconds."""
     assert process.stdout is not None
     fetched, said = 0, time.monotonic()
@@ -119,15 +147,17 @@ def _watched(process: "subprocess.Popen[str]", version: str) -> Iterator[str]:
         now = time.monotonic()
         if now - said > _PROGRESS_SECONDS:
             said = now
-            _say(f"Kafka {version}: {fetched} files fetched")
+            _say(f"{what}: {fetched} files fetched")
 
 
-def _pom(coordinates: tuple[str, ...]) -> str:
+def _pom(coordinates: tuple[str, ...], *, alone: bool) -> str:
+    """The project that asks for these; `alone`: without what they depend on."""
     dependencies = ""
+    nothing_else = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     for group, artifact, version in (map(escape, coordinate.split(":")) for coordinate in coordinates):
         dependencies += (
             f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{version}</version></dependency>"
+            f"<version>{version}</version>{nothing_else if alone else ''}</dependency>"
         )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

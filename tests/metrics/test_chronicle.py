@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.facts import (
     ClientRefused,
     Departure,
@@ -16,7 +17,14 @@ from group_sidecar.coordinator.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView
+from group_sidecar.coordinator.views import (
+    CommittedOffset,
+    ConsumerGroupView,
+    GroupKind,
+    GroupState,
+    GroupView,
+    MemberView,
+)
 from group_sidecar.metrics.chronicle import Chronicle, body_of, restatement
 from group_sidecar.metrics.records import (
     Audit,
@@ -152,6 +160,32 @@ def test_a_restatement_tells_all_that_stands() -> None:
         (5.0, Commit(group="orders", topic="t", partition=1, offset=7, leader_epoch=2)),
         (6.0, LogEnd(topic="t", partition=1, offset=9)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ["empty"]),
+        (ErrorCode.NOT_COORDINATOR, ["empty"]),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["empty", "orders"]),
+    ],
+)
+def test_a_group_of_which_another_sidecar_may_know_better_is_not_told_again(error: ErrorCode, told: list[str]) -> None:
+    orders, empty = STANDING.groups
+    stands = visits_of(Copy(groups=(empty, replace(orders, error_code=error))))
+    seen = [each[1] for each in restatement(stands, (), {}, now=20.0) if each is not None]
+    assert [body.group for body in seen if isinstance(body, Group)] == told
+    assert [body.group for body in seen if isinstance(body, Commit)] == told[1:]
+
+
+@pytest.mark.parametrize(("named", "told"), [((), ""), (("uniform",), "uniform"), (("range", "uniform"), "")])
+def test_the_assignor_of_a_consumer_group_is_the_one_that_its_members_name(named: tuple[str, ...], told: str) -> None:
+    consumer = ConsumerGroupView(group_id="g", kind=GroupKind.CONSUMER, assignors=named)
+    view = GroupView(group_id="g", kind=GroupKind.CONSUMER, state=GroupState.STABLE, consumer=consumer)
+    [_, group] = restatement(visits_of(Copy(groups=(view,))), (), {}, now=20.0)
+    assert group is not None
+    assert isinstance(group[1], Group)
+    assert group[1].assignor == told
 
 
 def test_a_restatement_breathes_where_the_walk_does() -> None:

@@ -11,7 +11,7 @@ from group_sidecar.metrics.details import FAMILIES as DETAILS
 from group_sidecar.metrics.exposition import choose_format
 from group_sidecar.metrics.families import FAMILIES
 from group_sidecar.metrics.family import Detail
-from tests.metrics.world import Copy, Journal, World, commits, full_world, group, rebalanced, result
+from tests.metrics.world import Copy, Outlet, World, commits, full_world, group, rebalanced, result
 
 # Groups by state.
 
@@ -259,17 +259,22 @@ def test_mirror_ready(ready: bool) -> None:
     assert World(mirror_ready=lambda: ready).value("mirror_ready") == ready
 
 
-def test_the_journal() -> None:
-    world = World(journal=Journal(5, {"full": 2, "error": 0}, 12.5))
-    assert world.value("records_written_total") == 5
-    assert world.series("records_dropped_total") == {("full",): 2, ("error",): 0}
-    assert world.value("records_last_flush_timestamp_seconds") == 12.5
+def test_the_outlets_of_the_journal() -> None:
+    world = World(outlets={"folder": Outlet(5, {"full": 2, "error": 0}, 3, 12.5), "topic": Outlet(7, {"full": 1})})
+    assert world.series("records_written_total") == {("folder",): 5, ("topic",): 7}
+    assert world.series("records_dropped_total") == {
+        ("folder", "full"): 2,
+        ("folder", "error"): 0,
+        ("topic", "full"): 1,
+    }
+    assert world.series("records_write_failures_total") == {("folder",): 3, ("topic",): 0}
+    assert world.series("records_last_flush_timestamp_seconds") == {("folder",): 12.5}
 
 
-def test_a_journal_that_never_flushed_has_no_time() -> None:
-    world = World(journal=Journal())
-    assert world.value("records_written_total") == 0
-    assert world.value("records_last_flush_timestamp_seconds") is None
+def test_an_outlet_that_never_wrote_has_no_time() -> None:
+    world = World(outlets={"folder": Outlet()})
+    assert world.series("records_written_total") == {("folder",): 0}
+    assert world.series("records_last_flush_timestamp_seconds") == {}
 
 
 def test_without_a_journal_nothing_is_said_of_records() -> None:

@@ -28,11 +28,12 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
 @dataclass
-class Journal:
-    """What a journal says of itself."""
+class Outlet:
+    """What an outlet of the journal says of itself."""
 
     records_written: int = 0
     records_dropped: Mapping[str, int] = field(default_factory=dict)
+    failures: int = 0
     last_flush: float = 0.0
 
 
@@ -191,7 +192,7 @@ def full_world() -> World:
         detail=Detail.PARTITION,
         most_members=lambda _: 5,
         log_starts=lambda: [{("sales", 0): (1, 2.0)}],
-        journal=Journal(records_written=1, records_dropped={"full": 1}, last_flush=4.0),
+        outlets={"folder": Outlet(records_written=1, records_dropped={"full": 1}, failures=2, last_flush=4.0)},
         last_reload=lambda: LastReload(successful=True, succeeded_at=5.0),
     )
     world.instruments.observe(rebalanced("orders"))

@@ -143,6 +143,14 @@ def test_it_is_ready_while_the_broker_answers() -> None:
     assert told == [(False, "not asked yet"), (True, "reachable"), (False, "closed the connection")]
 
 
+@pytest.mark.parametrize(
+    ("mode", "journal", "tells"),
+    [("sidecar", {"folder": "journal"}, True), ("sidecar", None, False), ("gateway", {"folder": "journal"}, False)],
+)
+def test_a_sidecar_with_a_journal_tells_a_fleet(mode: str, journal: dict[str, str] | None, tells: bool) -> None:
+    assert broker_copy(mode=mode, journal=journal).tells_a_fleet is tells
+
+
 def kinds(facts: Sequence[Fact]) -> list[type[Fact]]:
     """What kinds of facts were told."""
     return [type(fact) for fact in facts]

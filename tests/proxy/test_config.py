@@ -146,6 +146,16 @@ def test_nothing_changes_once_it_is_read() -> None:
         ({"limits": {"idle_seconds": "long"}}, "limits.idle_seconds: must be a number"),
         ({"limits": {"largest_frame": 1 << 31}}, "limits.largest_frame: must be at most 2147483647"),
         ({"journal": {"folder": 5}}, "journal.folder: must be a path"),
+        ({"journal": {"interval_seconds": 5}}, "journal: needs a folder or a topic"),
+        *(
+            (
+                {"journal": {"topic": topic}},
+                "journal.topic: must be the name of a topic: letters, digits, '.', '_' and '-', 249 at most",
+            )
+            for topic in ("", "a b", ".", "..", "t" * 250, "t\n")
+        ),
+        ({"journal": {"topic": "t", "topic_batch_bytes": 1023}}, "journal.topic_batch_bytes: must be at least 1024"),
+        ({"journal": {"folder": "f", "retention_seconds": 0}}, "journal.retention_seconds: must be more than 0"),
         ({"journal": {"folder": "f", "interval_seconds": 0}}, "journal.interval_seconds: must be more than 0"),
         (
             {"journal": {"folder": "f", "segment_bytes": 10, "total_bytes": 19}},
@@ -254,7 +264,7 @@ def test_a_section_of_the_environment_over_a_plain_value_is_checked_as_it_is(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROUP_SIDECAR__JOURNAL__INTERVAL_SECONDS", "5")
-    assert faults(write({**LEAST, "journal": 5})) == ["sidecar.yaml: journal.folder: is required"]
+    assert faults(write({**LEAST, "journal": 5})) == ["environment: journal: needs a folder or a topic"]
 
 
 def test_a_misspelt_variable_of_a_policy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

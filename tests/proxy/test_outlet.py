@@ -1,6 +1,7 @@
 """When the journal is told, and what where its disk fails."""
 
 import json
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from group_sidecar.coordinator.views import CommittedOffset, GroupView
 from group_sidecar.metrics.collector import Sources
 from group_sidecar.metrics.instruments import Instruments
 from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.client import KafkaClient, connect
 from group_sidecar.proxy.outlet import RECORDS_WRITTEN_AT_ONCE, Outlet
 from group_sidecar.proxy.sections import Journal
 from tests.metrics.world import Copy
 from tests.proxy.fakes import holds
+from tests.proxy.scripted_broker import MemoryNetwork
+from tests.proxy.topic_broker import TOPIC, TopicBroker
 
 GONE = MemberGone(group_id="g", at=5.0, member_id="m", client_id="c", client_host="/h", how=Departure.LEFT)
 
@@ -28,7 +33,7 @@ def sources(outlet: Outlet, *groups: GroupView, traffic: Traffic | None = None) 
         instruments=Instruments(CollectorRegistry()),
         mirror_ready=lambda: True,
         held_bytes=lambda: 7,
-        journal=outlet.journal,
+        outlets=outlet.outlets(),
         most_members=lambda _: 3,
     )
 
@@ -43,19 +48,29 @@ def kinds(folder: Path) -> list[str]:
     return [record["kind"] for record in told(folder)]
 
 
+def written(outlet: Outlet) -> int:
+    """Records in the folder."""
+    return outlet.outlets()["folder"].records_written
+
+
+def nobody() -> AbstractAsyncContextManager[KafkaClient]:
+    """In place of a broker, where no topic is written to."""
+    raise AssertionError
+
+
 def epoch() -> float:
     return 1_000_000.0 + trio.current_time()
 
 
 async def test_what_stands_is_told_at_every_interval(tmp_path: Path) -> None:
-    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=0.01))
+    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=0.01), nobody)
     traffic = Traffic()
     traffic.received_bytes = 11
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet, GroupView(group_id="g"), traffic=traffic), epoch)
-        await holds(lambda: outlet.journal.records_written >= 2)
+        await holds(lambda: written(outlet) >= 2)
         outlet.tell(GONE, epoch())
-        await holds(lambda: outlet.journal.records_written >= 7)
+        await holds(lambda: written(outlet) >= 7)
         nursery.cancel_scope.cancel()
     found = kinds(tmp_path)
     assert found.count("member") == 1
@@ -68,23 +83,43 @@ async def test_what_stands_is_told_at_every_interval(tmp_path: Path) -> None:
 
 
 async def test_what_is_left_is_written_at_the_end(tmp_path: Path) -> None:
-    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=60))
+    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=60), nobody)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet), epoch)
-        await holds(lambda: outlet.journal.records_written == 1)
+        await holds(lambda: written(outlet) == 1)
         outlet.tell(GONE, epoch())
         nursery.cancel_scope.cancel()
     assert kinds(tmp_path) == ["heartbeat", "member"]
 
 
 async def test_many_records_are_written_in_shares(tmp_path: Path) -> None:
-    outlet = Outlet("here", Journal(folder=tmp_path))
+    outlet = Outlet("here", Journal(folder=tmp_path), nobody)
     offsets = {("t", number): CommittedOffset(number) for number in range(3 * RECORDS_WRITTEN_AT_ONCE)}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet, GroupView(group_id="g", offsets=offsets)), epoch)
-        await holds(lambda: outlet.journal.records_written >= RECORDS_WRITTEN_AT_ONCE)
-        await holds(lambda: outlet.journal.records_written == 3 * RECORDS_WRITTEN_AT_ONCE + 2)
+        await holds(lambda: written(outlet) >= RECORDS_WRITTEN_AT_ONCE)
+        await holds(lambda: written(outlet) == 3 * RECORDS_WRITTEN_AT_ONCE + 2)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("beside_a_folder", [True, False])
+async def test_a_topic_gets_the_same_records(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside_a_folder: bool
+) -> None:
+    network, at, broker = MemoryNetwork(nursery), Address("broker", 9092), TopicBroker()
+    network.brokers[at] = broker
+    monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
+    folder = tmp_path if beside_a_folder else None
+    settings = Journal(folder=folder, topic=TOPIC, interval_seconds=0.01, topic_linger_seconds=0)
+    outlet = Outlet("here", settings, lambda: connect(*at))
+    assert [*outlet.outlets()] == (["folder", "topic"] if beside_a_folder else ["topic"])
+    async with trio.open_nursery() as running:
+        running.start_soon(outlet.run, sources(outlet), epoch)
+        await holds(lambda: outlet.outlets()["topic"].records_written >= 3)
+        outlet.tell(GONE, epoch())
+        running.cancel_scope.cancel()
+    assert broker.topic.seqs == list(range(1, len(broker.topic.seqs) + 1))
+    assert [record["seq"] for record in told(tmp_path)] == (broker.topic.seqs if beside_a_folder else [])
 
 
 async def test_a_disk_that_fails_is_told_once_and_once_that_it_is_back(
@@ -92,12 +127,12 @@ async def test_a_disk_that_fails_is_told_once_and_once_that_it_is_back(
 ) -> None:
     folder = tmp_path / "records"
     folder.write_text("in the way")
-    outlet = Outlet("here", Journal(folder=folder, interval_seconds=0.01))
+    outlet = Outlet("here", Journal(folder=folder, interval_seconds=0.01), nobody)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet), epoch)
-        await holds(lambda: outlet.journal.failures >= 3)
+        await holds(lambda: outlet.outlets()["folder"].failures >= 3)
         folder.unlink()
-        await holds(lambda: outlet.journal.records_written >= 3)
+        await holds(lambda: written(outlet) >= 3)
         nursery.cancel_scope.cancel()
     shown = capsys.readouterr().out
     assert shown.count("the journal cannot be written") == 1

@@ -327,30 +327,32 @@ async def test_a_group_that_nobody_knows(app: ASGIApp) -> None:
 
 @dataclass
 class Health:
-    """A journal's."""
+    """An outlet's."""
 
     records_written: int
     records_dropped: dict[str, int]
+    failures: int
     last_flush: float
 
 
 async def test_how_the_sidecar_does() -> None:
     fallbacks = {(11, Lacking.IN_DOUBT): 2, (9, Lacking.IN_DOUBT): 1, (9, Lacking.COLD): 0}
-    journal = Health(12_345, {"queue_full": 6}, NOW - 2)
-    told_numbers = replace(numbers(), answers={9: 1_700, 16: 0}, fallbacks=fallbacks, journal=journal)
+    outlets = {"topic": Health(9, {"refused": 2}, 1, 0.0), "folder": Health(12_345, {"queue_full": 6}, 0, NOW - 2)}
+    told_numbers = replace(numbers(), answers={9: 1_700, 16: 0}, fallbacks=fallbacks, outlets=outlets)
     failing = {"a:1": {"listening": True, "upstream": False}}
     app = admin(numbers=lambda: told_numbers, readiness=lambda: failing, standings=lambda: {"a:1": {"owned": [1, 50]}})
     told = await page(app, "/status")
     for said in (
         "Status not ready",
         "OffsetFetch, answered here 1,700 Left to the broker: in doubt 3 Journal",
-        "Records written 12,345 Last on the disk 2 s ago Dropped: queue full 6",
+        "Records written to the folder 12,345 Last written 2 s ago Failures 0 Dropped: queue full 6",
+        "Records written to the topic 9 Last written",
         "a:1 listening upstream: not yet owned: 1 50",
     ):
         assert said in told.text
     assert (await ask(app, "/api/v1/status")).content["fallbacks"] == {"in_doubt": 3, "cold": 0}
     idle = (
-        await page(admin(numbers=lambda: replace(told_numbers, answers={}, fallbacks={}, journal=None)), "/status")
+        await page(admin(numbers=lambda: replace(told_numbers, answers={}, fallbacks={}, outlets={})), "/status")
     ).text
     assert "Nobody has asked for groups" in idle
     assert "No records are written." in idle

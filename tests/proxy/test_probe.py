@@ -22,6 +22,12 @@ from group_sidecar.codecs.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from group_sidecar.codecs.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.proxy.addresses import Address
@@ -29,6 +35,7 @@ from group_sidecar.proxy.attempts import FIRST_PAUSE, LONGEST_PAUSE
 from group_sidecar.proxy.client import AuthenticationFailed, KafkaClient, TlsFailed, connect
 from group_sidecar.proxy.probe import FRESH, LONGEST_ROUND, ROUND_SECONDS, STARTS_SECONDS, probe_forever
 from group_sidecar.proxy.questions import END_OF_LOG, PARTITIONS_AT_ONCE, START_OF_LOG
+from tests.kafka.processes import PATIENCE
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, Raw, ScriptedBroker
 
 BROKER = Address("broker", 9092)
@@ -103,6 +110,7 @@ class Copy:
 
     config: Settings = field(default_factory=Settings)
     partitions: set[TopicPartition] = field(default_factory=set)
+    tells_a_fleet: bool = False
     address: Address = BROKER
     told: list[tuple[float, str, Any]] = field(default_factory=list)
     fault: Exception | None = None
@@ -245,6 +253,28 @@ async def test_rounds_come_at_the_journals_pace(
     start = copy.times("ends")[0]
     assert [at - start for at in copy.times("ends")] == pytest.approx([0, seconds, 2 * seconds, 3 * seconds])
     assert len(network.attempts) == 1
+
+
+async def test_a_fleet_is_told_the_ends_of_all_logs_that_the_broker_leads(
+    network: MemoryNetwork, nursery: trio.Nursery
+) -> None:
+    served = network.brokers[BROKER] = broker()
+    partitions = tuple(
+        MetadataResponsePartition(
+            error_code=0, partition_index=number, leader_id=number, replica_nodes=(), isr_nodes=()
+        )
+        for number in (1, 9)
+    )
+    topic = MetadataResponseTopic(error_code=0, name="u", partitions=partitions)
+    served.answers[MetadataRequest] = MetadataResponse(brokers=(), topics=(topic,))
+    copy = Copy(partitions={("t", 2)}, tells_a_fleet=True)
+    nursery.start_soon(probe_forever, copy)
+    with trio.fail_after(PATIENCE):
+        while not copy.said("succeeded"):  # Real time: a thread reads the metadata.
+            await trio.lowlevel.checkpoint()
+    nursery.cancel_scope.cancel()
+    assert copy.said("ends") == [{("t", 2): 20, ("u", 1): 10}]
+    assert copy.said("starts") == [{("t", 2): 2}]
 
 
 async def test_without_partitions_it_asks_whether_the_broker_is_there(

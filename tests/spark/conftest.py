@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark.fleet import session
 from group_sidecar.spark.requirements import java_missing
+from group_sidecar.spark.session import session
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Small frames from literal records, and answers as plain Python."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -8,8 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from group_sidecar.spark.intake import record_ddl
+from group_sidecar.spark.tables import TABLES
+
+Row = dict[str, Any]
 
 MIDNIGHT = datetime(2025, 1, 31, tzinfo=UTC)
+WIDTH = "5 minutes"
 
 
 def at(seconds: float) -> datetime:
@@ -18,11 +23,20 @@ def at(seconds: float) -> datetime:
 
 
 class Told:
-    """What one start of a sidecar told: each method is a record, numbered from 1 on, as a row of the contract."""
+    """What one start of a sidecar told: each method is a record, numbered from 1 on, as a row of the contract.
 
-    def __init__(self, sidecar: str = "a", boot: str = "1") -> None:
+    Args:
+        sidecar: its id.
+        boot: which start of it.
+        ahead: by how many seconds its clock is ahead; below zero: behind.
+        travels: how many seconds its records take to arrive; None: when they arrive is not known.
+    """
+
+    def __init__(self, sidecar: str = "a", boot: str = "1", *, ahead: float = 0, travels: float | None = None) -> None:
         self.sidecar = sidecar
         self.boot = boot
+        self._ahead = ahead
+        self._travels = travels
         self._numbers = count(1)
 
     def skip(self, records: int) -> None:
@@ -30,78 +44,62 @@ class Told:
         for _ in range(records):
             next(self._numbers)
 
-    def record(self, kind: str, seconds: float, **cells: Any) -> dict[str, Any]:
-        """A record of any kind, seen and told `seconds` after midnight."""
+    def record(self, kind: str, seconds: float, *, seen: float | None = None, **cells: Any) -> Row:
+        """A record of any kind, told `seconds` after midnight and seen then, or as many after it as `seen` says."""
         return {
             "version": 1,
             "kind": kind,
             "sidecar": self.sidecar,
             "boot": self.boot,
             "seq": next(self._numbers),
-            "observed_at": at(seconds),
-            "emitted_at": at(seconds),
+            "observed_at": at((seconds if seen is None else seen) + self._ahead),
+            "emitted_at": at(seconds + self._ahead),
+            "arrived_at": None if self._travels is None else at(seconds + self._travels),
             **cells,
         }
 
-    def heartbeat(self, seconds: float) -> dict[str, Any]:
-        return self.record("heartbeat", seconds, sample={})
+    def heartbeat(self, seconds: float, **sample: float) -> Row:
+        return self.record("heartbeat", seconds, sample={name: float(figure) for name, figure in sample.items()})
 
-    def group(self, seconds: float, group: str, generation: int, **cells: Any) -> dict[str, Any]:
-        return self.record(
-            "group",
-            seconds,
-            **{
-                "group": group,
-                "protocol": "classic",
-                "state": "Stable",
-                "protocol_type": "consumer",
-                "assignor": "range",
-                "generation": generation,
-                "members": 1,
-                "max_size": None,
-                **cells,
-            },
-        )
+    def group(self, seconds: float, group: str, generation: int, **cells: Any) -> Row:
+        standing: Row = {
+            "group": group,
+            "protocol": "classic",
+            "state": "Stable",
+            "protocol_type": "consumer",
+            "assignor": "range",
+            "generation": generation,
+            "members": 1,
+            "max_size": None,
+        }
+        return self.record("group", seconds, **(standing | cells))
 
-    def commit(self, seconds: float, group: str, topic: str, partition: int, offset: int) -> dict[str, Any]:
-        return self.record(
-            "commit", seconds, group=group, topic=topic, partition=partition, offset=offset, leader_epoch=-1
-        )
+    def commit(
+        self, seconds: float, group: str, topic: str, partition: int, offset: int, seen: float | None = None
+    ) -> Row:
+        where: Row = {"group": group, "topic": topic, "partition": partition}
+        return self.record("commit", seconds, seen=seen, offset=offset, leader_epoch=-1, **where)
 
-    def log_end(self, seconds: float, topic: str, partition: int, offset: int) -> dict[str, Any]:
-        return self.record("log_end", seconds, topic=topic, partition=partition, offset=offset)
+    def log_end(self, seconds: float, topic: str, partition: int, offset: int, seen: float | None = None) -> Row:
+        return self.record("log_end", seconds, seen=seen, topic=topic, partition=partition, offset=offset)
 
-    def rebalance(self, seconds: float, group: str, reason: str, duration: float) -> dict[str, Any]:
-        return self.record(
-            "rebalance",
-            seconds,
-            group=group,
-            generation=1,
-            reason=reason,
-            cause="unknown",
-            duration_seconds=duration,
-            members=1,
-        )
+    def rebalance(self, seconds: float, group: str, reason: str, duration: float, **cells: Any) -> Row:
+        told: Row = {"generation": 1, "cause": "unknown", "members": 1, "duration_seconds": duration}
+        return self.record("rebalance", seconds, group=group, reason=reason, **(told | cells))
 
-    def refusal(
-        self, seconds: float, group: str, policy: str, error_code: int, kind: str = "refusal"
-    ) -> dict[str, Any]:
-        return self.record(
-            kind,
-            seconds,
-            group=group,
-            policy=policy,
-            error_code=error_code,
-            client_id="c",
-            client_host="/127.0.0.1",
-            size=2,
-            limit=2,
-        )
+    def refusal(self, seconds: float, group: str, policy: str, error_code: int, **cells: Any) -> Row:
+        """With `kind="audit"`: one that was let pass."""
+        told: Row = {"kind": "refusal", "client_id": "c", "client_host": "/127.0.0.1", "size": 2, "limit": 2}
+        return self.record(seconds=seconds, group=group, policy=policy, error_code=error_code, **(told | cells))
+
+    def member(self, seconds: float, group: str, change: str, member_id: str = "m") -> Row:
+        client: Row = {"instance_id": None, "client_id": "c", "client_host": "/127.0.0.1"}
+        return self.record("member", seconds, group=group, change=change, member_id=member_id, **client)
 
 
-def frame(spark: SparkSession, *records: dict[str, Any]) -> DataFrame:
+def frame(spark: SparkSession, *records: Row) -> DataFrame:
     """Records as `intake` accepts them."""
-    schema = StructType.fromDDL(record_ddl())
+    schema = StructType.fromDDL(f"{record_ddl()}, arrived_at TIMESTAMP")
     assert isinstance(schema, StructType)
     cells: list[tuple[Any, ...]] = [tuple(record.get(name) for name in schema.names) for record in records]
     return spark.createDataFrame(cells, schema)
@@ -110,4 +108,32 @@ def frame(spark: SparkSession, *records: dict[str, Any]) -> DataFrame:
 def rows(answer: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The rows of an answer, only these columns of them, sorted by the first; moments as `at` makes them."""
     found = answer.orderBy(columns[0]).select(*columns).collect()
-    return [tuple(cell.astimezone(UTC) if isinstance(cell, datetime) else cell for cell in row) for row in found]
+    return [tuple(_moment(cell) for cell in row) for row in found]
+
+
+def by_key(answer: DataFrame, *keys: str) -> dict[Any, Row]:
+    """The rows of an answer by their keys, which are those of one row only; moments as `at` makes them."""
+    found: dict[Any, Row] = {}
+    for row in answer.collect():
+        cells = {name: _moment(cell) for name, cell in row.asDict(recursive=True).items()}
+        key = tuple(cells.pop(name) for name in keys)
+        assert key not in found, f"two rows have {key}"
+        found[key if len(keys) > 1 else key[0]] = cells
+    return found
+
+
+def table(spark: SparkSession, name: str, *records: Row) -> dict[Any, Row]:
+    """A table's rows by the moment of their window, in seconds after midnight, and their keys."""
+    answer = TABLES[name].ask(frame(spark, *records), WIDTH)
+    assert answer.columns[0] == "window"
+    found = by_key(answer, "window", *TABLES[name].keys)
+    return {((window - MIDNIGHT).total_seconds(), *keys): cells for (window, *keys), cells in found.items()}
+
+
+def cut(cells: Mapping[Any, Row], *columns: str) -> dict[Any, tuple[Any, ...]]:
+    """Only these columns of each row."""
+    return {key: tuple(row[column] for column in columns) for key, row in cells.items()}
+
+
+def _moment(cell: Any) -> Any:
+    return cell.astimezone(UTC) if isinstance(cell, datetime) else cell

@@ -1,4 +1,4 @@
-"""The job as it is run: a journal on disk, a process of its own, its output and its exit status."""
+"""The job as it is run: journals on disk, a process of its own, its output and its exit status."""
 
 import json
 import os
@@ -18,8 +18,10 @@ from group_sidecar.metrics.chronicle import Chronicle
 from group_sidecar.metrics.journal import Journal
 from group_sidecar.metrics.records import Record, timestamp
 from group_sidecar.spark import fleet as fleet_job
-from group_sidecar.spark.fleet import arguments, main, run
-from group_sidecar.spark.requirements import java_missing, spark_missing
+from group_sidecar.spark.fleet import arguments, main
+from group_sidecar.spark.requirements import java_missing, pyspark_missing
+from group_sidecar.spark.store import Store
+from tests.kafka.processes import ChildProcess
 from tests.metrics.world import Copy, visits_of
 
 NOW = float(int(time.time())) - 60
@@ -102,123 +104,207 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+COMMAND = [sys.executable, "-m", "group_sidecar.proxy.cli", "fleet"]
+
+
 def job(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "group_sidecar.spark", *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
 
 
-def test_what_sidecars_wrote_is_what_the_job_tells(fleet: Path, tmp_path: Path, spark: SparkSession) -> None:
-    done = job("--input", fleet, "--output", tmp_path / "tables", "--json")
+@pytest.fixture(scope="module")
+def tables(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The tables that the job makes, and what it said."""
+    folder = tmp_path_factory.mktemp("tables")
+    return folder, job("run", "--input", fleet, "--output", folder, "--json")
+
+
+Tables = tuple[Path, subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job runs in this process, in the session that is there."""
+    monkeypatch.setattr(fleet_job, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+
+def test_what_sidecars_wrote_is_what_the_job_tells(tables: Tables, spark: SparkSession) -> None:
+    folder, done = tables
     assert done.returncode == 0, done.stderr
     # The 5 of broker-1, and twice the 9 of broker-2.
     assert "23 records, 2 lines in quarantine (not_json_object 1, unknown_version 1)" in done.stderr
     orders, tiny = map(json.loads, done.stdout.splitlines())
-    assert orders == {
-        "group": "orders",
-        "sidecar": "broker-2",
-        "sidecars": 2,
-        "protocol": "classic",
-        "state": "Stable",
-        "protocol_type": "consumer",
-        "assignor": "range",
-        "generation": 4,
-        "members": 2,
-        "max_size": 2,
-        "observed_at": timestamp(NOW + 2),
-        "rebalances": 1,
-        "rebalance_causes": {"join": 1},
-        "rebalance_seconds": 0.5,
-        "last_rebalance_at": timestamp(NOW),
-        "refusals": 0,
-        "lag": 15,
-        "max_partition_lag": 15,
-        "partitions": 2,
-        "partitions_without_log_end": 1,
-    }
+    assert (
+        orders.items()
+        >= {
+            "group": "orders",
+            "sidecar": "broker-2",
+            "protocol": "classic",
+            "state": "Stable",
+            "generation": 4,
+            "members": 2,
+            "max_size": 2,
+            "last_seen": timestamp(NOW + 2),
+            "gone": False,
+            "rebalances": 1,
+            "rebalance_seconds": 0.5,
+            "main_cause": "new_member",
+            "last_rebalance_at": timestamp(NOW),
+            "refusals": 0,
+            "lag": 15,
+            "partitions": 2,
+            "partitions_without_log_end": 1,
+        }.items()
+    )
     assert (tiny["group"], tiny["state"], tiny["refusals"], tiny["lag"]) == ("[bold]tiny", None, 2, None)
-
-    def written(table: str, *columns: str) -> set[tuple[object, ...]]:
-        return {tuple(row) for row in spark.read.parquet(f"{tmp_path}/tables/{table}").select(*columns).collect()}
-
-    assert written("groups", "group", "lag") == {("orders", 15), ("[bold]tiny", None)}
-    assert written("lag", "topic", "partition", "lag") == {("t", 0, 15), ("unseen", 0, None)}
-    assert written("rebalances", "group", "rebalances") == {("orders", 1)}
-    assert written("refusals", "group", "policy", "error_code", "refusals") == {("[bold]tiny", "group_max_size", 77, 2)}
-    assert written("sidecars", "sidecar", "records", "missing") == {("broker-1", 5, 0), ("broker-2", 9, 0)}
-    assert written("quarantine", "fault", "line") == {
+    store = Store.opened(spark, str(folder))
+    quarantine = store.read("quarantine").select("fault", "line").collect()
+    assert {tuple(row) for row in quarantine} == {
         ("not_json_object", '{"version":1,'),
         ("unknown_version", '{"version":9}'),
     }
 
 
-def show(spark: SparkSession, capsys: pytest.CaptureFixture[str], *chosen: str | Path) -> list[list[str]]:
-    """The words of each line that the job prints."""
-    run(spark, arguments([*map(str, chosen)]))
-    return [words for line in capsys.readouterr().out.splitlines() if (words := line.split())]
+def show(capsys: pytest.CaptureFixture[str], fleet: Path, folder: Path, *chosen: str) -> list[list[str]]:
+    """The words of each line that the job prints of tables that are there; it finds nothing new."""
+    assert main(["run", "--input", str(fleet), "--output", str(folder), *chosen]) == 0
+    printed = capsys.readouterr()
+    assert "0 records, 0 lines in quarantine" in printed.err
+    return [words for line in printed.out.splitlines() if (words := line.split())]
 
 
+@pytest.mark.usefixtures("here")
 def test_groups_are_a_table_in_the_terminal(
-    fleet: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    title, _, *found = show(spark, capsys, "--input", fleet)
-    assert title == ["group", "state", "members", "rebalances", "refusals", "lag"]
-    assert found == [["orders", "Stable", "2", "1", "0", "15"], ["[bold]tiny", "0", "2"]]
-
-
-def test_moments_are_shown_in_utc_and_rows_are_limited(
-    fleet: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tokyo: None
+    fleet: Path, tables: Tables, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    _, _, found, more = show(spark, capsys, "--input", fleet, "--show", "sidecars", "--limit", "1")
-    beat = timestamp(NOW + 2).removesuffix(".000Z").split("T")
-    assert found == ["broker-2", "1", "9", "0", *beat, *beat]
+    title, _, orders, tiny = show(capsys, fleet, tables[0], "--show", "groups")
+    assert title[:3] == ["group", "state", "members"]
+    assert (orders[:3], tiny[0]) == (["orders", "Stable", "2"], "[bold]tiny")
+    assert show(capsys, fleet, tables[0]) == []  # Who keeps tables need not look at one.
+
+
+@pytest.mark.usefixtures("here", "tokyo")
+def test_moments_are_shown_in_utc_and_rows_are_limited(
+    fleet: Path, tables: Tables, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    title, _, found, more = show(capsys, fleet, tables[0], "--show", "sidecars", "--limit", "1")
+    assert title[0] == "sidecar"
+    beats = {broker: timestamp(NOW + late).removesuffix(".000Z").split("T") for broker, late in BEATS.items()}
+    assert beats[found[0]][1] in found
     assert more[:5] == ["These", "are", "the", "first", "1"]
 
 
-def test_a_folder_without_segments_has_no_groups(
-    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert len(show(spark, capsys, "--input", tmp_path)) == 2
-    assert show(spark, capsys, "--input", tmp_path, "--json") == []
+BEATS = {"broker-1": 30, "broker-2": 2}
+"""When each told its heartbeat."""
 
 
-def test_a_url_without_input_has_status_2(
-    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("here")
+def test_an_hour_is_replayed_and_a_report_is_written(
+    fleet: Path, tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fleet_job, "session", lambda *_, **__: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
+    report = tmp_path / "report.html"
+    assert main(["report", "--tables", str(tables[0]), "--output", str(report)]) == 0
+    assert "orders" in report.read_text()
+    assert main(["report", "--tables", str(tmp_path), "--output", str(report)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"there are no tables in {tmp_path}"
+    span = ("--from", "2020-01-01", "--to", "2020-01-01T01:00Z")
+    assert main(["replay", "--input", str(fleet), "--output", str(tables[0]), *span]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "0 records, 0 hours answered again"
+
+
+@pytest.mark.usefixtures("here")
+def test_what_cannot_be_read_has_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = (tmp_path / "none").as_uri()
-    assert main(["--input", nowhere]) == 2
+    assert main(["run", "--input", nowhere]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"there is no {nowhere}"
+    assert main(["run", "--input", "kafka://127.0.0.1:1/records"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("Spark lacks its Kafka connector: give org.apache.spark")
 
 
-def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_idle_stream_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """SIGTERM reaches the job behind `group-sidecar fleet`, and its status comes back."""
+    (tmp_path / "in").mkdir()
+    run = ("run", "--input", tmp_path / "in", "--output", tmp_path / "store", "--stream")
+    figures = tmp_path / "fleet.prom"
+    with ChildProcess([*COMMAND, *map(str, run), "--textfile", str(figures)], tmp_path / "log") as process:
+        process.wait_until(lambda: figures.exists() and "last_progress" in figures.read_text())
+        assert process.stop(seconds=60) == 0, process.tail()
+
+
+@pytest.mark.parametrize("command", ["run", "replay", "report"])
+def test_help_names_the_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["--help"])
+        main([command, "--help"])
     assert left.value.code == 0
     assert "3 PySpark or Java is missing" in " ".join(capsys.readouterr().out.split())
+
+
+def test_group_sidecar_passes_help_on() -> None:
+    done = job("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: group-sidecar fleet ")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        [],
-        ["--input", "no such folder"],
-        ["--input", ".", "--output", __file__],
-        ["--input", ".", "--limit", "0"],
-        ["--input", ".", "--limit", "many"],
-        ["--input", ".", "--show", "y"],
+        "",
+        "run",
+        "run --input nowhere",
+        "run --input kafka://host/topic",
+        "run --input kafka://host:1",
+        f"run --input . --output {__file__}",
+        "run --input . --limit 0",
+        "run --input . --limit many",
+        "run --input . --show y",
+        "run --input . --window 7m",
+        "run --input . --window 5",
+        "run --input . --retention 3h",
+        "run --input . --trigger 0s",
+        "run --input . --trigger 5s",
+        "run --input . --stream",
+        "run --input . --output . --stream --json",
+        "run --input . --textfile nowhere/x.prom",
+        "run --input . --jars nowhere.jar",
+        "run --input . --command-config nowhere",
+        "replay --input . --output . --from 2025-01-31 --to yesterday",
+        "replay --input . --output . --from 2025-01-31 --to 2025-01-31",
+        "report --tables nowhere --output x.html",
     ],
 )
-def test_a_wrong_argument_has_status_2(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_argument_has_status_2(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(wrong)
+        main(wrong.split())
     assert left.value.code == 2
     assert "error: " in capsys.readouterr().err
 
 
+def test_arguments_are_read(tmp_path: Path) -> None:
+    client = tmp_path / "client.properties"
+    client.write_text("# TLS\nsecurity.protocol = SSL\n\nssl.truststore.location=/a=b\n")
+    chosen = arguments(["run", "--input", "kafka://a:1,b:2/t", "--command-config", str(client), "--window", "1h"])
+    assert chosen.window == "1 hours"
+    assert chosen.command_config == {"security.protocol": "SSL", "ssl.truststore.location": "/a=b"}
+    replayed = arguments(
+        ["replay", "--input", ".", "--output", ".", "--from", "2025-01-31", "--to", "2025-01-31T10+01"]
+    )
+    assert (replayed.since.isoformat(), replayed.until.isoformat()) == (
+        "2025-01-31T00:00:00+00:00",
+        "2025-01-31T09:00:00+00:00",
+    )
+
+
+def test_without_pyspark_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pyspark_missing() is None
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert pyspark_missing() == "Spark is not installed: pip install 'kafka-group-sidecar[spark]'"
+
+
 def test_without_java_it_says_how_to_get_it(tmp_path: Path) -> None:
-    done = job("--input", tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    done = job("run", "--input", tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless\n"
 
@@ -242,7 +328,6 @@ def test_the_java_that_spark_would_start_is_looked_at(
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     missing = java_missing()
-    assert missing == spark_missing()
     if complaint is None:
         assert missing is None
     else:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from group_sidecar.spark import intake
-from tests.spark.frames import Told, at, frame
+from tests.spark.frames import Told, at, frame, rows
 
 NOON = 12 * 3600.0
 
@@ -39,9 +39,12 @@ VERDICT = {"policy": "p", "error_code": 77, "client_id": "c", "client_host": "/h
 GOOD = (
     line(),
     line(offset=0),
+    line(offset=2**48),
     line(colour="red"),
     line(group="größe ☂"),
     line(observed_at="2025-01-31T12:05:00.000Z"),
+    line(observed_at="2024-01-31T12:05:00.000Z"),
+    line(emitted_at="2025-01-30T12:00:00.000Z"),
     line(kind="log_end", group=..., leader_epoch=...),
     line(kind="heartbeat", sample={"groups": 3}),
     line(kind="refusal", **VERDICT),
@@ -96,19 +99,26 @@ DAMAGED = {
     line(kind="heartbeat"): "missing_column",
     line(offset=-1): "out_of_range",
     line(partition=-1): "out_of_range",
+    line(offset=2**48 + 1): "out_of_range",
+    line(kind="rebalance", generation=1, reason="join", cause=None, members=1)[:-1]
+    + ', "duration_seconds": 1e400}': "out_of_range",
     line(leader_epoch=-2): "out_of_range",
     line(seq=0): "out_of_range",
     line(
         kind="rebalance", generation=1, reason="join", cause="new_member", duration_seconds=-0.5, members=1
     ): "out_of_range",
     line(emitted_at="2025-01-31T12:05:00.001Z"): "in_future",
+    line(emitted_at="2025-01-30T11:59:59.999Z"): "too_old",
+    # A clock that was never set.
+    line(observed_at="1970-01-01T00:00:12.000Z", emitted_at="1970-01-01T00:00:12.000Z"): "too_old",
     line(observed_at="2999-01-01T00:00:00.000Z"): "in_future",
 }
 
 
 def judged(spark: SparkSession, *lines: str) -> DataFrame:
-    """These lines, judged at noon."""
-    return intake.judged(spark.createDataFrame([(line,) for line in lines], "value STRING"), F.lit(at(NOON)))
+    """These lines, which arrived at noon, judged then: what is older than a day is too old."""
+    arrived = spark.createDataFrame([(line, at(NOON)) for line in lines], "value STRING, arrived_at TIMESTAMP")
+    return intake.judged(arrived, F.lit(at(NOON)), F.lit(at(NOON - 24 * 3600)))
 
 
 def test_damaged_lines_are_kept_with_their_fault(spark: SparkSession) -> None:
@@ -117,16 +127,18 @@ def test_damaged_lines_are_kept_with_their_fault(spark: SparkSession) -> None:
     assert len(found) == len(DAMAGED)
 
 
-def test_the_quarantine_says_whose_line_it_was_where_that_can_be_read(spark: SparkSession) -> None:
-    found = intake.quarantined(judged(spark, line(offset=-1, sidecar="broker-3"), "{")).collect()
-    assert {row["fault"]: row["sidecar"] for row in found} == {"out_of_range": "broker-3", "not_json_object": None}
+def test_the_quarantine_says_whose_line_it_was_where_that_can_be_read_and_when_it_came(spark: SparkSession) -> None:
+    found = rows(
+        intake.quarantined(judged(spark, line(offset=-1, sidecar="broker-3"), "{")), "fault", "sidecar", "arrived_at"
+    )
+    assert found == [("not_json_object", None, at(NOON)), ("out_of_range", "broker-3", at(NOON))]
 
 
 def test_good_lines_are_records(spark: SparkSession) -> None:
     records = intake.accepted(judged(spark, *GOOD, *DAMAGED))
     found = records.collect()
     assert Counter(row["kind"] for row in found) == {
-        "commit": 5,
+        "commit": 8,
         "log_end": 1,
         "heartbeat": 1,
         "group": 1,
@@ -138,11 +150,16 @@ def test_good_lines_are_records(spark: SparkSession) -> None:
         "version", "sidecar", "boot", "seq", "topic", "partition", "offset", F.unix_millis("emitted_at")
     )
     assert [tuple(row) for row in commits.collect()] == [(1, "a", "1", 1, "t", 0, 42, 1738324740250)]
+    assert rows(records.where("kind = 'heartbeat'"), "arrived_at") == [(at(NOON),)]
 
 
-def test_the_time_is_that_of_the_job_if_none_is_given(spark: SparkSession) -> None:
-    lines = spark.createDataFrame([(line(),), (line(emitted_at="2999-01-01T00:00:00.000Z"),)], "value STRING")
-    assert [row["fault"] for row in intake.judged(lines).orderBy("fault").collect()] == [None, "in_future"]
+def test_the_time_is_that_of_the_job_if_none_is_given_and_nothing_is_too_old(spark: SparkSession) -> None:
+    old, new = line(emitted_at="1970-01-01T00:00:00.000Z"), line(emitted_at="2999-01-01T00:00:00.000Z")
+    lines = spark.createDataFrame([(old, None), (new, None)], "value STRING, arrived_at TIMESTAMP")
+    assert [tuple(row) for row in intake.judged(lines).orderBy("fault").select("fault", "line").collect()] == [
+        (None, None),
+        ("in_future", new),
+    ]
 
 
 def test_a_record_counts_once(spark: SparkSession) -> None:
@@ -151,6 +168,14 @@ def test_a_record_counts_once(spark: SparkSession) -> None:
     again = [once[0], once[0], once[3]]
     found = intake.deduplicated(frame(spark, *once, *again)).select("sidecar", "boot", "seq").collect()
     assert sorted(map(tuple, found)) == [("a", "1", 1), ("a", "1", 2), ("a", "2", 1), ("b", "1", 1)]
+
+
+def test_of_several_copies_the_arrival_of_the_first_counts(spark: SparkSession) -> None:
+    one, two = Told().heartbeat(1), Told("b").heartbeat(1)
+    copies = [{**each, "arrived_at": at(seconds)} for each, seconds in ((one, 9), (one, 3), (two, 3), (two, 9))]
+    found = intake.deduplicated(frame(spark, *copies))
+    assert rows(found, "sidecar", "arrived_at") == [("a", at(3)), ("b", at(3))]
+    assert found.columns == frame(spark).columns
 
 
 @pytest.mark.usefixtures("spark")

@@ -1,0 +1,282 @@
+"""What the fleet pipeline costs by how much it is given, beside pandas, and what its stream keeps.
+
+    python -m benchmarks.fleet [--quick] [--records MILLIONS ...]
+
+Owns: what is measured, and what is told of it. Must not know: how records are written (`fleet_records`), checked
+(`fleet_check`), nor how the plan follows from the figures (`fleet_plan`).
+"""
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow as pa
+
+from benchmarks.fleet_check import differences, wrong
+from benchmarks.fleet_cost import Cost, bytes_below, cost
+from benchmarks.fleet_plan import Measured, plan_lines
+from benchmarks.fleet_records import an_hour_of, begin, write
+from benchmarks.fleet_shape import Fleet, Shape
+from benchmarks.fleet_stream import Kept, kept
+from benchmarks.fleet_truth import Truth
+from benchmarks.section import Section
+from benchmarks.tables import NOTHING, figure, table
+from group_sidecar.metrics.records import Record
+
+PANDAS_BYTES = 1_500
+"""Memory that pandas may need for a record, and then some: it is not tried where there is less."""
+ABOUT = """\
+`python -m benchmarks.fleet`: records of a fleet that never was (`benchmarks/fleet_records.py`), {per_hour:,} an hour,
+as its sidecars write them: segments of {segment_seconds} s, few groups with most of the partitions, {damage:.0%} of the
+segments twice and as many two hours late, broken lines of every kind, a clock in five that is wrong, groups that two
+sidecars claim. `group_sidecar.spark run` takes all of them into an empty store and answers every table, in a process of
+its own on {cores} cores, with the 1 GB of heap that Spark itself would take. So its seconds are those of starting, too.
+CPU and memory are those of all its processes. *Late*: another run, after one more line of every hour came, so that all
+is answered again. The last column is CPU per record in that of the first row.
+
+pandas answers the same questions of the same segments and writes the same tables and records
+(`benchmarks/fleet_pandas.py`): pyarrow reads the lines, all are in memory at once. All rows of all tables of both were
+compared, and Spark's with what is known to be true of the fleet: {compared}"""
+STREAM = """\
+The same as a stream, in one JVM: each hour's segments come when the hour is over, the late ones later. The stream has
+no operator that keeps rows: each batch answers the hours again that it has records of. Open hours are those whose
+records lie in several folders: they are compacted two hours later. The checkpoint grows by {per_segment:,.0f} bytes a
+segment, which are those of its name, until that is forgotten after 30 days. Heap is what a full garbage collection
+leaves."""
+
+
+class Plan(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        per_hour: records.
+        hours: of each row.
+        wide: records of an hour of one more row: a larger fleet, not a longer time; None for no such row.
+        stream_hours: how long the stream is fed.
+        stream_per_hour: records.
+    """
+
+    per_hour: int
+    hours: Sequence[int]
+    wide: int | None
+    stream_hours: int
+    stream_per_hour: int
+
+
+FULL = Plan(1_000_000, (1, 2, 5, 10), 2_000_000, 12, 100_000)
+QUICK = Plan(100_000, (1, 3), None, 2, 20_000)
+
+
+class Row(NamedTuple):
+    """One size, measured.
+
+    Attributes:
+        name: what it was.
+        truth: what was written.
+        written: bytes of the store.
+        compressed: the share of its bytes that zstd makes of a segment.
+        files: of the store, by hour.
+        spark, late, pandas: what they cost. `late`: another run, after one more line of each hour. `pandas`: None
+            where there is not memory enough.
+        faults: what was wrong with the tables, or different; nothing, if all is right.
+    """
+
+    name: str
+    truth: Truth
+    written: int
+    compressed: float
+    files: float
+    spark: Cost
+    late: Cost
+    pandas: Cost | None
+    faults: Sequence[str]
+
+
+def row(folder: Path, name: str, fleet: Fleet) -> Row:
+    """Writes a fleet's records and has both answer."""
+    print(f"fleet: {name}", file=sys.stderr, flush=True)
+    segments, store, answers = folder / "segments", folder / "store", folder / "answers"
+    truth = write(segments, fleet)
+    command = [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(segments), "--output", str(store)]
+    spark = cost(command, folder / "spark.log")
+    _come_late(segments, fleet)
+    late = cost(command, folder / "late.log")
+    faults, pandas = wrong(store, Shape(fleet), truth), None
+    if truth.lines * PANDAS_BYTES < psutil.virtual_memory().available:
+        command = [sys.executable, "-m", "benchmarks.fleet_pandas", str(segments), str(answers)]
+        pandas = cost(command, folder / "pandas.log")
+        faults += differences(store, answers)
+    files = sum(1 for _ in store.rglob("hour=*/**/*.parquet")) / fleet.hours
+    return Row(name, truth, bytes_below(store), _compressed(segments), files, spark, late, pandas, faults)
+
+
+def _come_late(segments: Path, fleet: Fleet) -> None:
+    """Has the first line of each hour come once more: nothing new, but every hour is to be answered again."""
+    lines: dict[str, bytes] = {}
+    for path in sorted(segments.glob("kafka-0000/segment-*.jsonl")):
+        with path.open("rb") as file:
+            line = file.readline()
+        lines.setdefault(Record.from_line(line).envelope.emitted_at[:13], line)
+    if len(lines) != fleet.hours:
+        raise RuntimeError(f"the first sidecar told of {len(lines)} hours, not of {fleet.hours}")
+    (segments / "segment-late.jsonl").write_bytes(b"".join(lines.values()))
+
+
+def _compressed(segments: Path) -> float:
+    """What zstd makes of one segment, as a share of it."""
+    content = next(iter(sorted(segments.glob("*/segment-*.jsonl")))).read_bytes()
+    return len(pa.compress(content, codec="zstd", asbytes=True)) / len(content)
+
+
+def _rows(plan: Plan) -> list[Row]:
+    fleets = [
+        (f"{hours * plan.per_hour:,}", an_hour_of(plan.per_hour, hours=hours, begin=begin(hours)))
+        for hours in plan.hours
+    ]
+    if plan.wide is not None:
+        fleets.append((f"{plan.wide:,} in one hour", an_hour_of(plan.wide, begin=begin(1))))
+    found = []
+    for name, fleet in fleets:
+        with tempfile.TemporaryDirectory() as place:
+            found.append(row(Path(place), name, fleet))
+    return found
+
+
+def cells(each: Row, first: Row) -> list[str]:
+    """A row of the table."""
+    lines, spark, pandas = each.truth.lines, each.spark, each.pandas
+    return [
+        each.name,
+        f"{each.truth.bytes / 1e6:,.0f}",
+        f"{each.written / 1e6:,.0f}",
+        f"{spark.seconds:,.0f}",
+        f"{each.late.seconds:,.0f}",
+        f"{lines / spark.cpu_seconds:,.0f}",
+        f"{spark.peak_bytes / 1e6:,.0f}",
+        f"{lines / pandas.cpu_seconds:,.0f}" if pandas else NOTHING,
+        f"{pandas.peak_bytes / 1e6:,.0f}" if pandas else NOTHING,
+        figure(pandas and (lines / spark.cpu_seconds) / (lines / pandas.cpu_seconds), 2),
+        f"{(spark.cpu_seconds / lines) / (first.spark.cpu_seconds / first.truth.lines):.2f}",
+    ]
+
+
+HEADS = [
+    "records",
+    "MB in",
+    "MB out",
+    "s",
+    "s, late",
+    "records per CPU s",
+    "MB held",
+    "pandas, records per CPU s",
+    "pandas, MB held",
+    "Spark in pandas'",
+    "cost of a record",
+]
+
+
+def marginal(rows: Sequence[Row]) -> Measured:
+    """What a record costs beyond starting: from the smallest row to the largest of the same fleet."""
+    least, most = rows[0], rows[-1]
+    more = most.truth.lines - least.truth.lines
+    whole = (most.spark.cpu_seconds - least.spark.cpu_seconds) / more
+    answer = (most.late.cpu_seconds - least.late.cpu_seconds) / more
+    return Measured(
+        intake=whole - answer,
+        answer=answer,
+        start_cpu_seconds=max(least.spark.cpu_seconds - least.truth.lines * whole, 0),
+        bytes_per_record=most.truth.bytes / most.truth.lines,
+        stored_bytes_per_record=most.written / most.truth.records,
+        compressed=most.compressed,
+        files_an_hour=most.files,
+        peak_bytes=most.spark.peak_bytes,
+        cores=psutil.cpu_count() or 1,
+    )
+
+
+def judgement(rows: Sequence[Row]) -> str:
+    """From which size on Spark does more for a second of CPU than pandas."""
+    compared = [each for each in rows if each.pandas is not None]
+    ahead = [each for each in compared if each.pandas and each.spark.cpu_seconds < each.pandas.cpu_seconds]
+    alone = [each for each in rows if each.pandas is None]
+    since = next((size for size in range(len(compared)) if compared[size:] == ahead[-len(compared) + size :]), None)
+    if since is not None:
+        return f"Per core Spark is ahead of pandas from {compared[since].name} records on."
+    text = f"Per core pandas is ahead at {compared[-1].name} records, the most that both were given."
+    return text + (f" From {alone[0].name} on it has not memory enough on this machine." if alone else "")
+
+
+def stream_lines(found: Sequence[Kept], truth: Truth) -> list[str]:
+    """What the stream kept, as a table, with what is said of it."""
+    last = found[-1]
+    heads = ["hours", "lines", "s of the last batch", "state, bytes", "checkpoint, kB", "open hours", "heap, MB"]
+    rows = (
+        [
+            f"{each.hours}",
+            f"{each.lines:,}",
+            f"{each.seconds:.1f}",
+            f"{each.state_bytes:,}",
+            f"{each.checkpoint_bytes / 1e3:,.0f}",
+            f"{each.open_hours}",
+            f"{each.heap_bytes / 1e6:,.0f}",
+        ]
+        for each in found
+    )
+    return [STREAM.format(per_segment=last.checkpoint_bytes / truth.segments), "", *table(heads, rows)]
+
+
+def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
+    """Measures. `millions`: other sizes than the plan's, in millions of records."""
+    plan = QUICK if quick else FULL
+    if millions:
+        plan = plan._replace(hours=tuple(1_000_000 * size // plan.per_hour for size in millions))
+    rows = _rows(plan)
+    streamed = an_hour_of(plan.stream_per_hour, hours=plan.stream_hours, begin=begin(plan.stream_hours))
+    with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
+        truth, found = one.submit(kept, Path(place), streamed).result()
+    text = [
+        _about(plan, streamed, rows),
+        "",
+        *table(HEADS, (cells(each, rows[0]) for each in rows)),
+        "",
+        judgement(rows),
+        "",
+        "### What a stream keeps",
+        "",
+        *stream_lines(found, truth),
+        "",
+        "### A plan for 1,000 brokers and 100,000 groups",
+        "",
+        *plan_lines(marginal(rows[: len(plan.hours)])),
+    ]
+    return Section("The fleet", "\n".join(text))
+
+
+def _about(plan: Plan, fleet: Fleet, rows: Sequence[Row]) -> str:
+    faults = [f"{each.name}: {fault}" for each in rows for fault in each.faults]
+    return ABOUT.format(
+        per_hour=plan.per_hour,
+        segment_seconds=fleet.segment_seconds,
+        damage=fleet.damage,
+        cores=psutil.cpu_count(),
+        compared="they are the same." if not faults else f"**they differ**: {'; '.join(faults)}.",
+    )
+
+
+def main() -> None:
+    """Measures what the command line says, and prints the section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="100,000 and 300,000 records")
+    parser.add_argument("--records", type=int, nargs="+", default=(), metavar="MILLIONS", help="these sizes instead")
+    given = parser.parse_args()
+    print(measure(given.quick, given.records).text)
+
+
+if __name__ == "__main__":
+    main()

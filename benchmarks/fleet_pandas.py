@@ -1,0 +1,179 @@
+"""The tables of the fleet pipeline, made by pandas on one machine: something to compare Spark with.
+
+    python -m benchmarks.fleet_pandas INPUT OUTPUT
+
+Owns: the same questions, asked the way somebody who knows pandas would who has one machine and memory enough. Must not
+know: Spark, nor how the pipeline asks.
+
+pyarrow reads the lines, which is three times as fast as pandas' own reader. It takes a whole block or nothing, so a
+block with a line that is no JSON is halved until that line is alone. Names become categories, so that groups are
+formed of numbers. All of it is in memory at once.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from benchmarks.fleet_pandas_tables import answers
+from group_sidecar.metrics.records import BODIES, KINDS, VERSION, Body, Envelope, columns
+
+TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "TIMESTAMP": pa.timestamp("ms")}
+FUTURE = pd.Timedelta(minutes=5)
+PARTS: Sequence[type[Envelope | Body]] = (Envelope, *BODIES)
+SCHEMA = pa.schema(
+    {column.name: TYPES[column.sql_type] for part in PARTS for column in columns(part) if column.sql_type in TYPES}
+)
+# The sample is inferred: pyarrow reads no maps from JSON.
+PARSING = pj.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="infer")
+READING = pj.ReadOptions(use_threads=False, block_size=32 << 20)
+MOMENTS = ("observed_at", "emitted_at", "arrived_at")
+
+
+class Judged(NamedTuple):
+    """Lines that were read.
+
+    Attributes:
+        records: those that are records, each once.
+        faults: how many are not, by fault.
+    """
+
+    records: pa.Table
+    faults: Mapping[str, int]
+
+
+def read(folder: Path) -> Judged:
+    """Reads, judges and deduplicates the lines of all segments below a folder."""
+    tables, faults = [], dict[str, int]()
+    # In the order in which they arrived: of several copies of a record the first one counts.
+    for path in sorted(folder.rglob("segment-*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
+        bad: list[bytes] = []
+        arrived = pa.scalar(path.stat().st_mtime_ns // 1_000_000, pa.timestamp("ms"))
+        for table in _parsed(path.read_bytes(), bad):
+            tables.append(table.append_column("arrived_at", pa.repeat(arrived, len(table))))
+        for line in bad:
+            _count(faults, {_unreadable(line): 1})
+    table = pa.concat_tables(tables, promote_options="default")
+    good, others = _judged(table)
+    _count(faults, others)
+    return Judged(_deduplicated(good), faults)
+
+
+def _count(faults: dict[str, int], more: Mapping[str, int]) -> None:
+    for fault, times in more.items():
+        faults[fault] = faults.get(fault, 0) + times
+
+
+def _parsed(content: bytes, bad: list[bytes]) -> Iterator[pa.Table]:
+    """Tables of lines; those that pyarrow cannot read go to `bad`."""
+    if not content:
+        return
+    try:
+        yield pj.read_json(BytesIO(content), parse_options=PARSING, read_options=READING)
+    except pa.ArrowInvalid:
+        middle = content.find(b"\n", len(content) // 2) + 1
+        if middle in (0, len(content)):
+            middle = content.rfind(b"\n", 0, len(content) // 2) + 1
+        if middle in (0, len(content)):
+            bad.append(content)
+            return
+        yield from _parsed(content[:middle], bad)
+        yield from _parsed(content[middle:], bad)
+
+
+def _unreadable(line: bytes) -> str:
+    try:
+        return "wrong_type" if isinstance(json.loads(line), dict) else "not_json_object"
+    except ValueError:
+        return "not_json_object"
+
+
+def _judged(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """The rows that are records, and how many are not, by the first fault that holds."""
+    kind = table["kind"]
+    limit = pa.scalar(pd.Timestamp.now("UTC").tz_localize(None) + FUTURE, pa.timestamp("ms"))
+    tests = {
+        "unknown_version": pc.fill_null(pc.not_equal(table["version"], VERSION), True),
+        "unknown_kind": pc.invert(pc.is_in(kind, pa.array(list(KINDS)))),
+        "missing_column": _any(table, kind, lacking=True),
+        "out_of_range": _any(table, kind, lacking=False),
+        "in_future": pc.or_(pc.greater(table["observed_at"], limit), pc.greater(table["emitted_at"], limit)),
+    }
+    good, faults = None, {}
+    for fault, test in tests.items():
+        found = pc.fill_null(test, False)
+        faults[fault] = pc.sum(found if good is None else pc.and_(found, good)).as_py() or 0
+        good = pc.invert(found) if good is None else pc.and_not(good, found)
+    return table.filter(good), {fault: times for fault, times in faults.items() if times}
+
+
+def _any(table: pa.Table, kind: pa.ChunkedArray, *, lacking: bool) -> pa.ChunkedArray:
+    """Which rows lack a column that their kind has, or have one that is below its least value."""
+    found = _breaks(table, Envelope, lacking)
+    for body in BODIES:
+        found = pc.or_(found, pc.and_(pc.equal(kind, body.KIND), _breaks(table, body, lacking)))
+    return found
+
+
+def _breaks(table: pa.Table, part: type[Envelope | Body], lacking: bool) -> pa.ChunkedArray:
+    found = pa.chunked_array([pa.repeat(pa.scalar(False), len(table))])
+    for column in columns(part):
+        if lacking and not column.nullable:
+            found = pc.or_(found, pc.is_null(table[column.name]))
+        elif not lacking and column.note.minimum is not None:
+            found = pc.or_(found, pc.fill_null(pc.less(table[column.name], column.note.minimum), False))
+    return found
+
+
+def _deduplicated(table: pa.Table) -> pa.Table:
+    for name in table.column_names:
+        if pa.types.is_string(table.schema.field(name).type):
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table[name].dictionary_encode().unify_dictionaries())
+    names = pd.DataFrame({name: table[name].to_pandas() for name in ("sidecar", "boot", "seq")})
+    return table.filter(pa.array(~names.duplicated().to_numpy()))
+
+
+def frames(records: pa.Table) -> dict[str, pd.DataFrame]:
+    """The records of each kind, with its own columns only, and `all`: the envelopes of all."""
+    envelope = [column.name for column in columns(Envelope)] + ["arrived_at"]
+    found = {"all": _frame(records.select(envelope))}
+    for body in BODIES:
+        names = [*envelope, *(column.name for column in columns(body) if column.name in records.column_names)]
+        found[body.KIND] = _frame(records.filter(pc.equal(records["kind"], body.KIND)).select(names))
+    return found
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas()
+    frame["window"] = frame["emitted_at"].dt.floor("5min")
+    return frame
+
+
+def run(source: Path, output: Path) -> Judged:
+    """Makes all tables and writes them and the records, as Parquet."""
+    output.mkdir(parents=True, exist_ok=True)
+    judged = read(source)
+    pq.write_table(judged.records, output / "records.parquet")
+    told = frames(judged.records)
+    for name, answer in answers(told):
+        answer.to_parquet(output / f"{name}.parquet", index=False)
+    return judged
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs it over what the command line names, and says what it read."""
+    judged = run(Path(argv[0]), Path(argv[1]))
+    print(json.dumps({"records": len(judged.records), "faults": judged.faults}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,142 @@
+"""How large a fleet pipeline must be, computed from what a record was measured to cost.
+
+Owns: the arithmetic. Must not know: how anything was measured.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from benchmarks.tables import table
+
+DAY, HOUR = 86_400, 3_600
+BUSY = 0.5
+"""The share of its cores that a job may use: the other half is for late hours, and to catch up after a stop."""
+PARTITION_BYTES_A_SECOND = 2_000_000
+"""What one partition of the topic should take at most, before compression."""
+INTERVALS = (10, 30, 60, 120, 300)
+TRIGGERS = (60, 600, 3_600)
+WINDOW_SECONDS = 300
+
+
+class Measured(NamedTuple):
+    """What records cost on one machine.
+
+    Attributes:
+        intake, answer: CPU seconds of a record beyond starting: to read, judge and store it; to answer everything.
+        start_cpu_seconds: of a run, whatever it reads.
+        bytes_per_record: of a line.
+        stored_bytes_per_record: in the store, tables included.
+        compressed: what zstd makes of lines, as a share.
+        files_an_hour: in the store, when the hour is done.
+        peak_bytes: the most that all processes of the largest run held, on `cores` cores.
+    """
+
+    intake: float
+    answer: float
+    start_cpu_seconds: float
+    bytes_per_record: float
+    stored_bytes_per_record: float
+    compressed: float
+    files_an_hour: float
+    peak_bytes: int
+    cores: int
+
+
+class Cluster(NamedTuple):
+    """What is to be watched.
+
+    Attributes:
+        commits: partitions with committed offsets, of one group.
+        partitions: of the cluster; each has a log end.
+    """
+
+    sidecars: int = 1_000
+    groups: int = 100_000
+    commits: int = 10
+    partitions: int = 200_000
+
+    @property
+    def restated(self) -> int:
+        """Records of one restatement of all sidecars."""
+        return self.sidecars + self.groups * (1 + self.commits) + self.partitions
+
+
+class Need(NamedTuple):
+    """What a restatement interval asks for.
+
+    Attributes:
+        records: a second.
+        day_bytes: of lines a day, before compression.
+        stored_bytes: a day, in the store.
+        cores: of executors, by how often the stream looks for records.
+        partitions: of the topic.
+        segment_bytes: of the segment that a sidecar seals every five minutes.
+    """
+
+    records: float
+    day_bytes: float
+    stored_bytes: float
+    cores: Sequence[int]
+    partitions: int
+    segment_bytes: float
+
+
+def streamed(measured: Measured, trigger_seconds: int) -> float:
+    """CPU seconds of a record that comes by a stream: its hour is answered again by each batch until it is over."""
+    return measured.intake + measured.answer * (HOUR / trigger_seconds + 1) / 2
+
+
+def need(measured: Measured, cluster: Cluster, interval_seconds: int) -> Need:
+    """What a cluster needs if its sidecars restate at such an interval."""
+    records = cluster.restated / interval_seconds
+    line_bytes = records * measured.bytes_per_record
+    return Need(
+        records=records,
+        day_bytes=line_bytes * DAY,
+        stored_bytes=records * DAY * measured.stored_bytes_per_record,
+        cores=[math.ceil(records * streamed(measured, trigger) / BUSY) for trigger in TRIGGERS],
+        partitions=max(1, math.ceil(line_bytes / PARTITION_BYTES_A_SECOND)),
+        segment_bytes=line_bytes * WINDOW_SECONDS / cluster.sidecars,
+    )
+
+
+def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[str]:
+    """The plan as Markdown."""
+    cluster = cluster or Cluster()
+    yield (
+        f"Computed by `benchmarks/fleet_plan.py` from the figures above. A record costs {measured.intake * 1e6:,.0f} "
+        f"us of CPU to be read, judged and stored and {measured.answer * 1e6:,.0f} us to be answered, beyond the "
+        f"{measured.start_cpu_seconds:,.0f} s of a start; its line has {measured.bytes_per_record:,.0f} bytes, of "
+        f"which zstd makes {measured.compressed:.0%}; it and what is answered of it take "
+        f"{measured.stored_bytes_per_record:,.1f} bytes in the store. Taken for granted: {cluster.commits} committed "
+        f"partitions a group and {cluster.partitions:,} partitions, so {cluster.restated:,} records a restatement; "
+        f"cores that are busy for {BUSY:.0%} of the time."
+    )
+    yield ""
+    heads = ["restated every", "records/s", "GB a day, lines", "GB a day in the topic", "GB a day in the store"]
+    heads += [f"cores, batches every {trigger // 60} min" for trigger in TRIGGERS]
+    heads += ["partitions of the topic", "kB a segment of 5 min"]
+    yield from table(heads, (_cells(measured, cluster, interval) for interval in INTERVALS))
+    yield ""
+    yield (
+        f"A batch answers the open hour again, with all that it has by then: so a stream costs the more the more often "
+        f"it looks. The memory is that of {measured.cores} cores here, {measured.peak_bytes / 1e9:,.1f} GB for the "
+        f"largest of these runs: what has no room in the heap is spilled to disk. Segments are "
+        f"{cluster.sidecars * DAY // WINDOW_SECONDS:,} a day at one in five minutes from each sidecar; the store has "
+        f"{measured.files_an_hour:,.0f} files an hour."
+    )
+
+
+def _cells(measured: Measured, cluster: Cluster, interval: int) -> list[str]:
+    found = need(measured, cluster, interval)
+    return [
+        f"{interval} s",
+        f"{found.records:,.0f}",
+        f"{found.day_bytes / 1e9:,.0f}",
+        f"{found.day_bytes * measured.compressed / 1e9:,.0f}",
+        f"{found.stored_bytes / 1e9:,.1f}",
+        *(f"{cores:,}" for cores in found.cores),
+        f"{found.partitions}",
+        f"{found.segment_bytes / 1e3:,.0f}",
+    ]

@@ -1,0 +1,295 @@
+"""Writes the records of a fleet as its sidecars would: sealed segments of JSON lines, with everything that goes wrong.
+
+    python -m benchmarks.fleet_records FOLDER [--hours N] [--per-hour N] [--seed N]
+
+Owns: lines, segments, damage. Must not know: who asks what of them.
+
+Kept apart from `metrics.records` for speed: a line of a restatement is put together from its parts (a test compares
+each with what `Record.to_line` makes of it); everything rarer is a `Record`.
+"""
+
+import argparse
+import json
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fleet_events import Event, events
+from benchmarks.fleet_segments import Sealed
+from benchmarks.fleet_shape import NEVER, STALE, Fleet, Numbers, Shape
+from benchmarks.fleet_truth import LOG_END_AGE, Boot, Truth
+from group_sidecar.coordinator.views import GroupKind, GroupState
+from group_sidecar.metrics.records import (
+    VERSION,
+    Body,
+    Envelope,
+    Heartbeat,
+    Member,
+    Rebalance,
+    Record,
+    Timestamp,
+    Verdict,
+    timestamp,
+)
+
+LOSSES = 0.002
+"""The share of restatements before which records were dropped."""
+
+
+class Teller:
+    """One sidecar, telling."""
+
+    def __init__(self, shape: Shape, sidecar: int, sealed: Sealed) -> None:
+        self.shape, self.index, self.sealed = shape, sidecar, sealed
+        self.name, self.skew = shape.sidecars[sidecar], int(shape.skew[sidecar])
+        self.random = np.random.default_rng((shape.fleet.seed, sidecar, 0))
+        self.generation = shape.generation.copy()
+        self._tails()
+        self.start(0)
+
+    def _tails(self) -> None:
+        """What every line of a restatement ends with, but for the offset."""
+        shape, index = self.shape, self.index
+        groups, topics = (
+            [json.dumps(each, ensure_ascii=False) for each in some] for some in (shape.groups, shape.topics)
+        )
+        self.mine = np.flatnonzero((shape.home == index) | ((shape.moved_to == index) & (shape.moved_at != NEVER)))
+        self.commits = np.flatnonzero(np.isin(shape.group, self.mine))
+        self.ends = np.flatnonzero((shape.leader == index) & shape.seen)
+        topic, number = shape.topic.tolist(), shape.number.tolist()
+        self.commit_tails = [
+            f'"group":{groups[group]},"topic":{topics[topic[at]]},"partition":{number[at]},"offset":'
+            for group, at in zip(
+                shape.group[self.commits].tolist(), shape.partition[self.commits].tolist(), strict=True
+            )
+        ]
+        self.end_tails = [
+            f'"topic":{topics[topic[at]]},"partition":{number[at]},"offset":' for at in self.ends.tolist()
+        ]
+        self.group_tails = [_group_tail(groups[group], int(shape.members[group])) for group in self.mine.tolist()]
+
+    def start(self, moment: int) -> None:
+        """Another boot."""
+        self.boot, self.seq = self.random.bytes(16).hex(), 0
+        self.records = self.heartbeats = 0
+        self.sealed.begin(self.boot, moment)
+
+    def stop(self) -> None:
+        """The boot is over: what is known of it."""
+        self.sealed.truth.boots[self.name, self.boot] = Boot(1, self.seq, self.records, self.heartbeats)
+
+    def stamp(self, moment: int) -> Timestamp:
+        """A moment by this sidecar's clock."""
+        return timestamp((self.shape.fleet.begin * 1000 + moment + self.skew) / 1000)
+
+    def record(self, body: Body, moment: int) -> str:
+        """Anything as a line, told when it is seen."""
+        self.seq += 1
+        self.records += 1
+        self.sealed.truth.kinds[body.KIND] += 1
+        told = self.stamp(moment)
+        envelope = Envelope(
+            version=VERSION,
+            kind=body.KIND,
+            sidecar=self.name,
+            boot=self.boot,
+            seq=self.seq,
+            observed_at=told,
+            emitted_at=told,
+        )
+        return Record(envelope=envelope, body=body).to_line().decode()
+
+    def tell(self, event: Event) -> str:
+        """Something that happened, as a line."""
+        body, truth = event.body, self.sealed.truth
+        match body:
+            case Rebalance():
+                self.generation[event.rebalanced] += 1
+                body = replace(body, generation=int(self.generation[event.rebalanced]))
+                why = (body.group, body.cause or "unknown")
+                truth.rebalances[why] += 1
+                truth.lost[why] += body.duration_seconds * body.members
+            case Verdict():
+                truth.verdicts[body.KIND, body.group, body.policy, body.error_code] += 1
+            case Member():
+                truth.changes[body.group, body.change] += 1
+        return self.record(body, event.moment)
+
+    def lose(self, records: int) -> None:
+        """So many records are dropped before they are written."""
+        self.seq += records
+
+    def restate(self, moment: int) -> list[str]:
+        """Everything that stands."""
+        self.heartbeats += 1
+        sample = {
+            "group_sidecar_received_bytes_total": float(self.seq * 1000),
+            "group_sidecar_client_connections": float(100 + self.index),
+        }
+        return [
+            self.record(Heartbeat(sample=sample), moment),
+            *self._groups(moment),
+            *self._commits(moment),
+            *self._log_ends(moment),
+        ]
+
+    def _head(self, kind: str, records: int) -> tuple[str, range]:
+        """What lines of a kind begin with, and their numbers."""
+        numbers = range(self.seq + 1, self.seq + 1 + records)
+        self.seq += records
+        self.records += records
+        self.sealed.truth.kinds[kind] += records
+        return f'{{"version":{VERSION},"kind":"{kind}","sidecar":"{self.name}","boot":"{self.boot}","seq":', numbers
+
+    def _speaks_of(self, groups: Numbers, moment: int) -> np.ndarray:
+        shape = self.shape
+        at_home = (shape.home[groups] == self.index) & (
+            moment < np.where(shape.moved_at[groups] == NEVER, moment + 1 - STALE, shape.moved_at[groups]) + STALE
+        )
+        taken: np.ndarray = at_home | ((shape.moved_to[groups] == self.index) & (shape.moved_at[groups] <= moment))
+        return taken
+
+    def _groups(self, moment: int) -> list[str]:
+        told = self._speaks_of(self.mine, moment)
+        moved = (self.shape.moved_to[self.mine] == self.index) & (self.shape.moved_at[self.mine] <= moment)
+        generations = self.generation[self.mine] + moved
+        head, numbers = self._head("group", int(told.sum()))
+        stamp = self.stamp(moment)
+        middle = f',"observed_at":"{stamp}","emitted_at":"{stamp}",'
+        spoken = (tail for tail, speaks in zip(self.group_tails, told.tolist(), strict=True) if speaks)
+        return [
+            f"{head}{seq}{middle}{before}{generation}{after}"
+            for seq, (before, after), generation in zip(numbers, spoken, generations[told].tolist(), strict=True)
+        ]
+
+    def _commits(self, moment: int) -> list[str]:
+        shape = self.shape
+        told = self._speaks_of(shape.group[self.commits], moment)
+        commits = self.commits[told]
+        home = shape.home[shape.group[commits]] == self.index
+        made_at = np.where(home, shape.committed_at(commits, moment, away=True), shape.committed_at(commits, moment))
+        offsets = shape.committed(commits, made_at)
+        moments, which = np.unique(made_at, return_inverse=True)
+        stamps = [self.stamp(each) for each in moments.tolist()]
+        head, numbers = self._head("commit", len(commits))
+        emitted = f',"emitted_at":"{self.stamp(moment)}",'
+        tails = (tail for tail, speaks in zip(self.commit_tails, told.tolist(), strict=True) if speaks)
+        return [
+            f'{head}{seq},"observed_at":"{stamps[at]}"{emitted}{tail}{offset},"leader_epoch":3}}\n'
+            for seq, at, tail, offset in zip(numbers, which.tolist(), tails, offsets.tolist(), strict=True)
+        ]
+
+    def _log_ends(self, moment: int) -> list[str]:
+        seen_at = moment - LOG_END_AGE
+        head, numbers = self._head("log_end", len(self.ends))
+        middle = f',"observed_at":"{self.stamp(seen_at)}","emitted_at":"{self.stamp(moment)}",'
+        offsets = self.shape.log_end(self.ends, seen_at).tolist()
+        return [
+            f"{head}{seq}{middle}{tail}{offset}}}\n"
+            for seq, tail, offset in zip(numbers, self.end_tails, offsets, strict=True)
+        ]
+
+
+def _group_tail(group: str, members: int) -> tuple[str, str]:
+    """What the line of a group says before and after its generation. `group`: as JSON."""
+    state, assignor = (GroupState.STABLE, "range") if members else (GroupState.EMPTY, "")
+    before = (
+        f'"group":{group},"protocol":"{GroupKind.CLASSIC.value}","state":"{state.value}",'
+        f'"protocol_type":"consumer","assignor":"{assignor}","generation":'
+    )
+    return before, f',"members":{members},"max_size":null}}\n'
+
+
+@cache
+def shape_of(fleet: Fleet) -> Shape:
+    """The same shape for all sidecars of a process."""
+    return Shape(fleet)
+
+
+def write_sidecar(folder: Path, fleet: Fleet, sidecar: int) -> Truth:
+    """Writes all segments of one sidecar."""
+    shape = shape_of(fleet)
+    sealed = Sealed(folder, fleet, shape.sidecars[sidecar], sidecar)
+    teller, random = Teller(shape, sidecar, sealed), np.random.default_rng((fleet.seed, sidecar, 3))
+    restart = int(random.integers(fleet.rounds)) if sidecar % 10 == 3 else 0
+    happened = events(shape, sidecar)
+    event = next(happened, None)
+    for round_, moment in enumerate(shape.restatements(sidecar).tolist()):
+        lines = []
+        while event is not None and event.moment < moment:
+            lines.append(teller.tell(event))
+            event = next(happened, None)
+        if lines:
+            sealed.write(lines, moment)
+        if round_ and round_ == restart:
+            teller.stop()
+            teller.start(moment)
+        elif random.random() < LOSSES and teller.seq:
+            teller.lose(int(random.integers(1, 50)))
+        sealed.write(teller.restate(moment), moment)
+    last = [teller.tell(each) for each in ([event, *happened] if event else [])]
+    if last:
+        sealed.write(last, fleet.length)
+    teller.stop()
+    sealed.seal(fleet.length)
+    return sealed.truth
+
+
+def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
+    """Writes the records of a fleet, and says what is true of them.
+
+    Args:
+        folder: where; a folder by sidecar is made in it.
+        fleet: how large it is.
+        processes: at once; as many as there are cores if None; this one alone if 1. The files are the same.
+    """
+    truth, sidecars, one = Truth(), range(fleet.sidecars), partial(write_sidecar, folder, fleet)
+    if processes == 1:
+        for sidecar in sidecars:
+            truth.add(one(sidecar))
+        return truth
+    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn")) as pool:
+        for each in pool.map(one, sidecars):
+            truth.add(each)
+    return truth
+
+
+def an_hour_of(records: int, **others: int) -> Fleet:
+    """A fleet that tells about so many records in an hour, in the proportions of the usual one."""
+    usual = Fleet(begin=0)
+    share = records / (usual.restated * usual.rounds)
+    sizes: dict[str, int] = {
+        name: max(2, round(getattr(usual, name) * share))
+        for name in ("sidecars", "groups", "topics", "partitions", "commits")
+    }
+    return Fleet(**({"begin": begin(1)} | sizes | others))
+
+
+def begin(hours: int) -> int:
+    """A full hour, in seconds since the epoch, so long ago that all of such a watch is over, and late segments too."""
+    return (int(time.time()) // 3600 - hours - 4) * 3600
+
+
+def main() -> None:
+    """Writes a fleet's records where the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--hours", type=int, default=1)
+    parser.add_argument("--per-hour", type=int, default=1_000_000, help="records of an hour (1,000,000)")
+    parser.add_argument("--seed", type=int, default=8)
+    given = parser.parse_args()
+    fleet = an_hour_of(given.per_hour, hours=given.hours, begin=begin(given.hours), seed=given.seed)
+    began = time.monotonic()
+    truth = write(given.folder, fleet)
+    seconds = time.monotonic() - began
+    print(f"{truth.lines:,} lines, {truth.bytes / 1e6:,.0f} MB in {truth.segments:,} segments, {seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""A fleet that never was: who coordinates what, who leads what, and how far everything is at any moment.
+
+Owns: the sizes, the skew of them, and the laws by which offsets grow. Must not know: records, lines, files.
+
+Everything follows from the seed and the moment, so that any process can say what any sidecar would have seen at any
+time, and what is true can be computed without reading what was written. Moments are milliseconds since the fleet's
+begin, unless they are said to be others.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+HOUR, EDGE = 3_600_000, 5_000
+"""Nothing happens so close to the begin or the end that a wrong clock could put it into another hour."""
+COMMIT_EVERY, COMMIT_PHASES = 5_000, 50
+STALE = 600_000
+"""So long does a broker's sidecar go on telling of a group that moved away."""
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """How large a fleet is, and for how long it is watched.
+
+    Attributes:
+        begin: seconds since the epoch, at the full hour.
+        partitions: of all topics together, so many at least as there are topics.
+        commits: partitions that groups have committed offsets of, over all groups.
+        interval_seconds: between two restatements; between 15 and 300.
+        segment_seconds, segment_bytes: when a sidecar seals a segment.
+        facts: what happens by group and hour, on average: a rebalance, a refusal, or an audit.
+        moves: the share of groups that get another coordinator.
+        damage: the share of segments that come twice, and of those that come late; of lines, a hundredth of it is no
+            record.
+    """
+
+    begin: int
+    hours: int = 1
+    sidecars: int = 20
+    groups: int = 1_500
+    topics: int = 500
+    partitions: int = 5_000
+    commits: int = 10_000
+    interval_seconds: int = 60
+    segment_seconds: int = 300
+    segment_bytes: int = 8 << 20
+    facts: float = 0.5
+    moves: float = 0.01
+    damage: float = 0.02
+    seed: int = 8
+
+    @property
+    def length(self) -> int:
+        """Milliseconds."""
+        return self.hours * HOUR
+
+    @property
+    def interval(self) -> int:
+        """Milliseconds between two restatements."""
+        return self.interval_seconds * 1000
+
+    @property
+    def rounds(self) -> int:
+        """How often each sidecar restates."""
+        return self.length // self.interval
+
+    @property
+    def restated(self) -> int:
+        """Records of one restatement of all sidecars, but for moved groups and log ends that nobody sees."""
+        return self.sidecars + self.groups + self.commits + self.partitions
+
+
+def shares(total: int, parts: int, exponent: float = 0.8) -> Numbers:
+    """A whole number divided by Zipf's law into parts of 1 at least; the largest first."""
+    weights = 1 / np.arange(1, parts + 1) ** exponent
+    found: Numbers = 1 + ((total - parts) * weights / weights.sum()).astype(np.int64)
+    found[0] += total - found.sum()
+    return found
+
+
+def commit_time(moment: Numbers, phase: Numbers) -> Numbers:
+    """When a group last committed before a moment. `phase`: below COMMIT_PHASES."""
+    step = COMMIT_EVERY // COMMIT_PHASES
+    return moment - (moment + phase * step) % COMMIT_EVERY
+
+
+class Shape:
+    """A fleet in arrays.
+
+    Attributes:
+        phase, skew: by sidecar: when it restates within an interval, and how far its clock is ahead.
+        topic, number, leader, rate, base: by partition: topic, number in it, sidecar, messages per 1,000 seconds, and
+            the log end at the begin.
+        seen: by partition: whether any sidecar sees its log end.
+        home, members, generation, commit_phase, stuck_at: by group; from `stuck_at` on it commits no more.
+        moved_at, moved_to: by group: when another sidecar's broker takes it; NEVER for most.
+        group, partition, behind: by commit: whose, of what, and how many messages it is behind when it is made.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        random = np.random.default_rng(fleet.seed)
+        self._sidecars(random)
+        self._partitions(random)
+        self._groups(random)
+        self._commits(random)
+
+    def _sidecars(self, random: np.random.Generator) -> None:
+        fleet = self.fleet
+        self.phase = random.integers(EDGE, fleet.interval - EDGE, fleet.sidecars)
+        self.skew = np.zeros(fleet.sidecars, np.int64)
+        # One sidecar in five has a clock of its own; the first ones never do, so that groups can move between them.
+        wrong = np.arange(fleet.sidecars) % 5 == 4
+        self.skew[wrong] = random.integers(-3_000, 3_000, int(wrong.sum()))
+
+    def _partitions(self, random: np.random.Generator) -> None:
+        fleet, of_topic = self.fleet, shares(self.fleet.partitions, self.fleet.topics)
+        random.shuffle(of_topic)
+        self.topic = np.repeat(np.arange(fleet.topics), of_topic)
+        first = np.cumsum(of_topic) - of_topic
+        self.first = first
+        self.number = np.arange(fleet.partitions) - first[self.topic]
+        self.leader = (self.topic + self.number) % fleet.sidecars
+        self.base = random.integers(1_000_000, 1_000_000_000, fleet.partitions)
+        self.rate = np.minimum(random.lognormal(8, 2, fleet.partitions), 1e7).astype(np.int64)
+        self.rate[random.random(fleet.partitions) < 0.3] = 0
+        self.seen = random.random(fleet.partitions) >= 0.01
+
+    def _groups(self, random: np.random.Generator) -> None:
+        fleet = self.fleet
+        self.home = random.integers(0, fleet.sidecars, fleet.groups)
+        self.members = np.minimum(random.zipf(1.6, fleet.groups), 500)
+        self.members[random.random(fleet.groups) < 0.05] = 0
+        self.generation = random.integers(1, 500, fleet.groups)
+        self.commit_phase = random.integers(0, COMMIT_PHASES, fleet.groups)
+        self.stuck_at = np.where(
+            random.random(fleet.groups) < 0.02, random.integers(0, fleet.length, fleet.groups), NEVER
+        )
+        moves = (random.random(fleet.groups) < fleet.moves) & (self.home % 5 != 4)
+        self.moved_at = np.where(moves, random.integers(EDGE, fleet.length - EDGE, fleet.groups), NEVER)
+        self.moved_to = (self.home + 1) % fleet.sidecars
+        self.moved_to[self.moved_to % 5 == 4] = 0
+        self.moved_at[self.moved_to == self.home] = NEVER
+
+    def _commits(self, random: np.random.Generator) -> None:
+        fleet = self.fleet
+        sizes = np.minimum(shares(fleet.commits, fleet.groups), fleet.partitions)
+        random.shuffle(sizes)
+        # Topics are popular by Zipf's law too: most groups begin with one of the first.
+        begins = self.first[np.minimum(random.zipf(1.3, fleet.groups) - 1, fleet.topics - 1)]
+        self.group = np.repeat(np.arange(fleet.groups), sizes)
+        within = np.arange(len(self.group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self.partition = (begins[self.group] + within) % fleet.partitions
+        self.behind = np.minimum(random.lognormal(4, 2, len(self.group)), 900_000).astype(np.int64)
+        self.behind[random.random(len(self.group)) < 0.6] = 0
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """Names of topics."""
+        kinds = ("orders", "payments", "clicks", "audit.log", "größen")
+        return [f"{kinds[index % len(kinds)]}-{index:05}" for index in range(self.fleet.topics)]
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """Names of groups."""
+        kinds = ("checkout", "connect-sink", 'say-"hello"', "billing", "etl_nightly")
+        return [f"{kinds[index % len(kinds)]}-{index:06}" for index in range(self.fleet.groups)]
+
+    @cached_property
+    def sidecars(self) -> list[str]:
+        """Ids of sidecars."""
+        return [f"kafka-{index:04}" for index in range(self.fleet.sidecars)]
+
+    def log_end(self, partitions: Numbers, moment: Numbers | int) -> Numbers:
+        """Log ends at a moment of each, or at one of all."""
+        ends: Numbers = self.base[partitions] + self.rate[partitions] * moment // 1_000_000
+        return ends
+
+    def committed_at(self, commits: Numbers, moment: Numbers | int, *, away: bool = False) -> Numbers:
+        """When these commits were made, as seen at a moment. `away`: by the sidecar that a group moved away from."""
+        groups = self.group[commits]
+        until = np.minimum(moment, self.stuck_at[groups])
+        if away:
+            until = np.minimum(until, self.moved_at[groups])
+        return commit_time(until, self.commit_phase[groups])
+
+    def committed(self, commits: Numbers, made_at: Numbers) -> Numbers:
+        """The offsets that were committed then."""
+        partitions = self.partition[commits]
+        offsets: Numbers = np.maximum(self.log_end(partitions, made_at) - self.behind[commits], 0)
+        return offsets
+
+    def restatements(self, sidecar: int) -> Numbers:
+        """When a sidecar restates."""
+        moments: Numbers = np.arange(self.fleet.rounds) * self.fleet.interval + self.phase[sidecar]
+        return moments

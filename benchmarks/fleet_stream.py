@@ -1,0 +1,105 @@
+"""What a stream keeps while hours pass: on disk, in its checkpoint, and in the JVM.
+
+Owns: feeding segments hour by hour to one stream in one JVM, and looking at what is left. Must not know: the job.
+"""
+
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from benchmarks.fleet_cost import bytes_below
+from benchmarks.fleet_records import write
+from benchmarks.fleet_segments import LATE_SECONDS
+from benchmarks.fleet_shape import Fleet
+from benchmarks.fleet_truth import Truth
+from group_sidecar.spark.progress import Progress
+from group_sidecar.spark.session import session
+from group_sidecar.spark.sources import files_stream
+from group_sidecar.spark.store import CHECKPOINT, RECORDS, Store
+from group_sidecar.spark.stream import stream
+
+
+class Kept(NamedTuple):
+    """What is there after some hours.
+
+    Attributes:
+        hours: how many hours' segments have come.
+        lines: how many lines these had.
+        seconds: how long the last hour's batch took.
+        state_bytes: what operators of the query keep.
+        checkpoint_bytes: of what the query writes down of itself.
+        open_hours: hours whose records lie in several folders, because they are not compacted yet.
+        heap_bytes: what the JVM holds after a garbage collection.
+    """
+
+    hours: int
+    lines: int
+    seconds: float
+    state_bytes: int
+    checkpoint_bytes: int
+    open_hours: int
+    heap_bytes: int
+
+
+def kept(folder: Path, fleet: Fleet) -> tuple[Truth, list[Kept]]:
+    """Streams a fleet's records hour by hour, each as soon as it is over, and the late ones when they come.
+
+    Returns:
+        What is true of the records; what was kept after each step.
+    """
+    truth = write(folder / "written", fleet)
+    spark, arrived = session(), folder / "arrived"
+    arrived.mkdir()
+    store, checkpoint = Store(spark, str(folder / "tables")), folder / "tables" / CHECKPOINT
+    found, records = [], 0
+    for hours in range(1, fleet.hours + LATE_SECONDS // 3600 + 1):
+        now = datetime.fromtimestamp(fleet.begin + hours * 3600, UTC)
+        if not _feed(folder / "written", arrived, now):
+            continue
+        progress = Progress(lambda line: None)
+        lines = files_stream(spark, str(arrived))
+        stream(store, lines, progress, trigger=None, told=lambda refreshed: None, clock=partial(_always, now))
+        records += progress.health.total_rows
+        found.append(
+            Kept(
+                hours=hours,
+                lines=records,
+                seconds=progress.health.batch_seconds,
+                state_bytes=bytes_below(checkpoint / "state"),
+                checkpoint_bytes=bytes_below(checkpoint),
+                open_hours=_open_hours(folder / "tables" / RECORDS),
+                heap_bytes=_heap(spark),
+            )
+        )
+    spark.stop()
+    return truth, found
+
+
+def _always(now: datetime) -> datetime:
+    return now
+
+
+def _feed(written: Path, arrived: Path, now: datetime) -> int:
+    """Has the segments come that are sealed by then; says how many."""
+    fed = 0
+    for path in sorted(written.rglob("segment-*.jsonl")):
+        if path.stat().st_mtime <= now.timestamp():
+            place = arrived / path.relative_to(written)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place)
+            fed += 1
+    return fed
+
+
+def _open_hours(records: Path) -> int:
+    return sum(len(list(hour.glob("batch=*"))) > 1 for hour in records.glob("day=*/hour=*"))
+
+
+def _heap(spark: SparkSession) -> int:
+    jvm: Any = spark.sparkContext._jvm
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())

@@ -1,0 +1,32 @@
+"""InitProducerId (22), v0-6 (KIP-98).
+
+v1 replies before throttling (KIP-219); v2 flexible (KIP-482); v3 a producer may say who it was (KIP-360);
+v4 PRODUCER_FENCED (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939).
+"""
+
+from group_sidecar.codecs.primitives import BOOLEAN, INT16, INT32, INT64, STRING
+from group_sidecar.codecs.schema import Struct, f, request, response
+
+
+@request(key=22, versions=(0, 6), flexible=2)
+class InitProducerIdRequest(Struct):
+    """Asks for an id to number records under; without a transactional id (null) it is a new one each time."""
+
+    transactional_id: str | None = f(STRING, nullable=0)
+    transaction_timeout_ms: int = f(INT32)
+    producer_id: int = f(INT64, since=3, default=-1)
+    producer_epoch: int = f(INT16, since=3, default=-1)
+    enable2_pc: bool = f(BOOLEAN, since=6, default=False)
+    keep_prepared_txn: bool = f(BOOLEAN, since=6, default=False)
+
+
+@response(key=22, versions=(0, 6), flexible=2)
+class InitProducerIdResponse(Struct):
+    """The id and its epoch, with which every batch is marked."""
+
+    throttle_time_ms: int = f(INT32)
+    error_code: int = f(INT16)
+    producer_id: int = f(INT64, default=-1)
+    producer_epoch: int = f(INT16)
+    ongoing_txn_producer_id: int = f(INT64, since=6, default=-1)
+    ongoing_txn_producer_epoch: int = f(INT16, since=6, default=-1)

@@ -1,0 +1,20 @@
+"""What is asked of the records: a table each."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+from group_sidecar.spark.intake import deduplicated
+from group_sidecar.spark.tables import TABLES, Table
+
+
+def define(table: Table) -> None:
+    """A materialized view of that name."""
+
+    @dp.materialized_view(name=table.name, comment=table.doc)
+    def asked() -> DataFrame:
+        spark = SparkSession.active()
+        return table.ask(deduplicated(spark.read.table("records")), str(spark.conf.get("spark.group_sidecar.window")))
+
+
+for each in TABLES.values():
+    define(each)

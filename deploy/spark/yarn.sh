@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The fleet's stream on YARN: yarn.sh INPUT OUTPUT
+#
+# INPUT and OUTPUT are URLs that the cluster reaches. $ENVIRONMENT is an archive of a virtual environment in which this
+# project is installed (venv-pack makes one). YARN starts a driver again that failed, at most four times an hour; what
+# it was in the middle of is done again.
+set -euo pipefail
+
+input=$1 output=$2
+application=$(dirname "$0")/../../spark/fleet.py
+
+exec spark-submit \
+    --master yarn \
+    --deploy-mode cluster \
+    --name group-sidecar-fleet \
+    --archives "${ENVIRONMENT:?an archive of the virtual environment}#environment" \
+    --conf spark.yarn.appMasterEnv.PYSPARK_PYTHON=./environment/bin/python \
+    --conf spark.executorEnv.PYSPARK_PYTHON=./environment/bin/python \
+    --conf spark.yarn.maxAppAttempts=4 \
+    --conf spark.yarn.am.attemptFailuresValidityInterval=1h \
+    --driver-memory 2g \
+    --num-executors 2 \
+    --executor-cores 2 \
+    --executor-memory 4g \
+    --conf spark.sql.shuffle.partitions=8 \
+    "$application" run --input "$input" --output "$output" --stream --trigger 5m --retention 30d

@@ -1,0 +1,122 @@
+"""Rows that come in batches and are kept by the hour, until somebody asks for an hour.
+
+Owns: that a batch which is written again replaces exactly what it wrote before, and that many small batches become
+one. Must not know: what the rows say.
+
+    <name>/day=2025-01-31/hour=9/batch=12/*.parquet          what batch 12 brought for that hour
+    <name>/day=2025-01-31/hour=9/batch=compacted-ab12/...    what several batches brought
+
+Whoever reads takes all that is there and each row once, by its name. So compaction needs no moment at which it counts:
+while the old folders and the new one are both there, or the new one only half, rows are there twice and are read once.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from group_sidecar.spark.folders import Folders, hour_folder
+
+_BATCH = "batch="
+Batch = int | str
+"""What a batch is called: its number in a stream; another name for what did not come by the stream."""
+
+
+class Pile:
+    """Rows by hour and batch, in Parquet.
+
+    Args:
+        name: its folder below the store.
+        schema: the columns of the rows.
+        unique: gives each row once, of rows that may be there several times.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folders: Folders,
+        name: str,
+        schema: StructType,
+        unique: Callable[[DataFrame], DataFrame],
+    ) -> None:
+        self._spark = spark
+        self._folders = folders
+        self._name = name
+        self._schema = schema
+        self._unique = unique
+        self._added: int | None = None
+
+    def add(self, batch: Batch, rows: DataFrame, moment: str) -> set[datetime]:
+        """Writes a batch in place of what an earlier attempt at it left.
+
+        Args:
+            batch: its number or name.
+            rows: what it brought.
+            moment: the column that says which hour a row belongs to.
+
+        Returns:
+            The hours that had something of the earlier attempt.
+        """
+        left = self._clear(batch)
+        by_hour = rows.select(
+            *self._schema.names,
+            F.to_date(moment).alias("day"),
+            F.hour(moment).alias("hour"),
+            F.lit(str(batch)).alias("batch"),
+        )
+        by_hour.write.mode("append").partitionBy("day", "hour", "batch").parquet(self._folders.url(self._name))
+        self._added = batch if isinstance(batch, int) else self._added
+        return left
+
+    def read(self, hours: Iterable[datetime]) -> DataFrame:
+        """All rows of these hours, each once."""
+        folders = [f"{self._name}/{hour_folder(hour)}" for hour in hours]
+        paths = [self._folders.url(folder) for folder in folders if self._folders.below(folder)]
+        if not paths:
+            return empty(self._spark, self._schema)
+        return self._unique(self._read(paths))
+
+    def compact(self, before: datetime, batch: int) -> int:
+        """Makes one folder of several, in each hour before `before` that has several. Returns how many it removed.
+
+        What `batch` or a later one wrote stays as it is: it may have to be written again.
+        """
+        removed = 0
+        for hour in self._folders.hours(self._name, until=before):
+            folder = f"{self._name}/{hour_folder(hour)}"
+            done = [name for name in self._folders.below(folder) if _is_before(name, batch)]
+            if len(done) > 1:
+                paths = [self._folders.url(f"{folder}/{name}") for name in done]
+                merged = self._unique(self._read(paths)).hint("rebalance")
+                merged.write.parquet(self._folders.url(f"{folder}/{_BATCH}compacted-{uuid4().hex}"))
+                for name in done:
+                    self._folders.remove(f"{folder}/{name}")
+                removed += len(done)
+        return removed
+
+    def _read(self, paths: list[str]) -> DataFrame:
+        return self._spark.read.schema(self._schema).option("recursiveFileLookup", "true").parquet(*paths)
+
+    def _clear(self, batch: Batch) -> set[datetime]:
+        # Whoever has added the batch before knows that this one is new, and need not look through all hours.
+        if isinstance(batch, int) and self._added is not None and batch > self._added:
+            return set()
+        left = self._folders.matching(f"{self._name}/day=*/hour=*/{_BATCH}{batch}")
+        for folder in left:
+            self._folders.remove(folder)
+        hours = {folder.rsplit("/", 1)[0] for folder in left}
+        return {hour for hour in self._folders.hours(self._name) if f"{self._name}/{hour_folder(hour)}" in hours}
+
+
+def empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows, with these columns."""
+    # createDataFrame would have Python send none, which takes a second.
+    return spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).select("row.*")
+
+
+def _is_before(name: str, batch: int) -> bool:
+    label = name.removeprefix(_BATCH)
+    return not label.isdigit() or int(label) < batch

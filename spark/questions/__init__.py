@@ -1,0 +1,1 @@
+"""The questions asked of a fleet's records, by subject; each from DataFrame to DataFrame."""

@@ -1,0 +1,62 @@
+"""What Prometheus scrapes from each sidecar, summed over the fleet. Must not know: where answers go."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.metrics.records import Heartbeat
+from group_sidecar.spark.questions.windows import WINDOW, next_window, told
+
+_START = (WINDOW, "sidecar", "boot")
+_COUNTER, _MOMENT = "_total", "_timestamp_seconds"
+
+
+def metrics(records: DataFrame, width: str) -> DataFrame:
+    """The figures that heartbeats carry, of the fleet.
+
+    A counter's increase is from the last sample of the window before, if that is in the same hour; else from the
+    first of this window. So hours can be answered one by one, and all at once, with the same result; what was counted
+    between the last sample of an hour and the first of the next is in neither. A boot that began in this window
+    counts from 0.
+
+    Returns:
+        window, metric, value (sum over the sidecars of the figure in their last sample that has it; of moments, which
+        end in `_timestamp_seconds`, the earliest), increase (of counters, which end in `_total`: by how much they
+        grew within the window; of others null), sidecars (how many have it).
+    """
+    counts = F.col("metric").endswith(_COUNTER)
+    figures = (
+        _boots(records, width)
+        .select(*_START, "last_at", "base", F.explode("last").alias("metric", "figure"))
+        .withColumn("grown", F.when(counts, _growth()))
+        .groupBy(WINDOW, "metric", "sidecar")
+        .agg(F.max_by("figure", F.struct("last_at", "boot")).alias("figure"), F.sum("grown").alias("grown"))
+    )
+    together = F.when(F.col("metric").endswith(_MOMENT), F.min("figure")).otherwise(F.sum("figure"))
+    return figures.groupBy(WINDOW, "metric").agg(
+        together.alias("value"), F.sum("grown").alias("increase"), F.count("figure").alias("sidecars")
+    )
+
+
+def _boots(records: DataFrame, width: str) -> DataFrame:
+    """Of each boot its last sample in a window, and what to count from: `base`, null where that is not known."""
+    # Each sample is there once more for the window after its own.
+    counted_in = F.explode(F.array_compact(F.array(F.col(WINDOW), next_window(width))))
+    beats = told(records, width, Heartbeat.KIND).select(
+        "sidecar", "boot", "seq", "emitted_at", "sample", F.col(WINDOW).alias("told_in"), counted_in.alias(WINDOW)
+    )
+    own, before = F.col("told_in") == F.col(WINDOW), F.col("told_in") < F.col(WINDOW)
+    samples = beats.groupBy(*_START).agg(
+        F.max(F.when(own, F.col("emitted_at"))).alias("last_at"),
+        F.max_by("sample", F.when(own, F.col("seq"))).alias("last"),
+        F.min_by("sample", F.when(own, F.col("seq"))).alias("first"),
+        F.max_by("sample", F.when(before, F.col("seq"))).alias("before"),
+    )
+    began = told(records.where(F.col("seq") == 1), width).select(*_START, F.lit(True).alias("began"))
+    base = F.when(F.col("began"), F.create_map().cast("map<string,double>")).otherwise(F.coalesce("before", "first"))
+    return samples.join(began, [*_START], "left_outer").select(*_START, "last_at", "last", base.alias("base"))
+
+
+def _growth() -> Column:
+    base = F.col("base")[F.col("metric")]
+    # What was not there yet, or was reset, grew from zero.
+    return F.when(F.col("figure") >= base, F.col("figure") - base).otherwise(F.col("figure"))

@@ -1,0 +1,124 @@
+"""One batch of lines into the store: a small backfill.
+
+Owns: which hours a batch touches, and that all tables of these hours are answered again. Must not know: whether the
+batch came by a stream, nor what the questions are.
+
+Nothing is kept between batches but what the store has. So the same function fills a store from a year's journals and
+keeps it up to date from minute to minute; a batch that was cut short is done again from its beginning; and a record
+that comes hours late only has its hour answered once more. There is no watermark: it would drop that record, and so
+falsify the hour without a word.
+"""
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark import intake
+from group_sidecar.spark.piles import Batch
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.tables import TABLES
+
+_AT_ONCE = 3
+"""Tables that are answered side by side: planning one keeps the driver busy, and the executors wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refreshed:
+    """What a batch brought.
+
+    Attributes:
+        records: lines that are records, repeated ones included.
+        quarantined: number of the other lines, by fault.
+        hours: the hours (UTC) that were answered again, oldest first.
+        days_dropped: days that were too old to be kept.
+    """
+
+    records: int
+    quarantined: Mapping[str, int]
+    hours: tuple[datetime, ...]
+    days_dropped: int = 0
+
+
+def refresh(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = None) -> Refreshed:
+    """Takes a batch of lines into the store.
+
+    Doing the same batch again has the same effect as doing it once, also if the first attempt was cut short anywhere.
+
+    Args:
+        store: where to.
+        lines: `value` STRING and `arrived_at` TIMESTAMP.
+        batch: its number in the stream, larger than those of batches that are done; or a name, of what is none of it.
+        now: when the future begins, and which moment ages are counted from; the current time if None.
+    """
+    now = now or datetime.now(UTC)
+    days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
+    taken = _take(store, _judged(store, lines, now), batch, now)
+    answer(store, taken.hours)
+    return replace(taken, days_dropped=days_dropped)
+
+
+def replay(store: Store, lines: DataFrame, since: datetime, until: datetime, now: datetime | None = None) -> Refreshed:
+    """Answers these hours again, from the records that the store has and those among the lines that it lacks.
+
+    No stream may be writing to the store. Lines that are no records are left to the stream, which counts them.
+
+    Args:
+        store: where to.
+        lines: `value` STRING and `arrived_at` TIMESTAMP.
+        since: the beginning of the first hour.
+        until: the end of the last hour.
+        now: as for `refresh`.
+    """
+    now = now or datetime.now(UTC)
+    told = F.col("record.emitted_at")
+    judged = _judged(store, lines, now)
+    chosen = judged.where(F.col("fault").isNull() & (told >= F.lit(since)) & (told < F.lit(until)))
+    taken = _take(store, chosen, f"replay-{now:%Y%m%d%H%M%S%f}", now)
+    hours = tuple(sorted({*taken.hours, *store.hours(since, until)}))
+    answer(store, hours)
+    return replace(taken, hours=hours)
+
+
+def answer(store: Store, hours: Collection[datetime]) -> None:
+    """Answers every question for these hours again, from the records that the store has of them."""
+    if not hours:
+        return
+    records = store.records(hours).persist()
+    try:
+        records.count()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            asked = [
+                pool.submit(store.replace, name, table.ask(records, store.window), hours)
+                for name, table in TABLES.items()
+            ]
+        for each in asked:
+            each.result()
+    finally:
+        records.unpersist()
+
+
+def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:
+    oldest = store.oldest(now)
+    return intake.judged(lines, F.lit(now), None if oldest is None else F.lit(oldest))
+
+
+def _take(store: Store, judged: DataFrame, batch: Batch, now: datetime) -> Refreshed:
+    judged = judged.persist()
+    try:
+        records, quarantined, touched = _counted(judged)
+        again = store.add(batch, intake.accepted(judged), intake.quarantined(judged), now)
+    finally:
+        judged.unpersist()
+    return Refreshed(records=records, quarantined=quarantined, hours=tuple(sorted(touched | again)))
+
+
+def _counted(judged: DataFrame) -> tuple[int, dict[str, int], set[datetime]]:
+    hour = F.date_format("record.emitted_at", "yyyy-MM-dd HH")
+    counted = judged.groupBy("fault", F.when(F.col("fault").isNull(), hour).alias("hour")).count().collect()
+    quarantined = {row["fault"]: row["count"] for row in counted if row["fault"] is not None}
+    hours = {datetime.strptime(row["hour"], "%Y-%m-%d %H").replace(tzinfo=UTC) for row in counted if row["hour"]}
+    return sum(row["count"] for row in counted if row["fault"] is None), quarantined, hours

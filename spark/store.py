@@ -1,0 +1,263 @@
+"""The fleet's tables on disk: records and quarantine as they came, and by the hour what was made of them.
+
+Owns: where everything lies, how an hour of a table is replaced, compaction and retention. Must not know: what is asked
+of records, nor where lines come from. One process at a time may write.
+
+    store.json                          what it was made with
+    records/day=.../hour=.../batch=...  accepted records (`piles`), whatever the format of the tables
+    quarantine/day=.../hour=.../batch=...
+    <table>/day=.../hour=...            the answers of that hour
+    checkpoint/                         how far the stream is, if it has no other folder for that
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from group_sidecar.spark import intake
+from group_sidecar.spark.folders import HOUR, Folders, day_folder, hour_folder
+from group_sidecar.spark.piles import Batch, Pile, empty
+from group_sidecar.spark.tables import TABLES
+
+PARQUET = "parquet"
+QUARANTINE = "quarantine"
+RECORDS = "records"
+CHECKPOINT = "checkpoint"
+CLOSED_AFTER = timedelta(hours=2)
+"""An hour that ended so long ago is compacted. What comes later is taken as well, and compacted the next time."""
+_MADE_WITH = "store.json"
+_LAYOUT = 1
+_STAGED = "_staged"
+"""Spark passes over names that begin so."""
+
+
+class StoreError(Exception):
+    """The store cannot be used as it was asked for; the text says why, in one line."""
+
+
+class Store:
+    """Records, quarantine and tables below one folder.
+
+    Args:
+        path: folder or URL; made where it is not there.
+        format: of the tables: parquet, or another that this Spark can write and that replaces partitions.
+        window: how wide windows are, as Spark writes an interval; it divides an hour.
+        retention: days older than this are dropped; None keeps all.
+
+    Raises:
+        StoreError: the store was made with another window or format, or Spark does not have the format.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        format: str = PARQUET,
+        window: str = "5 minutes",
+        *,
+        retention: timedelta | None = None,
+    ) -> None:
+        self.window = window
+        self.width = _width(window)
+        self.retention = retention
+        self._tidied: datetime | None = None
+        self._spark = spark
+        self._format = format
+        self._folders = Folders(spark, path)
+        self._check_made_with()
+        self._schemas: dict[str, StructType] = {}
+        self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated)
+        self._quarantine = Pile(spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once)
+
+    @classmethod
+    def opened(cls, spark: SparkSession, path: str) -> "Store":
+        """The store that is there, as it was made.
+
+        Raises:
+            StoreError: there is none.
+        """
+        made = Folders(spark, path).read(_MADE_WITH)
+        if made is None:
+            raise StoreError(f"there are no tables in {path}")
+        found = json.loads(made)
+        return cls(spark, path, found["format"], found["window"])
+
+    @property
+    def checkpoint(self) -> str:
+        """The URL of the folder in which a stream keeps how far it is."""
+        return self._folders.url(CHECKPOINT)
+
+    def add(self, batch: Batch, accepted: DataFrame, quarantined: DataFrame, now: datetime) -> set[datetime]:
+        """Writes what a batch brought, in place of what an earlier attempt at the batch may have left.
+
+        Args:
+            batch: its number or name.
+            accepted: the records among its lines, as `intake` gives them.
+            quarantined: the other lines, as `intake` gives them.
+            now: the hour of a quarantined line whose arrival is not known.
+
+        Returns:
+            The hours that had records of the earlier attempt.
+        """
+        name = F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id())
+        moment = F.coalesce("arrived_at", F.lit(now))
+        lines = quarantined.withColumn("name", name).withColumn("moment", moment)
+        self._quarantine.add(batch, lines, "moment")
+        return self._records.add(batch, accepted, "emitted_at")
+
+    def records(self, hours: Iterable[datetime]) -> DataFrame:
+        """The records of these hours, each once."""
+        return self._records.read(hours)
+
+    def replace(self, table: str, answer: DataFrame, hours: Iterable[datetime]) -> None:
+        """Puts an answer in the place of what the table has for these hours; it has no rows of others."""
+        self._schemas[table] = answer.schema
+        # AQE makes few files of a small answer, and several of an hour that is large.
+        rows = _by_hour(answer).hint("rebalance", "day", "hour")
+        if self._format != PARQUET:
+            self._hand_over(table, rows)
+            return
+        staged = f"{table}/{_STAGED}"
+        rows.write.mode("overwrite").partitionBy("day", "hour").parquet(self._folders.url(staged))
+        for hour in hours:
+            self._folders.replace(f"{table}/{hour_folder(hour)}", by=f"{staged}/{hour_folder(hour)}")
+        self._folders.remove(staged)
+
+    def read(self, table: str, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
+        """The rows of a table whose windows begin from `since` on and before `until`; `quarantine` by whole hours.
+
+        Raises:
+            KeyError: there is no such table.
+        """
+        if table == QUARANTINE:
+            lines = self._quarantine.read(self._folders.hours(QUARANTINE, since, until))
+            return lines.drop("name")
+        rows = self._rows(table, since, until)
+        if since is not None:
+            rows = rows.where(F.col("window") >= F.lit(since))
+        if until is not None:
+            rows = rows.where(F.col("window") < F.lit(until))
+        return rows.select(*self._schema(table).names)
+
+    def hours(self, since: datetime | None = None, until: datetime | None = None) -> list[datetime]:
+        """The hours that have records, oldest first."""
+        return self._folders.hours(RECORDS, since, until)
+
+    def newest_hour(self) -> datetime | None:
+        """The newest hour that has records; None if there are none."""
+        return self._folders.newest_hour(RECORDS)
+
+    def oldest(self, now: datetime) -> datetime | None:
+        """The beginning of the oldest day that is kept; None if all are."""
+        return None if self.retention is None else _midnight(now - self.retention)
+
+    def tidy(self, batch: int, now: datetime) -> int:
+        """Compacts hours that are closed, and drops days that are too old; once an hour, as it looks through all hours.
+
+        Returns:
+            How many days it dropped.
+        """
+        hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        if hour == self._tidied:
+            return 0
+        self.compact(hour - CLOSED_AFTER, batch)
+        oldest = self.oldest(now)
+        dropped = 0 if oldest is None else self.drop_before(oldest)
+        self._tidied = hour
+        return dropped
+
+    def compact(self, before: datetime, batch: int) -> int:
+        """Makes one folder of the several that batches before `batch` wrote for an hour before `before`.
+
+        Returns:
+            How many folders it removed.
+        """
+        return self._records.compact(before, batch) + self._quarantine.compact(before, batch)
+
+    def drop_before(self, day: datetime) -> int:
+        """Drops all days before that of `day`, of records, quarantine and tables. Returns how many days those were."""
+        dropped: set[str] = set()
+        for name in (RECORDS, QUARANTINE, *TABLES):
+            for folder in self._folders.days(name):
+                if folder < day_folder(day):
+                    self._folders.remove(f"{name}/{folder}")
+                    dropped.add(folder)
+        return len(dropped)
+
+    def _check_made_with(self) -> None:
+        made = {"layout": _LAYOUT, "format": self._format, "window": self.window}
+        found = self._folders.read(_MADE_WITH)
+        if found is None:
+            self._check_format()
+            self._folders.write(_MADE_WITH, json.dumps(made) + "\n")
+            return
+        for name, value in json.loads(found).items():
+            if made[name] != value:
+                raise StoreError(f"{self._folders.root} was made with {name} {value}, not {made[name]}")
+
+    def _check_format(self) -> None:
+        try:
+            self._spark.read.format(self._format).load(self._folders.url("nothing"))
+        except AnalysisException:
+            pass  # The format is there, and only finds nothing to read.
+        except Exception as error:
+            raise StoreError(f"this Spark has no format {self._format}: its jars are not there") from error
+
+    def _hand_over(self, table: str, rows: DataFrame) -> None:
+        writer = rows.write.format(self._format).mode("overwrite").partitionBy("day", "hour")
+        writer.option("partitionOverwriteMode", "dynamic").save(self._folders.url(table))
+
+    def _rows(self, table: str, since: datetime | None, until: datetime | None) -> DataFrame:
+        if self._format != PARQUET:
+            if self._folders.below(table):
+                return self._spark.read.format(self._format).load(self._folders.url(table))
+            return empty(self._spark, self._schema(table))
+        paths = [self._folders.url(f"{table}/{hour_folder(hour)}") for hour in self._folders.hours(table, since, until)]
+        if not paths:
+            return empty(self._spark, self._schema(table))
+        return self._spark.read.schema(self._schema(table)).parquet(*paths)
+
+    def _schema(self, table: str) -> StructType:
+        if table not in self._schemas:
+            nothing = empty(self._spark, _records_schema())
+            self._schemas[table] = TABLES[table].ask(nothing, self.window).schema
+        return self._schemas[table]
+
+
+def _by_hour(answer: DataFrame) -> DataFrame:
+    return answer.withColumn("day", F.to_date("window")).withColumn("hour", F.hour("window"))
+
+
+def _width(window: str) -> timedelta:
+    number, _, unit = window.partition(" ")
+    width = timedelta(**{unit if unit.endswith("s") else f"{unit}s": int(number)})
+    if width <= timedelta(0) or HOUR % width:
+        raise StoreError(f"a window of {window} does not divide an hour")
+    return width
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _records_schema() -> StructType:
+    return _schema(f"{intake.record_ddl()}, `arrived_at` TIMESTAMP")
+
+
+def _quarantine_schema() -> StructType:
+    return _schema("`fault` STRING, `sidecar` STRING, `line` STRING, `arrived_at` TIMESTAMP, `name` STRING")
+
+
+def _schema(ddl: str) -> StructType:
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _each_line_once(lines: DataFrame) -> DataFrame:
+    return lines.dropDuplicates(["name"])

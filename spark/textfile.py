@@ -1,0 +1,221 @@
+"""The fleet's figures for Prometheus: a file for node_exporter's textfile collector.
+
+Owns: which figures there are, and the file. Must not know: how tables are made. Names of groups go into labels, so only
+the worst are told of; no other name of a client is in it.
+
+The figures are those of the newest window that is whole: it ended at least one window's width ago, which is the time
+that records have to get here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark.progress import Health
+from group_sidecar.spark.refresh import Refreshed
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.summaries import SUMMARIES
+
+PREFIX = "group_sidecar_fleet_"
+WORST_GROUPS = 100
+"""So many groups have their lag told, those with the largest."""
+LOOK_BACK = timedelta(days=1)
+"""A sidecar that was silent for longer is forgotten; gaps are counted over so long."""
+
+_GAUGES = {
+    "groups": ("Groups, by state.", "state"),
+    "members": ("Members of all groups.", None),
+    "lag": ("Messages that all groups are behind.", None),
+    "group_lag": (f"Messages that a group is behind; the {WORST_GROUPS} groups that are furthest.", "group"),
+    "rebalances": ("Rebalances in the window, by cause.", "cause"),
+    "refusals": ("Requests refused in the window, by policy.", "policy"),
+    "sidecars": ("Sidecars, by whether they are live, or silent for longer than a window, but not for a day.", "state"),
+    "records_missing": ("Records that sidecars numbered in the last day and that are not here.", None),
+    "window_start_timestamp_seconds": ("When the window began that these figures are of.", None),
+}
+"""Figures of the fleet: help, and the label if there is one."""
+
+_HEALTH = {
+    "up": ("1 while the stream has not failed, else 0.", None),
+    "last_progress_timestamp_seconds": ("When the stream last did a batch or found nothing to do.", None),
+    "batch": ("Number of the last batch.", None),
+    "batch_seconds": ("How long the last batch took.", None),
+    "batch_lines": ("Lines in the last batch.", None),
+    "source_behind": ("What waits in the source, by what Spark's source calls it.", "measure"),
+}
+"""Figures of the stream itself."""
+
+_COUNTERS = {
+    "records": "Records taken since the job was started, repeated ones too.",
+    "quarantined_lines": "Lines that were no records, since the job was started, by fault.",
+}
+NAMES = frozenset({*_GAUGES, *_HEALTH, *(f"{name}_total" for name in _COUNTERS)})
+"""Names of all series, without the prefix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The fleet in one window, by the names in `_GAUGES`; a figure without a label has the key ""."""
+
+    values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+class Textfile:
+    """The file, and what is in it.
+
+    Args:
+        file: where; it is replaced as a whole.
+        store: whose figures.
+        worst: how many groups have their lag told.
+        clock: the time.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        store: Store,
+        *,
+        worst: int = WORST_GROUPS,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._file = file
+        self._store = store
+        self._worst = worst
+        self._clock = clock
+        self._records = 0
+        self._quarantined: Counter[str] = Counter()
+        self._figures = Figures()
+        self._written: tuple[Health, Figures] | None = None
+
+    def count(self, refreshed: Refreshed) -> None:
+        """Counts what a batch brought, and asks for the fleet's figures anew."""
+        self._records += refreshed.records
+        # The file is written by another thread: what it reads is replaced, never changed.
+        self._quarantined = self._quarantined + Counter(refreshed.quarantined)
+        self._figures = figures(self._store, self._clock(), self._worst)
+
+    def write(self, health: Health) -> None:
+        """Writes the file, if anything is new.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._written == (health, self._figures):
+            return
+        registry = CollectorRegistry()
+        registry.register(_Families(partial(self._families, health)))
+        write_to_textfile(str(self._file), registry)
+        self._written = (health, self._figures)
+
+    def _families(self, health: Health) -> Iterator[Metric]:
+        values = {**self._figures.values, **_health(health)}
+        for name, (text, label) in {**_GAUGES, **_HEALTH}.items():
+            if name in values:
+                yield _gauge(name, text, values[name], label)
+        yield CounterMetricFamily(f"{PREFIX}records", _COUNTERS["records"], self._records)
+        quarantined = CounterMetricFamily(
+            f"{PREFIX}quarantined_lines", _COUNTERS["quarantined_lines"], labels=["fault"]
+        )
+        for fault, lines in sorted(self._quarantined.items()):
+            quarantined.add_metric([fault], lines)
+        yield quarantined
+
+
+@dataclass(frozen=True)
+class _Families(Collector):
+    """What is collected, when it is collected."""
+
+    collected: Callable[[], Iterator[Metric]]
+
+    def collect(self) -> Iterator[Metric]:
+        return self.collected()
+
+
+def figures(store: Store, now: datetime, worst: int = WORST_GROUPS) -> Figures:
+    """The fleet's figures in the newest whole window; none where there is no such window.
+
+    Args:
+        store: whose.
+        now: the time.
+        worst: how many groups have their lag told.
+    """
+    window = newest_window(store, now)
+    if window is None:
+        return Figures()
+
+    def read(table: str) -> DataFrame:
+        return store.read(table, window, window + store.width)
+
+    lags = read("group_lag").where("lag is not null")
+    total = lags.agg(F.sum("lag").alias("lag")).first()
+    furthest = lags.orderBy(F.desc("lag"), "group").select("group", "lag").take(worst)
+    states = read("groups").groupBy("state").agg(F.count("*").alias("groups"), F.sum("members").alias("members"))
+    by_state = {row["state"]: (row["groups"], row["members"]) for row in states.collect()}
+    return Figures(
+        values={
+            "groups": {state: float(groups) for state, (groups, _) in by_state.items()},
+            "members": {"": float(sum(members for _, members in by_state.values()))},
+            "lag": {"": float((total and total["lag"]) or 0)},
+            "group_lag": {row["group"]: float(row["lag"]) for row in furthest},
+            "rebalances": _sums(read("rebalances"), "cause", "rebalances"),
+            "refusals": _sums(read("refusals"), "policy", "refusals"),
+            **_sidecars(store, window),
+            "window_start_timestamp_seconds": {"": window.timestamp()},
+        }
+    )
+
+
+def newest_window(store: Store, now: datetime) -> datetime | None:
+    """The beginning of the newest window in which a sidecar told something and that is whole; None if there is none."""
+    newest = store.newest_hour()
+    if newest is None:
+        return None
+    # The newest hour may have no whole window yet; then the one before has.
+    windows = store.read("sidecars", newest - timedelta(hours=1)).where(F.col("window") <= F.lit(now - 2 * store.width))
+    found = windows.agg(F.unix_seconds(F.max("window")).alias("seconds")).first()
+    return None if found is None or found["seconds"] is None else datetime.fromtimestamp(found["seconds"], UTC)
+
+
+def _sums(table: DataFrame, key: str, value: str) -> dict[str, float]:
+    return {row[key]: float(row["value"]) for row in table.groupBy(key).agg(F.sum(value).alias("value")).collect()}
+
+
+def _sidecars(store: Store, window: datetime) -> dict[str, dict[str, float]]:
+    end = window + store.width
+    told = SUMMARIES["sidecars"].ask(lambda table: store.read(table, end - LOOK_BACK, end))
+    rows = told.select("missing", "silent_seconds").collect()
+    silent = sum(row["silent_seconds"] > store.width.total_seconds() for row in rows)
+    return {
+        "sidecars": {"live": float(len(rows) - silent), "silent": float(silent)},
+        "records_missing": {"": float(sum(row["missing"] for row in rows))},
+    }
+
+
+def _health(health: Health) -> dict[str, Mapping[str, float]]:
+    values: dict[str, Mapping[str, float]] = {"up": {"": float(health.failure is None)}}
+    if health.last_progress is not None:
+        values["last_progress_timestamp_seconds"] = {"": health.last_progress}
+    if health.batches:
+        values["batch"] = {"": float(health.batch)}
+        values["batch_seconds"] = {"": health.batch_seconds}
+        values["batch_lines"] = {"": float(health.input_rows)}
+    if health.behind:
+        values["source_behind"] = health.behind
+    return values
+
+
+def _gauge(name: str, text: str, values: Mapping[str, float], label: str | None) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=None if label is None else [label])
+    for key, value in values.items():
+        family.add_metric([] if label is None else [key], value)
+    return family

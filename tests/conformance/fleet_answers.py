@@ -1,0 +1,78 @@
+"""What the fleet job must have answered of a moment of the story, by what Kafka and the sidecars themselves said.
+
+Owns: putting both into one shape. Must not know: how the job was run.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from group_sidecar.spark.summaries import SUMMARIES
+from tests.conformance.fleet_stage import sidecar_id
+from tests.conformance.fleet_story import Moment, Story
+
+Rows = list[dict[str, Any]]
+Cells = dict[str, Any]
+
+
+def answer(read: Callable[[str], DataFrame], name: str) -> Rows:
+    """All rows of a summary."""
+    return [row.asDict() for row in SUMMARIES[name].ask(read).collect()]
+
+
+def offsets(rows: Rows) -> dict[tuple[str, str, int], tuple[int, int, int]]:
+    """Committed offset, log end and lag by group, topic and partition. Asserts that each is there once."""
+    found = {(row["group"], row["topic"], row["partition"]): row for row in rows}
+    assert len(found) == len(rows)
+    return {place: (row["committed"], row["log_end"], row["lag"]) for place, row in found.items()}
+
+
+def groups(rows: Rows) -> dict[str, Cells]:
+    """What is told of each group that Kafka tells as well. Asserts that each is there once."""
+    found = {row["group"]: row for row in rows}
+    assert len(found) == len(rows)
+    names = ("sidecar", "assignor", "state", "members", "lag", "partitions", "partitions_without_log_end", "gone")
+    return {group: {name: row[name] for name in names} for group, row in found.items()}
+
+
+def kafkas_groups(moment: Moment) -> dict[str, Cells]:
+    """As `groups`, by Kafka's tools."""
+    partitions = Counter(group for group, _, _ in moment.kafka.offsets)
+    lags = Counter[str]()
+    for (group, _, _), (_, _, lag) in moment.kafka.offsets.items():
+        lags[group] += lag
+    return {
+        group: {
+            "sidecar": sidecar_id(state.coordinator),
+            "assignor": state.assignor,
+            "state": state.state,
+            "members": len(moment.kafka.members[group]),
+            "lag": lags[group],
+            "partitions": partitions[group],
+            "partitions_without_log_end": 0,
+            "gone": False,
+        }
+        for group, state in moment.kafka.states.items()
+    }
+
+
+def rebalances(rows: Rows) -> dict[tuple[str, str], tuple[int, float]]:
+    """How many there were and what they took, by group and cause; to the millisecond."""
+    return {(row["group"], row["cause"]): (row["rebalances"], round(row["seconds"], 3)) for row in rows}
+
+
+def sidecars_rebalances(story: Story) -> dict[tuple[str, str], tuple[int, float]]:
+    """As `rebalances` in the quiet, by the sidecars' own timelines."""
+    count, seconds = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for group, cell in told(story, "rebalance_completed"):
+        count[group, cell["cause"]] += 1
+        seconds[group, cell["cause"]] += cell["duration_seconds"]
+    return {key: (count[key], round(seconds[key], 3)) for key in count}
+
+
+def told(story: Story, what: str) -> Iterator[tuple[str, Cells]]:
+    """The entries of one kind in all timelines of the quiet, each with its group."""
+    for group, cells in story.timelines.items():
+        yield from ((group, cell) for cell in cells if cell["what"] == what)

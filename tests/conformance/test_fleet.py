@@ -1,0 +1,155 @@
+"""The fleet job, fed by three sidecars before a cluster, says what Kafka's own tools say of the same moment."""
+
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from group_sidecar.metrics.journal import SEALED_SEGMENTS
+from group_sidecar.metrics.records import timestamp
+from group_sidecar.spark.refresh import refresh
+from group_sidecar.spark.sources import files
+from group_sidecar.spark.store import Store
+from tests.conformance.fleet_answers import (
+    Rows,
+    answer,
+    groups,
+    kafkas_groups,
+    offsets,
+    rebalances,
+    sidecars_rebalances,
+    told,
+)
+from tests.conformance.fleet_stage import CROWDED, NODES, PLACES, REFUSALS, REFUSED, sidecar_id
+from tests.conformance.fleet_story import LOST, RESTARTED, STICKY, Moment, Story
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]  # A fixture is known by where it is imported.
+
+pytestmark = pytest.mark.timeout(900)
+"""Seconds: who comes first waits for the cluster, for all that happens there, and for Spark."""
+
+MOMENTS = ("quiet", "damaged")
+Answers = dict[str, dict[str, Rows]]
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession, fleet_story: Story, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """The summaries by moment and name. The second moment is one more batch, which brings the first one's once more."""
+    store = Store(spark, str(tmp_path_factory.mktemp("fleet") / "tables"))
+    asked = {
+        "quiet": ("groups", "lag", "rebalances", "refusals", "churn", "sidecars", "quarantine"),
+        "damaged": ("groups", "lag", "sidecars"),
+    }
+    found: Answers = {}
+    for batch, (moment, names) in enumerate(asked.items()):
+        refresh(store, files(spark, str(of(fleet_story, moment).journals)), batch)
+        found[moment] = {name: answer(store.read, name) for name in names}
+    return found
+
+
+def of(story: Story, moment: str) -> Moment:
+    return {"quiet": story.quiet, "damaged": story.damaged}[moment]
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """All records that stand in sealed segments, in no order."""
+    return [json.loads(line) for path in folder.rglob(SEALED_SEGMENTS) for line in path.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_partition_of_every_group_is_where_kafka_says(fleet_story: Story, answers: Answers, moment: str) -> None:
+    assert offsets(answers[moment]["lag"]) == of(fleet_story, moment).kafka.offsets
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_group_is_as_kafka_says(fleet_story: Story, answers: Answers, moment: str) -> None:
+    assert groups(answers[moment]["groups"]) == kafkas_groups(of(fleet_story, moment))
+
+
+def test_the_cluster_is_one_that_needs_the_fleet(fleet_story: Story) -> None:
+    """Every broker coordinates some groups, and some groups moved, from which a member has gone."""
+    before = {state.coordinator for state in fleet_story.quiet.kafka.states.values()}
+    after = {state.coordinator for state in fleet_story.damaged.kafka.states.values()}
+    assert (before, after) == (set(range(1, NODES + 1)), before - {LOST})
+    assert fleet_story.damaged.kafka.states[f"fleet-{STICKY}"].members == 1
+
+
+def test_rebalances_are_those_of_the_sidecars_own_timelines(fleet_story: Story, answers: Answers) -> None:
+    expected = sidecars_rebalances(fleet_story)
+    assert rebalances(answers["quiet"]["rebalances"]) == expected
+    assert {"new_member", "member_left", "partitions_revoked"} <= {cause for _, cause in expected}
+    told_of = {row["group"]: row["rebalances"] for row in answers["quiet"]["groups"] if row["rebalances"]}
+    assert told_of == Counter(group for group, _ in told(fleet_story, "rebalance_completed"))
+
+
+def test_refusals_are_counted(answers: Answers) -> None:
+    [refused] = answers["quiet"]["refusals"]
+    named = {"group": f"fleet-{CROWDED}", "policy": "group_max_size", "error_code": REFUSED}
+    assert {name: refused[name] for name in (*named, "refusals", "clients")} == {
+        **named,
+        "refusals": REFUSALS,
+        "clients": 1,
+    }
+    limits = {row["group"]: row["max_size"] for row in answers["quiet"]["groups"] if row["max_size"] is not None}
+    assert limits == {f"fleet-{CROWDED}": PLACES}
+
+
+def test_who_came_and_went_is_counted(fleet_story: Story, answers: Answers) -> None:
+    moves = Counter((group, "joined") for group, _ in told(fleet_story, "member_joined"))
+    moves.update((group, cell["how"]) for group, cell in told(fleet_story, "member_gone"))
+    assert {(row["group"], row["change"]): row["members"] for row in answers["quiet"]["churn"]} == moves
+
+
+def test_nothing_that_sidecars_write_is_put_into_quarantine(answers: Answers) -> None:
+    assert answers["quiet"]["quarantine"] == []
+
+
+def test_a_killed_sidecar_loses_no_whole_line_and_has_another_boot(fleet_story: Story, answers: Answers) -> None:
+    folder = fleet_story.damaged.journals / str(RESTARTED)
+    sealed = {line for path in folder.glob(SEALED_SEGMENTS) for line in path.read_bytes().splitlines(keepends=True)}
+    assert set(fleet_story.unsealed) <= sealed
+    boots = {row["sidecar"]: (row["boots"], row["missing"]) for row in answers["damaged"]["sidecars"]}
+    assert boots == {sidecar_id(node): (1 + (node == RESTARTED), 0) for node in range(1, NODES + 1)}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_record_is_there_and_there_once(fleet_story: Story, answers: Answers, moment: str) -> None:
+    names = Counter((line["sidecar"], line["boot"], line["seq"]) for line in lines(of(fleet_story, moment).journals))
+    assert set(names.values()) == {1}
+    counted = {row["sidecar"]: row["records"] for row in answers[moment]["sidecars"]}
+    assert counted == Counter(sidecar for sidecar, _, _ in names)
+
+
+def test_a_sidecar_that_is_gone_is_silent_and_the_others_are_not(fleet_story: Story, answers: Answers) -> None:
+    last: dict[str, str] = {}
+    for line in lines(fleet_story.damaged.journals):
+        last[line["sidecar"]] = max(line["emitted_at"], last.get(line["sidecar"], ""))
+    rows = {row["sidecar"]: row for row in answers["damaged"]["sidecars"]}
+    assert {sidecar: timestamp(row["last_record"].timestamp()) for sidecar, row in rows.items()} == last
+    silence = {sidecar: seconds(max(last.values())) - seconds(at) for sidecar, at in last.items()}
+    assert {name: row["silent_seconds"] for name, row in rows.items()} == pytest.approx(silence, abs=0.02)
+    assert max(silence, key=silence.__getitem__) == sidecar_id(LOST)
+
+
+def test_through_a_topic_the_answers_are_the_same(spark: SparkSession, fleet_story: Story, answers: Answers) -> None:
+    read = Store.opened(spark, str(fleet_story.from_topic)).read
+    assert offsets(answer(read, "lag")) == fleet_story.quiet.kafka.offsets
+    assert groups(answer(read, "groups")) == kafkas_groups(fleet_story.quiet)
+    assert rebalances(answer(read, "rebalances")) == sidecars_rebalances(fleet_story)
+    assert {row["sidecar"]: (row["boots"], row["missing"]) for row in answer(read, "sidecars")} == {
+        sidecar_id(node): (1, 0) for node in range(1, NODES + 1)
+    }
+    assert answer(read, "quarantine") == []
+
+
+def test_each_sidecar_writes_to_a_partition_that_its_own_broker_leads(fleet_story: Story) -> None:
+    assert fleet_story.told == {node: {sidecar_id(node)} for node in range(1, NODES + 1)}
+
+
+def seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

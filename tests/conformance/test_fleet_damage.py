@@ -1,0 +1,77 @@
+"""The fleet job over journals with every kind of damage: the rest is answered as if unharmed."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from group_sidecar.spark.refresh import Refreshed, refresh
+from group_sidecar.spark.sources import files
+from group_sidecar.spark.store import Store
+from tests.conformance.fleet_answers import (
+    Rows,
+    answer,
+    groups,
+    kafkas_groups,
+    offsets,
+    rebalances,
+    sidecars_rebalances,
+)
+from tests.conformance.fleet_damage import LIAR, Damage, damaged
+from tests.conformance.fleet_stage import CROWDED, NODES, REFUSALS, sidecar_id
+from tests.conformance.fleet_story import Story
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]  # A fixture is known by where it is imported.
+
+pytestmark = pytest.mark.timeout(900)
+"""Seconds: who comes first waits for the cluster, for all that happens there, and for Spark."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of the job."""
+
+    damage: Damage
+    refreshed: Refreshed
+    store: Store
+
+    def rows(self, name: str) -> Rows:
+        """Of a summary, but for what tells of the liar."""
+        return [row for row in answer(self.store.read, name) if LIAR not in (row.get("group"), row.get("sidecar"))]
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, fleet_story: Story, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The job over the journals of the quiet."""
+    folder = tmp_path_factory.mktemp("damage")
+    damage = damaged(fleet_story.quiet.journals, folder / "journals")
+    store = Store(spark, str(folder / "tables"), retention=timedelta(days=30))
+    return Run(damage, refresh(store, files(spark, str(damage.folder)), 0), store)
+
+
+def test_lag_is_what_kafka_says(fleet_story: Story, run: Run) -> None:
+    assert offsets(run.rows("lag")) == fleet_story.quiet.kafka.offsets
+
+
+def test_groups_are_what_kafka_says(fleet_story: Story, run: Run) -> None:
+    assert groups(run.rows("groups")) == kafkas_groups(fleet_story.quiet)
+
+
+def test_what_happened_is_counted_once(fleet_story: Story, run: Run) -> None:
+    assert rebalances(run.rows("rebalances")) == sidecars_rebalances(fleet_story)
+    assert [(row["group"], row["refusals"]) for row in run.rows("refusals")] == [(f"fleet-{CROWDED}", REFUSALS)]
+
+
+def test_every_damaged_line_is_in_quarantine_with_its_reason(run: Run) -> None:
+    found = [(row["fault"], row["line"]) for row in run.store.read("quarantine").collect()]
+    assert Counter(fault for fault, _ in found) == run.damage.faults
+    assert set(run.damage.lines) <= {line for _, line in found}
+    assert run.refreshed.quarantined == run.damage.faults
+
+
+def test_what_is_lost_for_good_is_missed_and_nothing_else(run: Run) -> None:
+    missing = {row["sidecar"]: (row["boots"], row["missing"]) for row in run.rows("sidecars")}
+    assert missing == {sidecar_id(node): (1, run.damage.missing[sidecar_id(node)]) for node in range(1, NODES + 1)}

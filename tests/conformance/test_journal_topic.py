@@ -1,0 +1,196 @@
+"""The journal in a topic of a real broker: the same as in the folder, each record once, whatever breaks."""
+
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from tests.conformance.cutting import CuttingProxy
+from tests.conformance.librdkafka import QUICK_CONSUMER, consume, create_topic, produce
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import VERSION, KafkaBroker
+from tests.kafka.processes import PATIENCE, free_addresses, spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.tools import kafka_tool
+
+PRODUCE = 0
+PARTITIONS = 3
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+_BATCH = re.compile(r"^baseOffset: .* count: (\d+) baseSequence: (\d+) .*producerId: (\d+) ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A broker, a sidecar whose own connections may break, and where its records go."""
+
+    broker: KafkaBroker
+    cutting: CuttingProxy
+    sidecar: SidecarProcess
+    folder: Path
+    run: Run
+    topic: str
+
+    def written(self, outlet: str = "topic") -> float:
+        return self.sidecar.metric("group_sidecar_records_written_total", outlet=outlet)
+
+    def wait_for_more(self) -> None:
+        """Returns when some more records are in the topic."""
+        before = self.written()
+        self.sidecar.process.wait_until(lambda: self.written() >= before + 5)
+
+    def in_topic(self) -> list[Message]:
+        """All that is in the topic, partition by partition."""
+        reader = Consumer({"bootstrap.servers": self.run.bootstrap, "group.id": "unused", **QUICK_CONSUMER})
+        try:
+            return [
+                message for number in range(PARTITIONS) for message in _read(reader, TopicPartition(self.topic, number))
+            ]
+        finally:
+            reader.close()
+
+    def in_folder(self) -> list[bytes]:
+        """All lines in the folder, the torn ones of a process that was killed included."""
+        segments = sorted(self.folder.iterdir(), key=lambda path: (path.stat().st_mtime_ns, path.name))
+        return [line for path in segments for line in path.read_bytes().split(b"\n") if line]
+
+
+def _read(reader: Consumer, partition: TopicPartition) -> Iterator[Message]:
+    _, end = reader.get_watermark_offsets(partition, timeout=PATIENCE)
+    reader.assign([TopicPartition(partition.topic, partition.partition, 0)])
+    for _ in range(end):
+        message = reader.poll(PATIENCE)
+        assert message is not None
+        assert message.error() is None, message.error()
+        yield message
+
+
+def by_boot(lines: list[bytes]) -> dict[str, list[bytes]]:
+    """Lines by the start of the sidecar that they are of."""
+    found: dict[str, list[bytes]] = {}
+    for line in lines:
+        found.setdefault(json.loads(line)["boot"], []).append(line)
+    return found
+
+
+def values(messages: list[Message]) -> list[bytes]:
+    return [message.value() or b"" for message in messages]
+
+
+def seqs(lines: list[bytes]) -> list[int]:
+    return [json.loads(line)["seq"] for line in lines]
+
+
+@contextmanager
+def staged(folder: Path, version: str) -> Iterator[Stage]:
+    [between] = free_addresses(1)
+    with (
+        KafkaBroker(folder / "broker", version=version) as broker,
+        CuttingProxy(between, broker.client, PRODUCE) as cutting,
+    ):
+        around = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
+        topic = create_topic(around, "records", PARTITIONS)
+        journal: dict[str, Any] = {
+            "folder": str(folder / "journal"),
+            "topic": topic,
+            "interval_seconds": 0.2,
+            "topic_linger_seconds": 0.05,
+        }
+        settings = {"sidecar_id": "here", "own_connection": {"address": spelled(between)}, "journal": journal}
+        with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
+            yield Stage(broker, cutting, sidecar, folder / "journal", around, topic)
+
+
+def consume_something(stage: Stage) -> None:
+    """Groups that commit, through the sidecar."""
+    through = Run(Route("sidecar", stage.broker.sidecar, stage.broker.sidecar), stage.run.prefix)
+    create_topic(stage.run, "work", 4)
+    produce(stage.run, "work", ["value"] * 8)
+    for number in range(3):
+        consume(through, f"workers{number}", ["work"], 8)
+
+
+@pytest.mark.parametrize("version", [VERSION, "1.1.1"])
+def test_the_topic_has_what_the_folder_has_each_record_once(tmp_path: Path, version: str) -> None:
+    with staged(tmp_path, version) as stage:
+        stage.wait_for_more()
+        consume_something(stage)
+        for _ in range(4):
+            stage.cutting.lose(1)
+            stage.wait_for_more()
+        stage.broker.stop()
+        stage.broker.start()
+        stage.wait_for_more()
+        written = stage.written()
+        stage.sidecar.stop()
+
+        messages, lines = stage.in_topic(), stage.in_folder()
+        assert values(messages) == lines
+        assert seqs(lines) == list(range(1, len(lines) + 1))
+        assert len(lines) >= written
+        assert stage.cutting.cuts == 4
+        assert {message.key() for message in messages} == {b"here"}
+        assert {message.partition() for message in messages} == {messages[0].partition()}
+        for message in messages:
+            emitted = datetime.fromisoformat(json.loads(message.value() or b"")["emitted_at"])
+            assert message.timestamp()[1] == round(emitted.timestamp() * 1000)
+        kinds = {json.loads(line)["kind"] for line in lines}
+        assert kinds >= {"heartbeat", "group", "commit", "log_end", "rebalance", "member"}
+
+        stage.sidecar.start()
+        stage.wait_for_more()
+        stage.sidecar.process.running.kill()
+        stage.sidecar.process.running.wait()
+        stage.sidecar.start()
+        stage.wait_for_more()
+        stage.sidecar.stop()
+
+        told, kept = by_boot(values(stage.in_topic())), by_boot(stage.in_folder())
+        assert list(told) == list(kept)
+        first, killed, last = told
+        assert told[first] == lines
+        assert told[last] == kept[last]
+        for found in (told[killed], kept[killed]):
+            assert seqs(found) == list(range(1, len(found) + 1))
+        assert_each_producer_is_whole(stage.broker, producers=3)
+
+
+def assert_each_producer_is_whole(broker: KafkaBroker, producers: int) -> None:
+    """Kafka's own view of its log: the sequence numbers of each producer have neither gap nor repetition."""
+    logs = sorted((broker.folder / "data").glob("t*-records-*/*.log"))
+    assert len(logs) == PARTITIONS
+    dump = kafka_tool(DUMP, "--files", ",".join(map(str, logs)))
+    expected: dict[str, int] = {}
+    for count, sequence, producer in _BATCH.findall(dump):
+        assert int(sequence) == expected.get(producer, 0), dump
+        expected[producer] = int(sequence) + int(count)
+    assert len(expected) == producers
+
+
+def test_where_another_broker_leads_records_go_to_partitions_of_the_sidecars_own(tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path / "one") as one, KafkaBroker(tmp_path / "two", joins=one) as two:
+        around = Run(Route("direct", one.direct, one.direct), f"t{secrets.token_hex(5)}")
+        topic = create_topic(around, "records", 8)
+        reader = Consumer({"bootstrap.servers": around.bootstrap, "group.id": "unused", **QUICK_CONSUMER})
+        leaders = {n: each.leader for n, each in reader.list_topics(topic, PATIENCE).topics[topic].partitions.items()}
+        settings = {"journal": {"topic": topic, "interval_seconds": 0.2}}
+        for node, broker in ((1, one), (2, two)):
+            own = {**settings, "sidecar_id": f"sidecar-{node}"}
+            with SidecarProcess(
+                tmp_path / str(node), listen=broker.sidecar, upstream=broker.client, settings=own
+            ) as sidecar:
+                sidecar.process.wait_until(lambda: sidecar.metric("group_sidecar_records_written_total") >= 3)
+        found = [message for number in range(8) for message in _read(reader, TopicPartition(topic, number))]
+        reader.close()
+        assert {message.key(): leaders[message.partition() or 0] for message in found} == {
+            b"sidecar-1": 1,
+            b"sidecar-2": 2,
+        }
+        assert len({message.partition() for message in found}) == 2

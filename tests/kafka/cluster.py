@@ -1,0 +1,65 @@
+"""Several Kafka nodes as one cluster.
+
+Owns: how many there are, which of them is the controller, that what is to outlive a node is on all of them. Must not
+know: the sidecars.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import until
+from tests.kafka.wire import ask
+
+_NAMES = tuple(f"any {number}" for number in range(100))
+"""So many fall on every partition of the offsets topic."""
+
+
+@contextmanager
+def kafka_cluster(
+    folder: Path, nodes: int = 3, properties: Mapping[str, str] | None = None
+) -> Iterator[tuple[KafkaBroker, ...]]:
+    """Nodes 1 to `nodes`, up for the length of a with statement; of them node 1 is the controller, and must live.
+
+    Args:
+        folder: an empty folder for all of them.
+        nodes: how many, at least two.
+        properties: broker properties over the defaults, for each node.
+    """
+    shared = {
+        "offsets.topic.replication.factor": str(nodes),
+        "default.replication.factor": str(nodes),
+        "transaction.state.log.replication.factor": str(nodes),
+        **(properties or {}),
+    }
+    first = KafkaBroker(folder / "1", properties=shared)
+    others = [
+        KafkaBroker(folder / str(node), properties={**shared, "node.id": str(node)}, joins=first)
+        for node in range(2, nodes + 1)
+    ]
+    with ExitStack() as stack, ThreadPoolExecutor() as together:
+        stack.enter_context(first)
+        list(together.map(stack.enter_context, others))
+        wait_for_coordinators((first, *others))
+        yield (first, *others)
+
+
+def wait_for_coordinators(brokers: tuple[KafkaBroker, ...]) -> None:
+    """Returns when every group has its coordinator: the offsets topic is made, led and loaded."""
+    question = DescribeGroupsRequest(groups=_NAMES)
+
+    def there() -> bool:
+        ask(brokers[0].direct, FindCoordinatorRequest(key="any"), 0)  # The first such question makes the topic.
+        known = {
+            group.group_id
+            for broker in brokers
+            for group in ask(broker.direct, question, 0).groups
+            if group.error_code == 0
+        }
+        return known == set(_NAMES)
+
+    until(there, "every group has a coordinator")

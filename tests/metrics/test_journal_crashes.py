@@ -1,0 +1,121 @@
+"""The journal of processes that end in the middle of writing it, and of a machine that does."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from group_sidecar.metrics.journal import Journal
+from group_sidecar.metrics.records import Record
+from tests.metrics.test_journal import LINE, names, record, sealed
+
+ROUNDS = 40
+
+
+def crashed(*arguments: object) -> dict[str, int]:
+    """What a program of `crashing` said: by boot, the last record that was written."""
+    command = [sys.executable, "-m", "tests.metrics.crashing", *map(str, arguments)]
+    root = Path(__file__).parents[2]
+    said: dict[str, int] = json.loads(subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True).stdout)
+    return said
+
+
+def restarted(folder: Path) -> dict[str, list[int]]:
+    """By boot the numbers of the records that readers see, in their order, when the next start has written."""
+    journal = Journal(folder, "next")
+    journal.append(record(1))
+    journal.close()
+    assert journal.failures == 0
+    found: dict[str, list[int]] = {}
+    for path in sealed(folder):
+        data = path.read_bytes()
+        assert data.endswith(b"\n")
+        boot = path.name.split("-")[1]
+        found.setdefault(boot, []).extend(Record.from_line(line).envelope.seq for line in data.splitlines())
+    assert not [name for name in names(folder) if name.startswith(".")]
+    assert found.pop("next") == [1]
+    return found
+
+
+def test_a_killed_process_loses_nothing_that_it_had_written_and_repeats_nothing(tmp_path: Path) -> None:
+    written = crashed("killed", tmp_path, ROUNDS)
+    found = restarted(tmp_path)
+    assert len(written) == ROUNDS
+    for boot, last in written.items():
+        assert found[boot] == list(range(1, len(found[boot]) + 1))
+        assert len(found[boot]) >= last
+
+
+def test_so_it_is_wherever_it_ends(tmp_path: Path) -> None:
+    written = crashed("stopped", tmp_path)
+    for boot, last in written.items():
+        found = restarted(tmp_path / boot)
+        assert found["other"] == [1]
+        own = found.get(boot, [])
+        assert own == list(range(1, len(own) + 1))
+        assert len(own) >= last
+    *_, whole = written.values()
+    assert whole == 12
+    assert len(written) > 30
+
+
+def test_a_segment_is_on_the_disk_before_it_is_shown_and_its_name_before_the_next_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[int, int] = {}
+    shown: list[str] = []
+    kept: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def noting_fsync(file: int) -> None:
+        fsync(file)
+        status = os.fstat(file)
+        synced[status.st_ino] = status.st_size
+        if status.st_ino == tmp_path.stat().st_ino:
+            kept[:] = names(tmp_path)
+
+    def noting_rename(path: Path, target: Any) -> Path:
+        assert synced.get(path.stat().st_ino) == path.stat().st_size
+        assert set(shown) <= set(kept)
+        shown.append(Path(target).name)
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(Path, "rename", noting_rename)
+    (tmp_path / ".segment-a-00000001.jsonl").write_bytes(record(1).to_line() + b"torn")
+    journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=1 << 30)
+    for seq in range(1, 6):
+        journal.append(record(seq))
+    journal.close()
+    assert shown == names(tmp_path) == kept
+    assert len(shown) == 4
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, released = threading.Event(), threading.Event()
+    fsync = os.fsync
+
+    def hanging(file: int) -> None:
+        hangs.set()
+        released.wait()
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", hanging)
+    journal = Journal(tmp_path, "b", queue_records=100)
+    journal.append(record(1))
+    thread = threading.Thread(target=journal.close)
+    thread.start()
+    hangs.wait()
+    for seq in range(2, 1002):
+        journal.append(record(seq))  # Would the lock be held, this would never end.
+    assert journal.records_dropped["queue_full"] == 900
+    released.set()
+    thread.join()
+    monkeypatch.undo()
+    journal.close()
+    assert journal.records_written == 101

@@ -1,0 +1,303 @@
+"""Where things stand in charts, without Spark."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.spark.report.bar_chart import Amount, Named, bars
+from group_sidecar.spark.report.curve_chart import Curve, curves
+from group_sidecar.spark.report.heat_map import LEVELS, Heat, heat_map, level_bounds
+from group_sidecar.spark.report.rows import Rows
+from group_sidecar.spark.report.scales import (
+    DAY,
+    HOUR,
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Linear,
+    Span,
+    divided,
+    round_values,
+    window_of,
+)
+from group_sidecar.spark.report.sidecars import restarts
+from group_sidecar.spark.report.spelling import duration, number, rounded, shortened, visible
+from group_sidecar.spark.report.stack_chart import LEFT as STACK_LEFT
+from group_sidecar.spark.report.stack_chart import MOST_SERIES, OTHERS, TALL, TOP, grouped, stacks
+from group_sidecar.spark.report.strip_chart import Heard, Strip, strips
+from group_sidecar.spark.report.table import tabled
+
+MIDNIGHT = 1738281600
+"""2025-01-31 in UTC."""
+DAYLONG = Span(MIDNIGHT, MIDNIGHT + DAY, HOUR)
+
+
+# Scales.
+
+
+@pytest.mark.parametrize(
+    ("highest", "values"),
+    [
+        (0, [0, 1]),
+        (1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (7, [0, 2, 4, 6, 8]),
+        (10, [0, 2, 4, 6, 8, 10]),
+        (11, [0, 5, 10, 15]),
+        (99_000, [0, 20_000, 40_000, 60_000, 80_000, 100_000]),
+    ],
+)
+def test_values_are_round(highest: float, values: list[float]) -> None:
+    assert list(round_values(highest)) == values
+
+
+@given(st.floats(1e-3, 1e15), st.integers(1, 10))
+def test_values_reach_what_has_to_fit_in_few_steps(highest: float, most: int) -> None:
+    values = round_values(highest, most)
+    assert values[0] == 0
+    assert values[-1] >= highest * (1 - 1e-9)
+    assert values[-2] < highest
+    assert len(values) <= most + 1
+
+
+def test_an_amount_out_of_bounds_stands_at_the_end() -> None:
+    scale = Linear(10, 100, 200)
+    assert [scale(amount) for amount in (-1, 0, 2.5, 10, 11)] == [100, 100, 125, 200, 200]
+    assert Linear(0, 100, 200)(5) == 100
+
+
+@given(
+    st.floats(0, 2e9),
+    st.floats(1, 400 * DAY),
+    st.sampled_from([60, 300, 420, 720, 900, 1200, 1800, 3600]),
+    st.integers(8, 200),
+    st.sampled_from([0, HOUR]),
+)
+def test_a_time_is_divided_into_few_steps_of_whole_windows(
+    since: float, length: float, window: int, most: int, least: int
+) -> None:
+    span = divided(since, since + length, window, most, least)
+    assert span.since <= since
+    assert span.until >= since + length
+    assert span.since % span.step == span.until % span.step == 0
+    assert span.step % window == 0 or span.step % DAY == 0
+    assert span.step >= least
+    assert 1 <= len(span.steps) <= most + 2
+
+
+@given(st.lists(st.integers(0, 11), min_size=1))
+def test_the_window_that_is_guessed_is_not_shorter_than_it_is(places: list[int]) -> None:
+    assert window_of([300 * place for place in places]) % 300 == 0
+
+
+def test_windows_of_five_minutes_are_known_by_where_they_begin() -> None:
+    assert window_of([0, 1800, 2100]) == 300
+
+
+def test_ticks_are_round_moments() -> None:
+    assert [tick.label for tick in DAYLONG.ticks()][:3] == ["00:00", "03:00", "06:00"]
+    week = Span(MIDNIGHT + HOUR, MIDNIGHT + 7 * DAY + HOUR, HOUR)
+    assert [tick.label for tick in week.ticks()][:2] == ["01 Feb", "02 Feb"]
+    assert len(Span(0, 3 * 365 * DAY, 7 * DAY).ticks()) <= 9
+
+
+def test_a_time_goes_from_edge_to_edge() -> None:
+    assert [DAYLONG.x(MIDNIGHT + hours * HOUR) for hours in (0, 12, 24)] == [
+        LEFT,
+        (LEFT + WIDTH - RIGHT) / 2,
+        WIDTH - RIGHT,
+    ]
+
+
+# Charts.
+
+
+def test_bars_are_as_long_as_they_are_much() -> None:
+    chart = bars(
+        [
+            Named("a", [Amount(0, 30, "a 30"), Amount(1, 10, "a 10")], "40"),
+            Named("b" * 99, [Amount(1, 20, "b 20")], "20"),
+            Named("", [], "0"),
+        ],
+        ["x", "y"],
+    )
+    first, second, third = chart.bars
+    assert first.parts[0].x == LEFT
+    assert first.parts[0].width == pytest.approx(3 * first.parts[1].width, abs=0.2)
+    assert first.parts[1].x == pytest.approx(first.parts[0].x + first.parts[0].width, abs=0.1)
+    assert second.parts[0].width == pytest.approx(2 * first.parts[1].width, abs=0.2)
+    assert (second.parts[0].series, second.label[-1], second.name) == (1, "…", "b" * 99)
+    assert (third.parts, third.label, third.note_x) == ([], "(empty)", LEFT + 8)
+    assert [tick.label for tick in chart.ticks] == ["0", "10", "20", "30", "40"]
+    assert first.y < second.y < third.y < chart.bottom < chart.height
+
+
+def test_columns_stand_on_one_another() -> None:
+    chart = stacks(DAYLONG, {"a": {MIDNIGHT: 3}, "b": {MIDNIGHT: 1, MIDNIGHT + 23 * HOUR: 4}})
+    assert chart.series == ["b", "a"]
+    lower, upper, last = chart.pieces
+    assert lower.x == upper.x == STACK_LEFT
+    assert lower.y + lower.height == TOP + TALL
+    assert upper.y + upper.height == pytest.approx(lower.y, abs=0.1)
+    assert upper.height == pytest.approx(3 * lower.height, abs=0.3)
+    assert (upper.y, last.height) == (TOP, TALL)
+    assert last.x + last.width == pytest.approx(WIDTH - RIGHT, abs=1.1)
+    assert (lower.told, upper.told) == ("2025-01-31 00:00:00: b 1", "2025-01-31 00:00:00: a 3")
+    assert [tick.label for tick in chart.values] == ["0", "1", "2", "3", "4"]
+
+
+def test_the_least_of_many_series_are_one() -> None:
+    amounts = {f"{number:02}": {0: float(100 - number), 1 + number: 1.0} for number in range(20)}
+    found = grouped(amounts)
+    assert [*found] == [*(f"{number:02}" for number in range(MOST_SERIES - 1)), OTHERS]
+    assert sum(sum(by_step.values()) for by_step in found.values()) == sum(
+        sum(by_step.values()) for by_step in amounts.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("highest", "bounds"), [(0, []), (1, [1]), (3, [1, 2, 3]), (17, [1, 2, 4, 6, 11]), (1000, [1, 4, 16, 64, 252])]
+)
+def test_levels_are_in_equal_ratios(highest: int, bounds: list[int]) -> None:
+    assert list(level_bounds(highest)) == bounds
+
+
+@given(st.integers(0, 10**12))
+def test_there_are_few_levels_and_each_is_reached(highest: int) -> None:
+    bounds = level_bounds(highest)
+    assert len(bounds) <= LEVELS
+    assert all(bound <= highest for bound in bounds)
+    assert not highest or bounds[0] == 1
+
+
+def test_cells_stand_at_their_hour_and_are_the_darker_the_more() -> None:
+    chart = heat_map(
+        DAYLONG,
+        {
+            "a": {MIDNIGHT: Heat(1, "a 1"), MIDNIGHT + HOUR: Heat(17, "a 17"), MIDNIGHT - HOUR: Heat(9, "before")},
+            "b": {MIDNIGHT + 23 * HOUR: Heat(5, "b 5")},
+        },
+    )
+    first, second = chart.lanes
+    assert [(square.level, square.text) for square in first.squares] == [(1, "1"), (5, "17")]
+    assert first.squares[1].x - first.squares[0].x == pytest.approx(chart.square, abs=0.1)
+    assert second.squares[0].x + chart.square == pytest.approx(WIDTH - RIGHT, abs=0.1)
+    assert second.squares[0].told == "2025-01-31 23:00:00: b 5"
+    assert [level.label for level in chart.levels] == ["1", "2 to 3", "4 to 5", "6 to 10", "11 and more"]
+
+
+def test_in_narrow_cells_there_is_no_number() -> None:
+    week = Span(MIDNIGHT, MIDNIGHT + 7 * DAY, HOUR)
+    (lane,) = heat_map(week, {"a": {MIDNIGHT: Heat(3, "")}}).lanes
+    assert [square.text for square in lane.squares] == [""]
+
+
+def test_a_curve_has_a_gap_where_nothing_is_known() -> None:
+    amounts = {MIDNIGHT + hour * HOUR: float(hour) for hour in (0, 1, 2, 10, 20)}
+    words = {at: f"{amount:.0f} messages" for at, amount in amounts.items()}
+    (lane,) = curves(DAYLONG, [Curve("g", amounts, words, "now")]).lanes
+    assert [len(line) for line in lane.lines] == [3, 1, 1]
+    assert lane.lines[0][0][1] == lane.bottom
+    assert lane.y < lane.lines[2][0][1] < lane.lines[1][0][1] < lane.bottom
+    assert lane.highest == "20"
+    assert [spot.told for spot in lane.spots][3] == "g, 2025-01-31 10:00:00: 10 messages"
+    half = lane.spots[0].width / 2
+    assert lane.lines[1][0][0] == pytest.approx(lane.spots[3].x + half, abs=0.1)
+
+
+def test_a_strip_shows_gaps_and_silence() -> None:
+    heard = {MIDNIGHT + hour * HOUR: Heard.ALIVE for hour in (2, 3, 6)} | {MIDNIGHT + 4 * HOUR: Heard.RECORDS_ONLY}
+    chart = strips(
+        DAYLONG,
+        [
+            Strip("s", heard, [MIDNIGHT + 6 * HOUR], "bad", True),
+            Strip("t", heard, (), "", False),
+            Strip("u", {}, (), "", True),
+        ],
+    )
+    silent, well, never = chart.lanes
+    assert [run.heard for run in silent.runs] == [Heard.ALIVE, Heard.RECORDS_ONLY, Heard.GAP, Heard.ALIVE, Heard.SILENT]
+    assert [(run.x, run.heard) for run in well.runs] == [(run.x, run.heard) for run in silent.runs[:-1]]
+    assert never.runs == []
+    hour = silent.runs[1].width
+    assert silent.runs[0].width == pytest.approx(2 * hour, abs=0.2)
+    assert silent.runs[0].x == pytest.approx(LEFT + 2 * hour, abs=0.2)
+    assert silent.runs[-1].x + silent.runs[-1].width == pytest.approx(chart.right, abs=0.1)
+    assert silent.marks[0].x == silent.runs[3].x
+    assert silent.runs[2].told == "s: nothing was heard, 2025-01-31 05:00:00 to 2025-01-31 06:00:00"
+
+
+def test_a_restart_is_another_boot() -> None:
+    steps = [
+        {"at": 0, "boot": "b", "boots": 2},
+        {"at": 1, "boot": "b", "boots": 1},
+        {"at": 2, "boot": "c", "boots": 1},
+    ]
+    assert list(restarts(steps)) == [0, 2]
+    assert list(restarts([])) == []
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0 s"),
+        (0.04, "40 ms"),
+        (2.5, "2.5 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (7200, "2 h"),
+        (3 * DAY + 4 * HOUR, "3 d 4 h"),
+        (-90, "-1 min 30 s"),
+    ],
+)
+def test_lengths_of_time(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "whole", "short"),
+    [
+        (0, "0", "0"),
+        (9999, "9,999", "9,999"),
+        (12_345, "12,345", "12.3k"),
+        (3_200_000, "3,200,000", "3.2M"),
+        (4.5e12, "4,500,000,000,000", "4.5T"),
+        (999_999, "999,999", "1,000k"),
+        (0.25, "0.25", "0.25"),
+    ],
+)
+def test_numbers(value: float, whole: str, short: str) -> None:
+    assert (number(value), rounded(value)) == (whole, short)
+
+
+def test_what_does_not_print_has_a_sign() -> None:
+    assert visible("a\x00\x1b\x7f\x85\u202e\u2067b") == "a␀␛␡���b"
+    assert shortened("", 9) == "(empty)"
+    assert shortened("abcdef", 5) == "abcd…"
+
+
+def test_cells_are_spelled_by_the_kind_of_column() -> None:
+    types = {
+        "group": "string",
+        "lag": "bigint",
+        "lag_seconds": "double",
+        "last_at": "timestamp",
+        "gone": "boolean",
+        "causes": "map<string,bigint>",
+    }
+    row = {"group": "\x1b", "lag": 1234, "lag_seconds": 90.0, "last_at": MIDNIGHT, "gone": True, "causes": {"join": 2}}
+    table = tabled("t", Rows(types, [row, dict.fromkeys(types)], 3))
+    assert [(heading.text, heading.right) for heading in table.headings] == [
+        ("group", False),
+        ("lag", True),
+        ("lag time", True),
+        ("last at", False),
+        ("gone", False),
+        ("causes", False),
+    ]
+    assert [cell.text for cell in table.rows[0]] == ["␛", "1,234", "1 min 30 s", "2025-01-31 00:00:00", "yes", "join 2"]
+    assert [cell.sort for cell in table.rows[0]] == [None, 1234, 90, MIDNIGHT, None, None]
+    assert {cell.text for cell in table.rows[1]} == {"-"}
+    assert table.left_out == 3

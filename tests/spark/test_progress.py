@@ -1,0 +1,72 @@
+"""What the listener makes of a real query, and of what Spark may tell it."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from group_sidecar.spark.progress import Health, Progress
+
+
+def query(spark: SparkSession, folder: Path, fails: str = "") -> StreamingQuery:
+    """A tiny query: two lines in one batch."""
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / "lines.txt").write_text("1\n2\n")
+
+    def take(lines: DataFrame, _: int) -> None:
+        if fails:
+            raise ValueError(fails)
+        lines.collect()
+
+    writer = spark.readStream.text(str(folder / "in")).writeStream.queryName("tiny").foreachBatch(take)
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+
+
+def test_a_query_is_heard_of_from_beginning_to_end(spark: SparkSession, tmp_path: Path) -> None:
+    lines: list[str] = []
+    progress = Progress(lines.append, clock=lambda: 7.0)
+    spark.streams.addListener(progress)
+    try:
+        done = query(spark, tmp_path)
+        assert done.awaitTermination(100)
+        assert progress.ended.wait(100)
+    finally:
+        spark.streams.removeListener(progress)
+    health = progress.health
+    assert (health.name, health.query) == ("tiny", str(done.id))
+    assert (health.batch, health.batches, health.input_rows, health.total_rows) == (0, 1, 2, 2)
+    assert health.rows_per_second > 0
+    assert health.batch_seconds == health.seconds["triggerExecution"] > 0
+    assert (health.last_progress, health.failure) == (7.0, None)
+    assert len(lines) == 1
+    assert lines[0].startswith("batch 0: 2 lines (")
+
+
+def test_a_failure_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    lines: list[str] = []
+    progress = Progress(lines.append)
+    spark.streams.addListener(progress)
+    try:
+        with pytest.raises(StreamingQueryException, match="the disk is full"):
+            query(spark, tmp_path, fails="the disk is full").awaitTermination()
+        assert progress.ended.wait(100)
+    finally:
+        spark.streams.removeListener(progress)
+    assert progress.health.failure
+    assert lines[-1] == f"the stream ended: {progress.health.failure}"
+    assert "\n" not in lines[-1]
+
+
+def test_what_waits_in_the_source_is_told() -> None:
+    health = Health(batch=3, input_rows=10, seconds={"triggerExecution": 2.0}, behind={"maxOffsetsBehindLatest": 40.0})
+    assert str(health) == "batch 3: 10 lines in 2.0 s, maxOffsetsBehindLatest 40"
+
+
+def test_nothing_is_heard_before_the_query_starts() -> None:
+    progress = Progress(lambda _: None)
+    assert progress.health == Health()
+    assert isinstance(progress.ended, threading.Event)
+    assert not progress.ended.is_set()

@@ -1,0 +1,80 @@
+"""What happened to groups, counted: rebalances, verdicts, members; asked of a few literal records."""
+
+from pyspark.sql import SparkSession
+
+from tests.spark.frames import Told, at, cut, table
+
+
+def test_rebalances_are_counted_with_their_causes_and_what_they_cost(spark: SparkSession) -> None:
+    told, other = Told(), Told("b")
+    found = table(
+        spark,
+        "rebalances",
+        told.rebalance(1, "orders", "join", 0.5, cause="new_member", members=2),
+        told.rebalance(7, "orders", "join", 0.25, cause="new_member", members=4),
+        other.rebalance(3, "orders", "join", 1.5, cause="static_replaced", members=1),
+        told.rebalance(301, "orders", "join", 0.25, cause="new_member", members=4),
+        # One that was told late counts where it was told.
+        told.record("rebalance", 302, seen=299, group="orders", reason="leave", cause="member_left", generation=7)
+        | {"duration_seconds": 2.0, "members": 0},
+        # A sidecar of old tells no cause.
+        told.rebalance(4, "logs", "expired", 3.0, cause=None),
+        told.rebalance(5, "logs", "leave", 1.0, cause=None),
+        told.rebalance(6, "logs", "unknown", 1.0, cause="unknown", members=3),
+        told.group(5, "quiet", 1),
+    )
+    columns = ("rebalances", "seconds", "longest_seconds", "lost_consumer_seconds", "members", "last_at")
+    assert cut(found, *columns) == {
+        (0, "orders", "new_member", "join"): (2, 0.75, 0.5, 2.0, 4, at(7)),
+        (0, "orders", "static_replaced", "join"): (1, 1.5, 1.5, 1.5, 1, at(3)),
+        (300, "orders", "new_member", "join"): (1, 0.25, 0.25, 1.0, 4, at(301)),
+        (300, "orders", "member_left", "leave"): (1, 2.0, 2.0, 0.0, 0, at(299)),
+        (0, "logs", "unknown", "expired"): (1, 3.0, 3.0, 3.0, 1, at(4)),
+        (0, "logs", "unknown", "leave"): (1, 1.0, 1.0, 1.0, 1, at(5)),
+        (0, "logs", "unknown", "unknown"): (1, 1.0, 1.0, 3.0, 3, at(6)),
+    }
+
+
+def test_verdicts_are_counted_by_policy_and_error_and_audits_apart(spark: SparkSession) -> None:
+    told = Told()
+    records = [
+        told.refusal(1, "orders", "group_max_size", 77),
+        told.refusal(3, "orders", "group_max_size", 77),
+        told.refusal(2, "orders", "group_max_size", 77, client_id="d"),
+        told.refusal(2, "orders", "group_max_size", 81),
+        told.refusal(2, "orders", "quiet_hours", 77),
+        told.refusal(2, "", "group_max_size", 77, client_id=""),
+        told.refusal(300, "orders", "group_max_size", 77),
+        told.refusal(2, "orders", "group_max_size", 77, kind="audit"),
+        told.refusal(3, "orders", "group_max_size", 77, kind="audit"),
+    ]
+    assert cut(table(spark, "refusals", *records), "refusals", "clients", "last_at") == {
+        (0, "orders", "group_max_size", 77): (3, 2, at(3)),
+        (0, "orders", "group_max_size", 81): (1, 1, at(2)),
+        (0, "orders", "quiet_hours", 77): (1, 1, at(2)),
+        (0, "", "group_max_size", 77): (1, 1, at(2)),
+        (300, "orders", "group_max_size", 77): (1, 1, at(300)),
+    }
+    assert cut(table(spark, "audits", *records), "audits", "clients", "last_at") == {
+        (0, "orders", "group_max_size", 77): (2, 1, at(3))
+    }
+
+
+def test_members_are_counted_as_they_come_and_go(spark: SparkSession) -> None:
+    told = Told()
+    found = table(
+        spark,
+        "churn",
+        told.member(1, "orders", "joined", "m1"),
+        told.member(2, "orders", "left", "m1"),
+        told.member(3, "orders", "joined", "m1"),
+        told.member(4, "orders", "joined", "m2"),
+        told.member(4, "größe ☂", "fenced"),
+        told.member(301, "orders", "expired", "m2"),
+    )
+    assert cut(found, "members") == {
+        (0, "orders", "joined"): (3,),
+        (0, "orders", "left"): (1,),
+        (0, "größe ☂", "fenced"): (1,),
+        (300, "orders", "expired"): (1,),
+    }

@@ -1,0 +1,89 @@
+"""Which groups there are, and how they stand, asked of a few literal records."""
+
+from pyspark.sql import SparkSession
+
+from tests.spark.frames import Told, at, cut, table
+
+
+def test_a_group_stands_as_its_sidecar_told_last_in_each_window(spark: SparkSession) -> None:
+    told = Told()
+    # Two snapshots of one moment: the last one told holds.
+    hasty = [told.group(1, "hasty", 1, members=9), told.group(1, "hasty", 1, members=2)]
+    calmer = [told.group(1, "calmer", 1, members=2), told.group(1, "calmer", 1, members=9)]
+    found = table(
+        spark,
+        "groups",
+        *reversed(hasty),
+        *reversed(calmer),
+        told.group(1, "orders", 3, state="PreparingRebalance", members=2),
+        told.group(9, "orders", 4, state="Stable", members=3, max_size=5),
+        told.group(5, "orders", 3, state="CompletingRebalance", members=2),
+        # The windows begin at full five minutes.
+        told.group(299.999, "orders", 4, state="Stable", members=3, max_size=6),
+        told.group(300, "orders", 4, state="Empty", members=0),
+        told.group(5, "", -1, state="Empty", members=0, assignor="", protocol_type=""),
+        told.group(5, "größe ☂\n\x00", 1),
+        # Deleted, and made again.
+        told.group(1, "anew", 50),
+        told.group(9, "anew", 1, members=7),
+        # Restated unchanged after it had been otherwise.
+        told.group(1, "back", 5, members=1),
+        told.group(2, "back", 5, members=2),
+        told.group(3, "back", 5, members=1),
+    )
+    assert cut(found, "state", "generation", "members", "max_size", "observed_at") == {
+        (0, "orders"): ("Stable", 4, 3, 6, at(299.999)),
+        (300, "orders"): ("Empty", 4, 0, None, at(300)),
+        (0, ""): ("Empty", -1, 0, None, at(5)),
+        (0, "größe ☂\n\x00"): ("Stable", 1, 1, None, at(5)),
+        (0, "anew"): ("Stable", 1, 7, None, at(9)),
+        (0, "back"): ("Stable", 5, 1, None, at(3)),
+        (0, "hasty"): ("Stable", 1, 2, None, at(1)),
+        (0, "calmer"): ("Stable", 1, 9, None, at(1)),
+    }
+    assert found[0, ""]["assignor"] == found[0, ""]["protocol_type"] == ""
+    assert found[0, "orders"]["sidecar"] == "a"
+    assert {row["sidecars"] for row in found.values()} == {1}
+
+
+def test_of_several_coordinators_the_newest_generation_holds_then_the_newest_time(spark: SparkSession) -> None:
+    old, new = Told("old"), Told("new")
+    liar, fast = Told("liar"), Told("fast", ahead=120)
+    found = table(
+        spark,
+        "groups",
+        # The old coordinator goes on restating what it knew.
+        new.group(5, "moved", 8, members=4),
+        old.group(9, "moved", 7, members=2),
+        new.group(305, "moved", 8, members=4),
+        # Both know the same generation.
+        old.group(5, "tied", 3, state="PreparingRebalance"),
+        new.group(6, "tied", 3, state="Stable"),
+        # Each goes by the last that it said itself, also where that is a lower generation.
+        old.group(1, "lower", 9),
+        old.group(2, "lower", 2),
+        new.group(1, "lower", 3),
+        # No coordinator has such a generation; with one that could be, a liar wins.
+        liar.group(7, "lied about", 2**31, members=99),
+        new.group(5, "lied about", 4),
+        liar.group(7, "lied about well", 2**31 - 1, members=99),
+        new.group(5, "lied about well", 4),
+        # A clock that is ahead decides only between equal generations.
+        fast.group(1, "early", 6),
+        new.group(8, "early", 7),
+        fast.group(1, "early and tied", 7),
+        new.group(8, "early and tied", 7),
+        # Only the liar knows of it.
+        liar.group(7, "nobody else's", 2**62),
+    )
+    assert cut(found, "sidecar", "generation", "members", "state", "sidecars") == {
+        (0, "moved"): ("new", 8, 4, "Stable", 2),
+        (300, "moved"): ("new", 8, 4, "Stable", 1),
+        (0, "tied"): ("new", 3, 1, "Stable", 2),
+        (0, "lower"): ("new", 3, 1, "Stable", 2),
+        (0, "lied about"): ("new", 4, 1, "Stable", 2),
+        (0, "lied about well"): ("liar", 2**31 - 1, 99, "Stable", 2),
+        (0, "early"): ("new", 7, 1, "Stable", 2),
+        (0, "early and tied"): ("fast", 7, 1, "Stable", 2),
+        (0, "nobody else's"): ("liar", 2**62, 1, "Stable", 1),
+    }

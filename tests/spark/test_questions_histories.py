@@ -1,0 +1,121 @@
+"""Every question, asked of random histories of many small fleets at once, and compared with plain Python."""
+
+from collections.abc import Iterator
+from functools import reduce
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark.intake import deduplicated
+from group_sidecar.spark.tables import TABLES
+from tests.spark.frames import WIDTH, Row, Told, at, by_key, frame
+from tests.spark.oracle import ORACLE
+
+FLEETS = 40
+"""Histories in one job. Names begin with the number of the fleet, so none sees the others."""
+
+START, END = 2700.0, 4500.0
+"""Fifteen minutes of one hour and fifteen of the next."""
+
+
+class Fleet:
+    """One to three sidecars and what they tell of two groups and two partitions, in truth or not."""
+
+    def __init__(self, random: Random, name: str) -> None:
+        self._random = random
+        self._name = name
+        self._now = START
+        self._clocks = count()
+        self._sidecars = [self._boot(number, 1) for number in range(random.randint(1, 3))]
+
+    def records(self) -> Iterator[Row]:
+        random = self._random
+        while (moment := self._later()) < END:
+            told = random.choice(self._sidecars)
+            if random.random() < 0.1:
+                number = self._sidecars.index(told)
+                self._sidecars[number] = told = self._boot(number, int(told.boot) + 1)
+            if random.random() < 0.2:
+                told.skip(random.randint(1, 3))
+            yield from random.choice((self._restated, self._happened))(told, moment)
+
+    def _boot(self, number: int, boot: int) -> Told:
+        random = self._random
+        return Told(
+            f"{self._name}-{number}",
+            str(boot),
+            # No two clocks ever show the same moment, so there is one right answer.
+            ahead=random.choice((0, 0, 0, 7, -400)) + next(self._clocks) / 1000,
+            travels=random.choice((None, 0.5, 90)),
+        )
+
+    def _later(self) -> float:
+        self._now += self._random.choice((1, 10, 10, 60, 200, 400))
+        return self._now
+
+    def _restated(self, told: Told, now: float) -> Iterator[Row]:
+        random = self._random
+        figures = {"groups": random.random(), "joins_total": random.randint(0, 20), "flush_timestamp_seconds": now}
+        chosen = {f"{self._name}_{name}": figures[name] for name in figures if random.random() < 0.8}
+        yield told.heartbeat(now, **chosen)
+        for group in ("", "größe"):
+            if random.random() < 0.7:
+                generation = random.choice((-1, 1, 2, 3, 2**31, 2**40))
+                yield told.group(now, self._name + group, generation, members=random.randint(0, 3))
+            for partition in (0, 1):
+                if random.random() < 0.7:
+                    yield told.commit(now, self._name + group, self._name, partition, *self._position(now))
+        for partition in (0, 1):
+            if random.random() < 0.7:
+                yield told.log_end(now, self._name, partition, *self._position(now))
+
+    def _position(self, now: float) -> tuple[int, float]:
+        return self._random.randint(0, 30), now - self._random.choice((0, 0, 1, 30, 290, 5000))
+
+    def _happened(self, told: Told, now: float) -> Iterator[Row]:
+        random = self._random
+        for group in ("", "größe"):
+            name, members = self._name + group, random.randint(0, 3)
+            cause, reason = random.choice((None, "unknown", "new_member")), random.choice(("join", "unknown"))
+            yield told.rebalance(now, name, reason, random.randint(0, 9) / 4, cause=cause, members=members)
+            verdict: dict[str, Any] = {"kind": random.choice(("refusal", "audit")), "client_id": random.choice("cd")}
+            yield told.refusal(now, name, random.choice("pq"), random.choice((77, 81)), **verdict)
+            yield told.member(now, name, random.choice(("joined", "left")))
+
+
+def answers(name: str, *parts: DataFrame) -> dict[Any, Row]:
+    """What a table says of these records, asked of one part after the other."""
+    table = TABLES[name]
+    together = reduce(DataFrame.unionByName, (table.ask(records, WIDTH) for records in parts))
+    return by_key(together, "window", *table.keys)
+
+
+def near(row: Row) -> Row:
+    """The same row, with figures that are the same but for the order in which they were added."""
+    return {column: pytest.approx(cell) if isinstance(cell, float) else cell for column, cell in row.items()}
+
+
+@settings(max_examples=2, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(seed=st.integers(0, 2**32), at_once=st.booleans())
+def test_random_histories_are_answered_as_plain_python_does(seed: int, at_once: bool, spark: SparkSession) -> None:
+    random = Random(seed)
+    told = [record for number in range(FLEETS) for record in Fleet(random, f"{number}").records()]
+    shuffled = random.sample(told, len(told)) + random.sample(told, len(told) // 10)
+    records = deduplicated(frame(spark, *shuffled)).cache()
+    # The hours may be asked one by one, or at once: the answers are the same.
+    later = F.col("emitted_at") >= at(3600)
+    parts = [records] if at_once else [records.where(~later), records.where(later)]
+    try:
+        for name, oracle in ORACLE.items():
+            found, expected = answers(name, *parts), oracle(told)
+            assert found.keys() == expected.keys(), name
+            for key, row in expected.items():
+                assert found[key] == near(row), (name, key)
+    finally:
+        records.unpersist()

@@ -1,0 +1,141 @@
+"""How far groups are behind, asked of a few literal records."""
+
+from pyspark.sql import SparkSession
+
+from tests.spark.frames import Told, at, cut, table
+
+
+def test_lag_is_between_the_latest_commit_and_the_latest_log_end(spark: SparkSession) -> None:
+    coordinator, leader, old = Told("coordinator"), Told("leader"), Told("old")
+    found = table(
+        spark,
+        "lag",
+        coordinator.commit(5, "orders", "t", 0, 100),
+        coordinator.commit(9, "orders", "t", 0, 130),
+        leader.log_end(4, "t", 0, 110),
+        leader.log_end(8, "t", 0, 150),
+        leader.log_end(7, "t", 0, 140),
+        leader.log_end(8, "t", 1, 999),
+        coordinator.commit(9, "logs", "t", 0, 10),
+        # Nobody tells where this log ends.
+        coordinator.commit(9, "orders", "unseen", 0, 7),
+        coordinator.commit(9, "", "größe ☂", 0, 7),
+        leader.log_end(9, "größe ☂", 0, 8),
+        # A commit may go back, one beyond the log end is level with it.
+        coordinator.commit(1, "back", "t", 0, 149),
+        coordinator.commit(2, "back", "t", 0, 70),
+        coordinator.commit(9, "beyond", "t", 0, 151),
+        # The old coordinator and the old leader go on restating what they saw.
+        coordinator.commit(5, "moved", "t", 0, 120, seen=4),
+        old.commit(9, "moved", "t", 0, 90, seen=1),
+        old.log_end(9, "t", 0, 100, seen=2),
+        # Seen at one moment: the last one told holds.
+        coordinator.commit(9, "hasty", "t", 0, 6, seen=1),
+        coordinator.commit(8, "hasty", "t", 0, 5, seen=1),
+        # What a sidecar says it saw when there was no Kafka is old.
+        coordinator.commit(9, "ancient", "t", 0, 149, seen=-1e9),
+        old.commit(9, "ancient", "t", 0, 1, seen=-6e10),
+        # The next window has a commit only.
+        coordinator.commit(301, "orders", "t", 0, 160),
+    )
+    columns = ("committed", "log_end", "lag", "committed_at", "log_end_at")
+    assert cut(found, *columns) == {
+        (0, "orders", "t", 0): (130, 150, 20, at(9), at(8)),
+        (0, "logs", "t", 0): (10, 150, 140, at(9), at(8)),
+        (0, "orders", "unseen", 0): (7, None, None, at(9), None),
+        (0, "", "größe ☂", 0): (7, 8, 1, at(9), at(9)),
+        (0, "back", "t", 0): (70, 150, 80, at(2), at(8)),
+        (0, "beyond", "t", 0): (151, 150, 0, at(9), at(8)),
+        (0, "moved", "t", 0): (120, 150, 30, at(4), at(8)),
+        (0, "hasty", "t", 0): (6, 150, 144, at(1), at(8)),
+        (0, "ancient", "t", 0): (149, 150, 1, at(-1e9), at(8)),
+        (300, "orders", "t", 0): (160, None, None, at(301), None),
+    }
+    unseen = found[0, "orders", "unseen", 0]
+    assert (unseen["lag_seconds"], unseen["skew_seconds"]) == (None, None)
+
+
+def test_lag_in_seconds_goes_by_how_the_log_grew_within_the_window(spark: SparkSession) -> None:
+    told, other = Told(), Told("b")
+    found = table(
+        spark,
+        "lag",
+        # 50 messages in 20 seconds; the group is 25 behind.
+        told.log_end(10, "grows", 0, 100),
+        other.log_end(20, "grows", 0, 120),
+        told.log_end(30, "grows", 0, 150),
+        told.commit(30, "g", "grows", 0, 125),
+        told.commit(30, "level", "grows", 0, 150),
+        told.log_end(10, "rests", 0, 100),
+        told.log_end(30, "rests", 0, 100),
+        told.commit(30, "g", "rests", 0, 99),
+        told.commit(30, "level", "rests", 0, 100),
+        told.log_end(10, "once", 0, 100),
+        told.commit(30, "g", "once", 0, 99),
+        # A log that was cut ends before where it ended.
+        told.log_end(10, "cut", 0, 1000),
+        told.log_end(30, "cut", 0, 40),
+        told.commit(30, "g", "cut", 0, 20),
+        told.commit(30, "level", "cut", 0, 900),
+        # Restated in the next window, of which it says nothing.
+        told.log_end(305, "grows", 0, 150, seen=30),
+        told.log_end(340, "grows", 0, 190),
+        told.commit(340, "g", "grows", 0, 160),
+    )
+    assert cut(found, "lag", "lag_seconds") == {
+        (0, "g", "grows", 0): (25, 10.0),
+        (0, "level", "grows", 0): (0, 0.0),
+        (0, "g", "rests", 0): (1, None),
+        (0, "level", "rests", 0): (0, 0.0),
+        (0, "g", "once", 0): (1, None),
+        (0, "g", "cut", 0): (20, None),
+        (0, "level", "cut", 0): (0, 0.0),
+        (300, "g", "grows", 0): (30, None),
+    }
+
+
+def test_skew_is_how_far_the_log_end_was_seen_from_while_the_commit_held(spark: SparkSession) -> None:
+    told = Told()
+    found = table(
+        spark,
+        "lag",
+        told.log_end(100, "t", 0, 9, seen=50),
+        told.commit(100, "held", "t", 0, 5, seen=20),
+        told.commit(100, "younger", "t", 0, 5, seen=62.5),
+        told.commit(30, "silent since", "t", 0, 5, seen=20),
+        told.commit(40, "silent since", "t", 0, 5, seen=20),
+    )
+    assert cut(found, "skew_seconds") == {
+        (0, "held", "t", 0): (0.0,),
+        (0, "younger", "t", 0): (-12.5,),
+        (0, "silent since", "t", 0): (10.0,),
+    }
+
+
+def test_the_lag_of_a_group_is_that_of_its_partitions_with_a_log_end(spark: SparkSession) -> None:
+    told = Told()
+    found = table(
+        spark,
+        "group_lag",
+        told.commit(1, "some", "t", 0, 1),
+        told.commit(1, "some", "t", 1, 2),
+        told.commit(1, "some", "u", 1, 3),
+        told.commit(1, "none", "u", 0, 4),
+        told.commit(301, "some", "t", 0, 11),
+        told.log_end(1, "t", 0, 1),
+        told.log_end(2, "t", 0, 11),
+        told.log_end(1, "t", 1, 9),
+        told.log_end(301, "t", 0, 11),
+        # No log is so long, and two such are more than Spark can add.
+        told.log_end(1, "lied about", 0, 2**63 - 1),
+        told.log_end(1, "lied about", 1, 2**63 - 1),
+        told.commit(1, "lied to", "lied about", 0, 0),
+        told.commit(1, "lied to", "lied about", 1, 0),
+    )
+    columns = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
+    assert cut(found, *columns) == {
+        (0, "some"): (17, 10, 1.0, 2, 3, 1),
+        (0, "none"): (None, None, None, 1, 1, 1),
+        (300, "some"): (0, 0, 0.0, 1, 1, 0),
+        (0, "lied to"): (None, 2**63 - 1, None, 1, 2, 0),
+    }

@@ -1,0 +1,44 @@
+"""What Spark makes of each question: how often it reads the records, and by what means."""
+
+import re
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.tables import TABLES
+from tests.spark.frames import WIDTH, Told, frame
+
+SCANS = {"lag": 2, "group_lag": 2, "metrics": 2}
+"""How often the tables read the records that read them more than once: two kinds, or two columns, each by itself."""
+
+DEAR = r"CartesianProduct|NestedLoop|Window|Python|Arrow|collect_list|collect_set"
+
+
+def plan(answer: DataFrame) -> str:
+    """The physical plan of an answer."""
+    return str(answer._jdf.queryExecution().executedPlan())
+
+
+@pytest.fixture(scope="module")
+def records(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    folder = str(tmp_path_factory.mktemp("records") / "records")
+    frame(spark, Told().heartbeat(1)).write.parquet(folder)
+    return spark.read.parquet(folder)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_made_by_aggregations_and_joins_on_equal_keys_alone(name: str, records: DataFrame) -> None:
+    found = plan(TABLES[name].ask(records, WIDTH))
+    assert found.count("FileScan parquet") == SCANS.get(name, 1)
+    assert re.findall(DEAR, found) == []
+    # What there is most of is not sorted: aggregations that sort do so for structs, text and maps.
+    if name in ("lag", "group_lag", "sidecars", "rebalances", "churn"):
+        assert "Sort" not in found
+
+
+def test_summaries_too(records: DataFrame) -> None:
+    for name, summary in SUMMARIES.items():
+        if name != "quarantine":
+            found = plan(summary.ask(lambda table: TABLES[table].ask(records, WIDTH)))
+            assert re.findall(DEAR, found) == [], name

@@ -1,0 +1,100 @@
+"""Which sidecars live, and what their own figures say, asked of a few literal records."""
+
+from pyspark.sql import SparkSession
+
+from tests.spark.frames import Row, Told, at, cut, table
+
+
+def test_each_start_of_a_sidecar_is_told_with_its_numbers_and_its_clock(spark: SparkSession) -> None:
+    steady, mute, unknown = Told("steady", travels=2), Told("mute", travels=1), Told("unknown")
+    first, second = Told("restarted", "1", travels=1), Told("restarted", "2", travels=1)
+    fast, slow = Told("fast", ahead=60, travels=1), Told("slow", ahead=-45, travels=1)
+    records = [steady.heartbeat(10), steady.heartbeat(20), steady.group(25, "g", 1), steady.heartbeat(310)]
+    records += [first.heartbeat(1), first.group(1, "g", 1)]
+    first.skip(3)
+    records += [first.heartbeat(2)]
+    second.skip(5)
+    records += [second.heartbeat(8), second.heartbeat(9)]
+    # Its last segment waited for a disk: two arrive at once, one of them ten minutes late.
+    late = second.heartbeat(11) | {"arrived_at": at(611)}
+    records += [late, mute.group(4, "h", 1), fast.heartbeat(5), slow.heartbeat(50), unknown.heartbeat(3)]
+    found = table(spark, "sidecars", *records)
+    numbers = ("first_seq", "last_seq", "records", "heartbeats", "last_heartbeat", "last_record")
+    assert cut(found, *numbers, "clock_skew_seconds") == {
+        (0, "steady", "1"): (1, 3, 3, 2, at(20), at(25), 2.0),
+        (300, "steady", "1"): (4, 4, 1, 1, at(310), at(310), 2.0),
+        (0, "restarted", "1"): (1, 6, 3, 2, at(2), at(2), 1.0),
+        (0, "restarted", "2"): (6, 8, 3, 3, at(11), at(11), 1.0),
+        (0, "mute", "1"): (1, 1, 1, 0, None, at(4), None),
+        (0, "fast", "1"): (1, 1, 1, 1, at(65), at(65), -59.0),
+        (0, "slow", "1"): (1, 1, 1, 1, at(5), at(5), 46.0),
+        (0, "unknown", "1"): (1, 1, 1, 1, at(3), at(3), None),
+    }
+
+
+def test_metrics_are_summed_over_the_sidecars(spark: SparkSession) -> None:
+    a, b, old, new = Told("a"), Told("b"), Told("c", "1"), Told("c", "2")
+    lives: list[Row] = [
+        a.heartbeat(10, groups=3, flush_timestamp_seconds=100),
+        a.heartbeat(20, groups=5, flush_timestamp_seconds=110),
+        b.heartbeat(15, groups=7, flush_timestamp_seconds=105),
+        # What is newest of a sidecar holds, whichever of its starts told it; without any it counts nowhere.
+        new.heartbeat(18, groups=1),
+        old.heartbeat(17, groups=100),
+        a.heartbeat(305, groups=6),
+        b.group(306, "g", 1),
+        # A figure that nobody can add.
+        b.heartbeat(307) | {"sample": {"groups": None}},
+    ]
+    assert cut(table(spark, "metrics", *lives), "value", "increase", "sidecars") == {
+        (0, "groups"): (13.0, None, 3),
+        (0, "flush_timestamp_seconds"): (105.0, None, 2),
+        (300, "groups"): (6.0, None, 1),
+    }
+
+
+def test_counters_grow_also_over_a_restart(spark: SparkSession) -> None:
+    steady, before, after, lost, cut_off = (
+        Told("steady"),
+        Told("restarted", "1"),
+        Told("restarted", "2"),
+        Told("lost"),
+        Told("cut off"),
+    )
+    for told in (steady, before, lost, cut_off):
+        told.skip(50)
+    records: list[Row] = [
+        # What was counted before the first sample that is here is not of this window.
+        steady.heartbeat(10, joins_total=1000),
+        steady.heartbeat(290, joins_total=1004),
+        # What was counted between two windows of an hour is of the later one.
+        steady.heartbeat(301, joins_total=1007),
+        steady.heartbeat(590, joins_total=1010, leaves_total=2),
+        # Of what was counted between two hours nothing can be said by looking at one of them.
+        steady.heartbeat(3590, joins_total=1100),
+        steady.heartbeat(3601, joins_total=1200),
+        steady.heartbeat(3610, joins_total=1201),
+        # A start that is new in this window counts from zero.
+        before.heartbeat(10, joins_total=500),
+        before.heartbeat(20, joins_total=510),
+        after.heartbeat(30, joins_total=3),
+        after.heartbeat(40, joins_total=4),
+        after.heartbeat(310, joins_total=9),
+        # A counter that went down was reset; a silent window is passed over.
+        lost.heartbeat(3610, resets_total=50),
+        lost.heartbeat(3620, resets_total=8),
+        cut_off.heartbeat(3610, silences_total=50),
+        cut_off.heartbeat(4210, silences_total=60),
+        cut_off.heartbeat(4220, silences_total=61),
+    ]
+    found = table(spark, "metrics", *records)
+    assert cut(found, "value", "increase", "sidecars") == {
+        (0, "joins_total"): (1008.0, 4.0 + 10.0 + 4.0, 2),
+        (300, "joins_total"): (1019.0, 6.0 + 5.0, 2),
+        (300, "leaves_total"): (2.0, 2.0, 1),
+        (3300, "joins_total"): (1100.0, 0.0, 1),
+        (3600, "joins_total"): (1201.0, 1.0, 1),
+        (3600, "resets_total"): (8.0, 8.0, 1),
+        (3600, "silences_total"): (50.0, 0.0, 1),
+        (4200, "silences_total"): (61.0, 1.0, 1),
+    }

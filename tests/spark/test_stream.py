@@ -1,0 +1,148 @@
+"""The job as a stream, killed without warning: no row is lost or doubled, be it from files or from Kafka."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from group_sidecar.spark import refresh as refresh_module
+from group_sidecar.spark import sources
+from group_sidecar.spark.progress import Progress
+from group_sidecar.spark.refresh import Refreshed, refresh
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.stream import stream
+from group_sidecar.spark.tables import TABLES
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.maven import connector_jars
+from tests.kafka.processes import PATIENCE, spelled
+from tests.spark.frames import at
+from tests.spark.journals import HOUR, NOW, everything, folders, story, tell
+
+BEFORE, AFTER = ("second", "begin"), ("late", "again")
+FEW = ("groups", "lag", "rebalances", "sidecars")
+
+
+def command(source: str | Path, store: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(source), "--output", str(store), *more]
+
+
+@contextmanager
+def job(log: Path, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """The job and its JVM, as a group of processes of their own, which is killed at the end."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield process
+    finally:
+        # While the job itself has not been waited for, its group cannot be anybody else's.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def kill_when(ready: Callable[[], object], log: Path, *command: str) -> None:
+    """Runs the job and kills it, with its JVM, as soon as `ready` says so."""
+    with job(log, *command) as process:
+        deadline = time.monotonic() + 3 * PATIENCE
+        while not ready():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.01)
+
+
+def finish(*command: str) -> str:
+    """Runs the job to its end; returns what it said on standard error."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.timeout(900)
+def test_killed_while_it_writes_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    journals, store = tmp_path / "in", tmp_path / "store"
+    tell(journals, BEFORE)
+    streaming = command(journals, store, "--stream", "--trigger", "1s")
+    # Some tables are replaced already, others are not, and the batch is not done.
+    kill_when(lambda: folders(store, "*/_staged/day=*"), tmp_path / "log", *streaming)
+    assert folders(store, "checkpoint/commits/0") == []
+    assert folders(store, "records/*/*/batch=0") != []
+    tell(journals, AFTER)
+    said = finish(*command(journals, store))
+    assert "23 records, 3 lines in quarantine" in said
+    expected = Store(spark, str(tmp_path / "whole"))
+    refresh(expected, sources.files(spark, str(journals)), 0)
+    assert everything(Store.opened(spark, str(store))) == everything(expected)
+    assert len(folders(store, "checkpoint/commits/[0-9]*")) == 2
+
+
+def produce(broker: KafkaBroker, names: tuple[str, ...]) -> None:
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": spelled(broker.direct)})
+    told = story()
+    for name in names:
+        for line in told[name]:
+            producer.produce("records", line.encode(), on_delivery=delivered)
+    assert producer.flush(PATIENCE) == 0
+    assert failed == []
+
+
+@pytest.mark.timeout(900)
+def test_killed_between_batches_of_a_topic_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    jars = ("--jars", ",".join(map(str, connector_jars())))
+    with KafkaBroker(tmp_path / "broker") as broker:
+        admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+        admin.create_topics([NewTopic("records", 2, 1)])["records"].result(PATIENCE)
+        topic = f"kafka://{spelled(broker.direct)}/records"
+        produce(broker, BEFORE)
+        streaming = command(topic, store, *jars, "--stream", "--trigger", "1s")
+        kill_when(lambda: folders(store, "checkpoint/commits/0"), tmp_path / "log", *streaming)
+        produce(broker, AFTER)
+        said = finish(*command(topic, store, *jars))
+    # Only what came since, and the broken lines.
+    assert "11 records, 3 lines in quarantine" in said
+    tell(tmp_path / "in", (*BEFORE, *AFTER))
+    expected = Store(spark, str(tmp_path / "whole"))
+    refresh(expected, sources.files(spark, str(tmp_path / "in")), 0)
+    found, whole = everything(Store.opened(spark, str(store)), FEW), everything(expected, FEW)
+    # When lines arrived, files and a topic tell differently.
+    assert len(found.pop("quarantine")) == len(whole.pop("quarantine")) == 3
+    assert len(found.pop("sidecars")) == len(whole.pop("sidecars"))
+    assert found == whole
+
+
+def test_a_stream_takes_what_is_new_and_nothing_else(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh_module, "TABLES", {name: TABLES[name] for name in ("groups", "sidecars")})
+    store = Store(spark, str(tmp_path / "store"))
+    brought: list[Refreshed] = []
+
+    def take() -> Progress:
+        progress = Progress(lambda _: None)
+        lines = sources.files_stream(spark, str(tmp_path / "in"))
+        stream(store, lines, progress, trigger=None, told=brought.append, clock=lambda: NOW)
+        return progress
+
+    tell(tmp_path / "in" / "deep", ["begin"])
+    (tmp_path / "in" / ".open.jsonl").write_text("{\n")
+    (tmp_path / "in" / "notes.txt").write_text("{\n")
+    assert take().health.batch == 0
+    assert take().ended.is_set()  # Nothing new, and no batch.
+    tell(tmp_path / "in", ["second"])
+    assert take().health.batch == 1
+    assert [(each.records, each.hours) for each in brought] == [(6, (at(0),)), (6, (at(HOUR),))]
+    assert all(each.quarantined == {} for each in brought)

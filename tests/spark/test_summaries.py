@@ -1,0 +1,235 @@
+"""What people read, summed up from tables' rows."""
+
+from collections.abc import Callable
+from functools import cache
+
+from pyspark.sql import DataFrame, SparkSession
+
+from group_sidecar.spark import intake
+from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.tables import TABLES
+from tests.spark.frames import WIDTH, Row, Told, at, by_key, cut, frame
+
+Read = Callable[[str], DataFrame]
+
+
+def tables(spark: SparkSession, *records: Row) -> Read:
+    """Reads tables made of these records."""
+    told = frame(spark, *records)
+    return cache(lambda name: TABLES[name].ask(told, WIDTH))
+
+
+def test_a_group_is_told_of_in_one_row(spark: SparkSession) -> None:
+    told = Told()
+    read = tables(
+        spark,
+        told.heartbeat(1),
+        told.group(2, "full", 3, members=1),
+        told.rebalance(2, "full", "join", 0.5, cause="new_member", members=3),
+        told.rebalance(3, "full", "join", 0.5, cause="new_member", members=3),
+        told.rebalance(400, "full", "leave", 9.0, cause="member_left"),
+        told.refusal(3, "full", "group_max_size", 77),
+        told.refusal(3, "full", "quiet_hours", 77),
+        told.refusal(303, "full", "quiet_hours", 77),
+        told.commit(4, "full", "t", 0, 5),
+        told.group(302, "full", 4, members=2, max_size=2),
+        told.commit(304, "full", "t", 0, 7),
+        told.commit(304, "full", "t", 1, 7),
+        told.log_end(304, "t", 0, 19),
+        told.log_end(324, "t", 0, 29),
+        told.group(2, "quiet", 1),
+        told.refusal(3, "never let in", "group_max_size", 77),
+        told.commit(4, "only commits", "u", 0, 5),
+        told.member(4, "only churn", "joined"),
+    )
+    found = by_key(SUMMARIES["groups"].ask(read), "group")
+    standing = ("sidecar", "sidecars", "state", "generation", "members", "max_size", "first_seen", "last_seen", "gone")
+    behind = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
+    past = ("rebalances", "rebalance_seconds", "lost_consumer_seconds", "main_cause", "last_rebalance_at", "refusals")
+    none, calm = (None,) * 9, (0, 0.0, 0.0, None, None)
+    assert cut(found, *standing, *behind, *past) == {
+        "full": (
+            *("a", 1, "Stable", 4, 2, 2, at(2), at(302), False),
+            *(22, 22, 44.0, 1, 2, 1),
+            *(3, 10.0, 12.0, "new_member", at(400), 3),
+        ),
+        "quiet": ("a", 1, "Stable", 1, 1, None, at(2), at(2), False, *none[:6], *calm, 0),
+        "never let in": (*none, *none[:6], *calm, 1),
+        "only commits": (*none, None, None, None, 1, 1, 1, *calm, 0),
+    }
+
+
+def test_a_group_is_gone_if_its_sidecar_restates_others_without_it(spark: SparkSession) -> None:
+    lives, dies, next_one, mute = Told("lives"), Told("dies"), Told("next"), Told("mute")
+    records: list[Row] = [lives.log_end(1, "t", 0, 9), mute.group(1, "of a mute one", 1)]
+    for window in range(4):
+        start = window * 300
+        records += [lives.heartbeat(start), lives.group(start, "stays", 1)]
+        if window == 0:
+            # Deleted; and the sidecar lives on. And one whose offsets expired; and one that went to another sidecar.
+            records += [lives.group(start, "deleted", 7), lives.commit(start, "deleted", "t", 0, 5)]
+            records += [lives.commit(start, "stays", "t", 0, 5), lives.group(start, "moves", 3)]
+            records += [dies.heartbeat(start), dies.group(start, "unheard of", 1)]
+        else:
+            records += [next_one.heartbeat(start), next_one.group(start, "moves", 4)]
+        if window < 3:
+            # The newest restatement is here in part only.
+            records += [lives.group(start, "cut off", 1), lives.commit(start, "cut off", "t", 0, 5)]
+    # The sidecar has just been started anew, and goes on to tell what happens.
+    records += [Told("lives", "2").heartbeat(910), lives.rebalance(1200, "stays", "join", 1.0)]
+    found = by_key(SUMMARIES["groups"].ask(tables(spark, *records)), "group")
+    assert cut(found, "sidecar", "gone", "last_seen", "lag") == {
+        "stays": ("lives", False, at(900), None),
+        "deleted": ("lives", True, at(0), None),
+        "moves": ("next", False, at(900), None),
+        "unheard of": ("dies", False, at(0), None),
+        "cut off": ("lives", False, at(600), 4),
+        "of a mute one": ("mute", False, at(1), None),
+    }
+
+
+def test_a_partition_stands_where_the_newest_commit_and_the_newest_log_end_say(spark: SparkSession) -> None:
+    told, leader = Told(), Told("leader")
+    read = tables(
+        spark,
+        told.commit(1, "g", "t", 0, 5),
+        leader.log_end(1, "t", 0, 10),
+        leader.log_end(11, "t", 0, 20),
+        told.commit(301, "g", "t", 0, 12),
+        leader.log_end(301, "t", 0, 20),
+        leader.log_end(311, "t", 0, 30),
+        # What the leader's sidecar wrote in the newest window is not here yet.
+        told.commit(1, "ahead", "t", 1, 12, seen=-9),
+        leader.log_end(0.5, "t", 1, 10),
+        leader.log_end(1, "t", 1, 20),
+        told.commit(301, "ahead", "t", 1, 15),
+        told.commit(1, "level", "t", 1, 12),
+        told.commit(301, "level", "t", 1, 20),
+        told.commit(301, "rests", "t", 1, 12, seen=-9),
+        told.commit(1, "rests", "t", 1, 12, seen=-9),
+        told.commit(1, "blind", "u", 0, 12),
+        told.commit(301, "blind", "u", 0, 13),
+    )
+    found = by_key(SUMMARIES["lag"].ask(read), "group", "topic", "partition")
+    columns = ("committed", "log_end", "lag", "lag_seconds", "committed_at", "log_end_at", "skew_seconds", "window")
+    assert cut(found, *columns) == {
+        ("g", "t", 0): (12, 30, 18, 18.0, at(301), at(311), 10.0, at(300)),
+        ("ahead", "t", 1): (15, 20, 5, None, at(301), at(1), -300.0, at(300)),
+        ("level", "t", 1): (20, 20, 0, 0.0, at(301), at(1), -300.0, at(300)),
+        ("rests", "t", 1): (12, 20, 8, None, at(-9), at(1), 0.0, at(300)),
+        ("blind", "u", 0): (13, None, None, None, at(301), None, None, at(300)),
+    }
+
+
+def test_events_are_summed_over_the_windows(spark: SparkSession) -> None:
+    told = Told()
+    read = tables(
+        spark,
+        told.rebalance(1, "g", "join", 0.5, cause="new_member", members=2),
+        told.rebalance(301, "g", "join", 2.0, cause="new_member", members=1),
+        told.rebalance(301, "g", "leave", 2.0, cause="member_left", members=1),
+        told.refusal(1, "g", "p", 77),
+        told.refusal(2, "g", "p", 77, client_id="d"),
+        told.refusal(301, "g", "p", 77, client_id="e"),
+        told.refusal(302, "g", "p", 77, kind="audit"),
+        told.member(1, "g", "joined"),
+        told.member(301, "g", "joined"),
+        told.member(301, "g", "left"),
+    )
+    asked = {name: SUMMARIES[name].ask(read) for name in ("rebalances", "refusals", "audits", "churn")}
+    assert by_key(asked["rebalances"], "group", "cause", "reason") == {
+        ("g", "new_member", "join"): {
+            "rebalances": 2,
+            "seconds": 2.5,
+            "longest_seconds": 2.0,
+            "lost_consumer_seconds": 3.0,
+            "members": 2,
+            "last_at": at(301),
+        },
+        ("g", "member_left", "leave"): {
+            "rebalances": 1,
+            "seconds": 2.0,
+            "longest_seconds": 2.0,
+            "lost_consumer_seconds": 2.0,
+            "members": 1,
+            "last_at": at(301),
+        },
+    }
+    verdict = ("group", "policy", "error_code")
+    assert cut(by_key(asked["refusals"], *verdict), "refusals", "clients", "last_at") == {
+        ("g", "p", 77): (3, 2, at(301))
+    }
+    assert cut(by_key(asked["audits"], *verdict), "audits", "clients", "last_at") == {("g", "p", 77): (1, 1, at(302))}
+    assert cut(by_key(asked["churn"], "group", "change"), "members") == {("g", "joined"): (2,), ("g", "left"): (1,)}
+
+
+def test_sidecars_that_are_silent_or_lack_records_or_lie_about_the_time(spark: SparkSession) -> None:
+    steady, first, second, silent = Told("steady"), Told("gaps", "1"), Told("gaps", "2"), Told("silent")
+    fast, mute = Told("fast", ahead=200, travels=0), Told("mute")
+    records = [steady.heartbeat(10), steady.heartbeat(310), steady.heartbeat(610), first.heartbeat(1)]
+    first.skip(3)
+    records.append(first.heartbeat(2))
+    first.skip(1)
+    # The gap is between two windows.
+    records.append(first.heartbeat(303))
+    # What was dropped before the first record that is left is no gap.
+    second.skip(5)
+    records += [second.heartbeat(608), second.heartbeat(609)]
+    records += [Told("slow to arrive", travels=50).heartbeat(400)]
+    records += [silent.heartbeat(310), fast.heartbeat(600), mute.group(500, "g", 1)]
+    found = by_key(SUMMARIES["sidecars"].ask(tables(spark, *records)), "sidecar")
+    columns = ("boots", "records", "missing", "heartbeats", "last_heartbeat", "last_record", "silent_seconds")
+    assert cut(found, *columns, "clock_skew_seconds") == {
+        "steady": (1, 3, 0, 3, at(610), at(610), 0.0, None),
+        "gaps": (2, 5, 4, 5, at(609), at(609), 1.0, None),
+        "silent": (1, 1, 0, 1, at(310), at(310), 300.0, None),
+        "fast": (1, 1, 0, 1, at(800), at(800), 10.0, -200.0),
+        "slow to arrive": (1, 1, 0, 1, at(400), at(400), 210.0, 50.0),
+        "mute": (1, 1, 0, 0, None, at(500), 110.0, None),
+    }
+
+
+def test_metrics_are_those_of_the_newest_window_and_counters_have_grown(spark: SparkSession) -> None:
+    told = Told()
+    read = tables(
+        spark,
+        told.heartbeat(10, joins_total=2, groups=5),
+        told.heartbeat(310, joins_total=7, groups=4),
+        told.heartbeat(320, joins_total=9, groups=3),
+        Told("b").heartbeat(10, once=1),
+    )
+    found = by_key(SUMMARIES["metrics"].ask(read), "metric")
+    assert cut(found, "value", "increase", "sidecars", "window") == {
+        "joins_total": (9.0, 9.0, 1, at(300)),
+        "groups": (3.0, None, 1, at(300)),
+        "once": (1.0, None, 1, at(0)),
+    }
+
+
+def test_the_quarantine_is_counted_with_an_example(spark: SparkSession) -> None:
+    whose = '{"version":1,"kind":"weather","sidecar":"b"}'
+    lines = [("{b", at(1)), ("{a", at(3)), ("[" + "x" * 500, None), (whose, at(2))]
+    judged = intake.judged(spark.createDataFrame(lines, "value STRING, arrived_at TIMESTAMP"))
+    found = by_key(
+        SUMMARIES["quarantine"].ask({"quarantine": intake.quarantined(judged)}.__getitem__), "fault", "sidecar"
+    )
+    assert cut(found, "lines", "example", "last_arrived_at") == {
+        ("not_json_object", None): (3, "[" + "x" * 199, at(3)),
+        ("unknown_kind", "b"): (1, whose, at(2)),
+    }
+
+
+def test_what_orders_and_shows_tables_and_summaries_is_in_them(spark: SparkSession) -> None:
+    read = tables(spark, Told().heartbeat(1))
+    for name, table in TABLES.items():
+        assert table.name == name
+        assert read(name).columns[0] == "window"
+        assert set(table.keys) < set(read(name).columns), name
+        assert table.doc.endswith("."), name
+    judged = intake.judged(spark.createDataFrame([], "value STRING, arrived_at TIMESTAMP"))
+    for name, summary in SUMMARIES.items():
+        answer = summary.ask(lambda table: intake.quarantined(judged) if table == "quarantine" else read(table))
+        named = {*summary.then, *summary.glance} | ({summary.largest} if summary.largest else set())
+        assert summary.name == name
+        assert named <= set(answer.columns), name
+        assert summary.doc.endswith("."), name

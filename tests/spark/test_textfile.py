@@ -1,0 +1,119 @@
+"""The file for Prometheus, read back as Prometheus would."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from group_sidecar.spark import sources
+from group_sidecar.spark.progress import Health
+from group_sidecar.spark.refresh import Refreshed, refresh
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.textfile import NAMES, PREFIX, Textfile, newest_window
+from tests.spark.frames import Told, at
+from tests.spark.journals import NOW, line, seal
+
+Series = dict[tuple[str, tuple[str, ...]], float]
+
+
+def series(file: Path) -> Series:
+    """All samples by name, without the prefix, and label values."""
+    found: Series = {}
+    for family in text_string_to_metric_families(file.read_text()):
+        assert family.documentation
+        assert family.type in ("gauge", "counter")
+        for sample in family.samples:
+            assert sample.name.startswith(PREFIX)
+            found[(sample.name.removeprefix(PREFIX), tuple(sample.labels.values()))] = sample.value
+    return found
+
+
+@pytest.fixture(scope="module")
+def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Refreshed]:
+    """Three groups in the window from 3:10 on; a sidecar that is silent since, and one with a gap."""
+    folder = tmp_path_factory.mktemp("textfile")
+    a, silent = Told("a"), Told("silent")
+    start = 3 * 3600 + 600
+    early = [silent.heartbeat(60), a.heartbeat(60)]
+    a.skip(2)
+    now = [a.heartbeat(start + 1)]
+    for name, state, members, lag in (("x", "Stable", 2, 5), ("y", "Stable", 3, 9), ('z"\\', "Empty", 0, 1)):
+        now += [
+            a.group(start + 1, name, 1, state=state, members=members),
+            a.commit(start + 2, name, name, 0, 0),
+            a.log_end(start + 2, name, 0, lag),
+        ]
+    now += [a.commit(start + 2, "blind", "unseen", 0, 1)]
+    now += [a.rebalance(start + 3, "x", "join", 1.0, cause="new_member") for _ in range(2)]
+    now += [a.refusal(start + 3, "x", "group_max_size", 77)]
+    # The window after it is not whole yet.
+    now += [a.group(start + 301, "x", 2, members=7), a.heartbeat(start + 301)]
+    seal(folder / "in", "all", [*map(line, [*early, *now]), "{"])
+    store = Store(spark, str(folder / "store"))
+    return store, refresh(store, sources.files(spark, str(folder / "in")), 0, at(start + 600))
+
+
+HEALTH = Health(
+    batch=4,
+    batches=2,
+    input_rows=30,
+    total_rows=50,
+    seconds={"triggerExecution": 1.5},
+    behind={"maxOffsetsBehindLatest": 6.0},
+    last_progress=1234.5,
+)
+
+
+def test_the_figures_are_those_of_the_newest_whole_window(fleet: tuple[Store, Refreshed], tmp_path: Path) -> None:
+    store, refreshed = fleet
+    start = 3 * 3600 + 600
+    textfile = Textfile(tmp_path / "fleet.prom", store, worst=2, clock=lambda: at(start + 600))
+    textfile.count(refreshed)
+    textfile.write(HEALTH)
+    found = series(tmp_path / "fleet.prom")
+    assert found == {
+        ("groups", ("Stable",)): 2,
+        ("groups", ("Empty",)): 1,
+        ("members", ()): 5,
+        ("lag", ()): 15,
+        ("group_lag", ("y",)): 9,
+        ("group_lag", ("x",)): 5,
+        ("rebalances", ("new_member",)): 2,
+        ("refusals", ("group_max_size",)): 1,
+        ("sidecars", ("live",)): 1,
+        ("sidecars", ("silent",)): 1,
+        ("records_missing", ()): 2,
+        ("window_start_timestamp_seconds", ()): at(start).timestamp(),
+        ("records_total", ()): 18,
+        ("quarantined_lines_total", ("not_json_object",)): 1,
+        ("up", ()): 1,
+        ("last_progress_timestamp_seconds", ()): 1234.5,
+        ("batch", ()): 4,
+        ("batch_seconds", ()): 1.5,
+        ("batch_lines", ()): 30,
+        ("source_behind", ("maxOffsetsBehindLatest",)): 6,
+    }
+    assert {name for name, _ in found} == NAMES
+    assert [file.name for file in tmp_path.iterdir()] == ["fleet.prom"]
+
+
+def test_a_window_is_whole_when_as_much_time_has_passed_again(fleet: tuple[Store, Refreshed]) -> None:
+    store, _ = fleet
+    start = 3 * 3600 + 600
+    assert newest_window(store, at(start + 899)) == at(start)
+    assert newest_window(store, at(start + 900)) == at(start + 300)
+    assert newest_window(store, at(60)) is None
+
+
+def test_it_is_written_when_something_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.prom"
+    textfile = Textfile(file, Store(spark, str(tmp_path / "store")), clock=lambda: NOW)
+    textfile.count(Refreshed(records=0, quarantined={}, hours=()))
+    textfile.write(Health())
+    assert series(file) == {("up", ()): 1, ("records_total", ()): 0}
+    file.unlink()
+    textfile.write(Health())
+    assert not file.exists()
+    textfile.write(Health(failure="it broke"))
+    assert series(file)[("up", ())] == 0
