@@ -6,12 +6,27 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1
 
-.PHONY: test lint conformance bench demo lock clean system proxies java python
+.PHONY: test test-unhurried test-fleet lint conformance bench demo lock clean system proxies java python
 .DEFAULT_GOAL := test
 
-test: system lint # everything: linters, then all tests; pytest has the last word
+# What does not look at the clock is tested two by two, the rest by itself.
+UNHURRIED := tests/codecs tests/coordinator tests/policies tests/metrics tests/scripts tests/benchmarks
+FLEET := tests/spark
+
+test: system lint # everything: linters, then all tests; ARGS go to pytest, which then runs once
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
+else
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(UNHURRIED) $(FLEET))
+endif
+
+test-unhurried:
+	@$(BIN)/python -m pytest $(UNHURRIED)
+
+test-fleet:
+	@$(BIN)/python -m pytest $(FLEET)
 
 lint: .venv/.dev # ruff, mypy and the import contracts
 	@$(BIN)/ruff check .
@@ -21,8 +36,8 @@ lint: .venv/.dev # ruff, mypy and the import contracts
 
 conformance: system .venv/.dev # the broker's answers and the sidecar's, compared at length; writes docs/conformance.md
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
-	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md \
-		tests/conformance/test_differential.py tests/conformance/test_random_history.py $(ARGS)
+	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md -m "long or not long" \
+		tests/conformance/test_differential.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
 
 bench: proxies .venv/.dev # measures everything, an hour; QUICK=1 in ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.3.1

@@ -99,6 +99,7 @@ def produce(broker: KafkaBroker, names: tuple[str, ...]) -> None:
     assert failed == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_between_batches_of_a_topic_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "store"
