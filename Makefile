@@ -10,7 +10,7 @@ KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1
 .DEFAULT_GOAL := test
 
 # What does not look at the clock is tested two by two, the rest by itself.
-UNHURRIED := tests/codecs tests/coordinator tests/policies tests/metrics tests/scripts tests/benchmarks
+UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks)
 FLEET := tests/spark
 
 test: system lint # everything: linters, then all tests; ARGS go to pytest, which then runs once

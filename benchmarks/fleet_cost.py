@@ -7,12 +7,15 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 _LOOK_SECONDS = 0.1
+_LOOKS_A_SECOND = 10
+"""Memory is looked at once a second: the kernel walks all pages for that."""
 
 
 class Cost(NamedTuple):
@@ -21,7 +24,7 @@ class Cost(NamedTuple):
     Attributes:
         seconds: from its start to its end.
         cpu_seconds: of it and all that it started, in user and system mode, up to a tenth of a second before the end.
-        peak_bytes: the most that they held, each at its own time, as the kernel says.
+        peak_bytes: the most that they held together, as the kernel says once a second; what they share counts once.
     """
 
     seconds: float
@@ -41,29 +44,32 @@ def cost(command: Sequence[str], log: Path, environment: Mapping[str, str] | Non
         RuntimeError: it failed.
     """
     cpu: dict[int, float] = {}
-    peak: dict[int, int] = {}
+    peak = 0
     began = time.monotonic()
     with log.open("wb") as output:
         process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-        while process.poll() is None:
-            with suppress(psutil.NoSuchProcess):
-                for each in (process, *process.children(recursive=True)):
-                    with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-                        cpu[each.pid] = sum(each.cpu_times()[:2])
-                        peak[each.pid] = max(peak.get(each.pid, 0), _most_held(each.pid))
+        for look in count():
+            if process.poll() is not None:
+                break
+            held = 0
+            for each in _alive(process):
+                with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+                    cpu[each.pid] = sum(each.cpu_times()[:2])
+                    if look % _LOOKS_A_SECOND == 0:
+                        held += each.memory_full_info().pss
+            peak = max(peak, held)
             time.sleep(_LOOK_SECONDS)
     if process.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}\n{tail}")
-    return Cost(time.monotonic() - began, sum(cpu.values()), sum(peak.values()))
+    return Cost(time.monotonic() - began, sum(cpu.values()), peak)
 
 
-def _most_held(pid: int) -> int:
-    """The kernel's high water mark of resident memory; 0 where it has none any more."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+def _alive(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def bytes_below(folder: Path) -> int:

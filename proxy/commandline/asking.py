@@ -4,12 +4,14 @@ Owns: which of both queries is used; one line for each thing that went wrong, an
 what is asked, what is shown.
 """
 
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import NoReturn, Protocol, TypeVar
 
 import trio
 import typer
+from outcome import Error, Outcome, Value
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.proxy.client import BrokerClosed, BrokerError, BrokerSilent, BrokerUnreachable
@@ -101,13 +103,32 @@ def _complain(problems: Iterable[Exception]) -> int:
 
 
 def run(question: Callable[[], Awaitable[T]]) -> T:
-    """As `trio.run`; but a Ctrl-C is a KeyboardInterrupt, also where a nursery has made a group of it."""
-    try:
-        return trio.run(question)
-    except BaseExceptionGroup as errors:
-        if errors.subgroup(KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
+    """As `trio.run`; but a Ctrl-C is a KeyboardInterrupt only when the question has been ended in order.
+
+    By itself it would be raised wherever the interpreter is: in a finalizer, where it is lost, or half way into a
+    coroutine, which then complains.
+    """
+    return trio.run(_interruptible, question)
+
+
+async def _interruptible(question: Callable[[], Awaitable[T]]) -> T:
+    answer: Outcome[T] | None = None
+    with trio.open_signal_receiver(signal.SIGINT) as pressed:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when, pressed, nursery.cancel_scope)
+            try:
+                answer = Value(await question())
+            except Exception as error:  # noqa: BLE001 - the nursery would make a group of it
+                answer = Error(error)
+            nursery.cancel_scope.cancel()
+    if answer is None:
+        raise KeyboardInterrupt
+    return answer.unwrap()
+
+
+async def _cancel_when(pressed: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for _ in pressed:
+        scope.cancel()
 
 
 def _or_exit(question: Callable[[], Awaitable[T]]) -> T:

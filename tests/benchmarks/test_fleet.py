@@ -105,12 +105,12 @@ def test_a_stream_is_told_by_what_it_keeps() -> None:
 
 
 def test_a_process_costs_what_its_children_cost_too(tmp_path: Path) -> None:
-    child = "import time; kept = bytearray(60_000_000)\nwhile time.process_time() < 1: pass"
+    child = "import time; kept = bytearray(60_000_000)\nwhile time.process_time() < 2.5: pass"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True); print('done')"
     found = cost([sys.executable, "-c", parent], tmp_path / "log")
-    assert found.cpu_seconds >= 0.5
+    assert found.cpu_seconds >= 2
     assert found.peak_bytes > 60_000_000
-    assert found.seconds >= 1
+    assert found.seconds >= 2
     assert (tmp_path / "log").read_text() == "done\n"
 
 

@@ -75,7 +75,12 @@ def test_a_group_its_member_and_its_lag(sidecar: SidecarProcess, protocol: str) 
         assert (first["current_offset"], first["log_end_offset"], first["lag"]) == (RECORDS - LEFT, RECORDS, LEFT)
         assert (second["current_offset"], second["lag"]) == (None, None)
         assert first["member_id"] == second["member_id"] == member["member_id"]
-        (summary,) = (each for each in told(sidecar, "groups?search=GR%C3%96")["groups"] if each["group"] == group)
-        assert summary == {name: value for name, value in content.items() if name in summary}
+
+        def says_the_same() -> bool:
+            content, found = told(sidecar, f"group{of_group}"), told(sidecar, "groups?search=GR%C3%96")["groups"]
+            (summary,) = (each for each in found if each["group"] == group)
+            return bool(summary == {name: content[name] for name in summary})
+
+        sidecar.process.wait_until(says_the_same)  # The list may be a second old.
     finally:
         consumer.close()
