@@ -123,7 +123,7 @@ class GroupMetadataManager:
     def refresh(self, group_id: str, now: float) -> list[Fact]:
         """As `sweep`, of one group."""
         group = self._cache.groups.get(group_id)
-        return expire(group, now) if group and not self._loads(group_id, now) else []
+        return self._expire(group, now) if group else []
 
     def sweep(self, now: float) -> Iterator[list[Fact]]:
         """Sets aside members whose sessions must have run out, some groups at a time; to be done every few seconds."""
@@ -132,14 +132,14 @@ class GroupMetadataManager:
             facts: list[Fact] = []
             for group in groups[first : first + SWEPT_AT_ONCE]:
                 if group.timed and self._cache.groups.get(group.group_id) is group:  # It may have gone meanwhile.
-                    if not self._loads(group.group_id, now):
-                        facts += expire(group, now)
+                    facts += self._expire(group, now)
                     self._forget_unless_real(group)
             yield facts
 
-    def _loads(self, group_id: str, now: float) -> bool:
-        """Whether a group's partition is being read, as when the broker is away: sessions may go on elsewhere."""
-        return self._doubts.error_of(group_id, now) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    def _expire(self, group: Group, now: float) -> list[Fact]:
+        """Nobody while the partition is being read, as when the broker is away: sessions may go on elsewhere."""
+        loads = self._doubts.error_of(group.group_id, now) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return [] if loads else expire(group, now)
 
     def obscure(self, group_id: str | None, until: float = FOREVER) -> None:
         """Something passed by that could not be decoded, of this group, or of who knows which.

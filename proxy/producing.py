@@ -54,8 +54,9 @@ _REFUSED = (
     ErrorCode.POLICY_VIOLATION,
     ErrorCode.INVALID_RECORD,
 )
-_DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-_NOT_APPENDED = (*_DENIED, ErrorCode.NOT_ENOUGH_REPLICAS)
+DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""The sidecar's user lacks a right."""
+_NOT_APPENDED = (*DENIED, ErrorCode.NOT_ENOUGH_REPLICAS)
 """Said before anything is appended; of other errors a broker may say so after it, as it waits for its followers."""
 
 
@@ -220,7 +221,7 @@ class Producer:
         elif code not in _NOT_APPENDED:
             batch.doubtful = True
             self.led = None
-        return Outcome.DENIED if code in _DENIED else Outcome.UNSETTLED
+        return Outcome.DENIED if code in DENIED else Outcome.UNSETTLED
 
     def _refused(self, batch: _Batch, code: int) -> Outcome:
         if batch.doubtful:

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from group_sidecar.codecs.compression import Codec
-from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from group_sidecar.codecs.messages.produce import (
     PartitionProduceData,
@@ -33,7 +33,7 @@ from group_sidecar.proxy.client import (
     error_name,
 )
 from group_sidecar.proxy.logs import log
-from group_sidecar.proxy.producing import PACKED_AT_ONCE, Outcome, Producer
+from group_sidecar.proxy.producing import DENIED, PACKED_AT_ONCE, Outcome, Producer
 from group_sidecar.proxy.sections import Journal
 from group_sidecar.proxy.tail_questions import leader_epochs, log_starts
 
@@ -48,7 +48,6 @@ HOPELESS_SECONDS = 60.0
 
 _FORMAT_SINCE, _NAMES_UNTIL = 3, 12  # Produce (KIP-98, KIP-516).
 _ALL_IN_SYNC = -1
-_DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP}
 
 
@@ -156,7 +155,7 @@ class TopicOutlet:
         epochs = await leader_epochs(client, self._topic)
         codes = {n: code for n, (code, _) in (await log_starts(client, self._topic, epochs)).items()} if epochs else {}
         for code in codes.values():
-            if code in _DENIED:
+            if code in DENIED:
                 raise BrokerRefused(f"{client.address} answers ListOffsets of {self._topic}", code)
         self._producer.lead([number for number, code in codes.items() if not code])
         if not self._producer.led:
@@ -235,7 +234,7 @@ class TopicOutlet:
             hint = "Kafka 0.11 is the oldest that takes records so that none is doubled"
             self._fail("unsupported", log.warning, reason, hint=hint)
             return HOPELESS_SECONDS
-        if isinstance(error, BrokerRefused) and error.code in _DENIED:
+        if isinstance(error, BrokerRefused) and error.code in DENIED:
             hint = "grant WRITE and DESCRIBE on the topic, before Kafka 3.0 also IDEMPOTENT_WRITE on the cluster"
             self._fail("denied", log.warning, reason, hint=hint)
             return HOPELESS_SECONDS

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from group_sidecar.spark.questions.lag import messages_behind
 from group_sidecar.spark.questions.windows import WINDOW, seconds_between
 
 Read = Callable[[str], DataFrame]
@@ -91,8 +92,7 @@ def lag(read: Read) -> DataFrame:
         .select("group", "topic", "partition", "commit.*", "end.log_end", "end.log_end_at", "end", WINDOW)
     )
     same, older = F.col("end.window") == F.col(WINDOW), seconds_between("committed_at", "log_end_at")
-    behind = F.greatest(F.col("log_end") - F.col("committed"), F.lit(0))
-    return newest.withColumn("lag", F.when(F.col("log_end").isNotNull(), behind)).select(
+    return newest.withColumn("lag", messages_behind()).select(
         "group",
         "topic",
         "partition",

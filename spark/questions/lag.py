@@ -24,11 +24,10 @@ def lag(records: DataFrame, width: str) -> DataFrame:
         last. 0: lag is exact, as of `log_end_at`. Below zero: the log end is older than the commit, so lag may be more.
         Above: the log end is newer than the last word of the commit, so lag may be less.
     """
-    behind = F.greatest(F.col("log_end") - F.col("committed"), F.lit(0))
     return (
         _commits(records, width)
         .join(_log_ends(records, width), [*_PARTITION], "left_outer")
-        .withColumn("lag", F.when(F.col("log_end").isNotNull(), behind))
+        .withColumn("lag", messages_behind())
         .select(
             WINDOW,
             "group",
@@ -43,6 +42,11 @@ def lag(records: DataFrame, width: str) -> DataFrame:
             _skew().alias("skew_seconds"),
         )
     )
+
+
+def messages_behind() -> Column:
+    """How far `committed` is behind `log_end`: not below zero; null where there is no log end."""
+    return F.when(F.col("log_end").isNotNull(), F.greatest(F.col("log_end") - F.col("committed"), F.lit(0)))
 
 
 def group_lag(records: DataFrame, width: str) -> DataFrame:

@@ -59,6 +59,12 @@ class Scene:
         status, body = self.sidecar.get(f"/api/v1/timeline?group={quote(self.group, safe='')}")
         return list(json.loads(body)["timeline"]) if status == 200 else []
 
+    def has_committed(self, client_id: str, since: str) -> bool:
+        """Whether an offset of a partition that this client has was committed since then."""
+        _, body = self.sidecar.get(f"/api/v1/offsets?group={quote(self.group, safe='')}")
+        rows = json.loads(body)["offsets"]
+        return any(row["client_id"] == client_id and (row["committed_at"] or "") > since for row in rows)
+
     def told(self, what: str, **cells: Any) -> list[Cells]:
         """Those entries that are of this kind, and say this."""
         return [each for each in self.timeline() if each["what"] == what and cells.items() <= each.items()]
