@@ -29,6 +29,7 @@ from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
+from group_sidecar.proxy.relaying import Relayed
 from group_sidecar.proxy.rights import RULE_CHANGES
 from group_sidecar.proxy.withholding import Withheld
 
@@ -242,6 +243,12 @@ class BrokerDesk:
             return _AS_IT_CAME
         if isinstance(note, Fetching):
             self._learning.fetched(note, frame, now)
+            return _AS_IT_CAME
+        if isinstance(note, Relayed):
+            message = _open(APIS[note.api_key], note.exchange.version, frame).message
+            if note.api_key in wire.READ:
+                self._learning.replied(note.exchange, message, origin, now)
+            note.take(message)
             return _AS_IT_CAME
         if note.api_key == _API_VERSIONS:
             return Reply(self._offers.reply(note.version, frame))

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
+from group_sidecar.codecs.headers import RequestHeader, encode_reply
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.facts import ClientRefused
@@ -22,6 +21,7 @@ from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePart
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin
 from group_sidecar.proxy.errands import DESCRIBE_UNTIL
+from group_sidecar.proxy.injecting import injected
 from group_sidecar.proxy.refusals import Patience, error_reply
 from group_sidecar.proxy.withholding import trimmed
 
@@ -29,8 +29,6 @@ REMOVAL_CORRELATION, DESCRIPTION_CORRELATION = -389, -15
 """Correlation ids of requests that the sidecar puts into a client's connection. Clients count up from 0."""
 MOST_ASKED = 3
 """How often the broker is asked about a group for one request: what it says may be overtaken."""
-LONGEST_CLIENT_ID = MAX_STRING_BYTES // 4
-"""Characters that fit whatever they are. A client id read from bytes that are not UTF-8 may take thrice as many."""
 NOBODY = GroupView(group_id="")
 """For policies that do not look at the group."""
 
@@ -142,17 +140,11 @@ class Enforcing:
             sent_at=self._copy.epoch(now),
             as_of={case.group_id: self._copy.manager.changes_of(case.group_id)},
         )
-        return _injected(note, DESCRIPTION_CORRELATION, case.header)
+        return injected(request, note.version, DESCRIPTION_CORRELATION, case.header), note
 
 
 def _removal(member_id: str, case: _Case) -> tuple[bytes, Any]:
     """What takes a refused member out of the group at the broker: its own leave, on its own connection."""
     leave = LeaveGroupRequest(group_id=case.group_id, member_id=member_id)
     note = replace(case.exchange, request=leave, version=0, token=case.exchange.token + ":leave", removing=True)
-    return _injected(note, REMOVAL_CORRELATION, case.header)
-
-
-def _injected(note: Exchange, correlation: int, header: RequestHeader) -> tuple[bytes, Any]:
-    client_id = None if header.client_id is None else header.client_id[:LONGEST_CLIENT_ID]
-    own = RequestHeader(note.request.KEY, note.version, correlation, client_id)
-    return encode_request(note.request, own), note
+    return injected(leave, note.version, REMOVAL_CORRELATION, case.header), note
