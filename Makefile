@@ -4,7 +4,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
-KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1
+KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
 .PHONY: test test-unhurried test-fleet lint conformance bench demo lock clean system proxies java python
 .DEFAULT_GOAL := test

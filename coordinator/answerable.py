@@ -31,12 +31,18 @@ def groups_of(request: Struct, version: int) -> tuple[str, ...]:
     return groups_asked(request, version) if isinstance(request, OffsetFetchRequest) else ()
 
 
-def lacking(request: Struct, version: int, manager: GroupMetadataManager, at: float) -> Lacking | None:
-    """Why a question may not be answered; None where it may."""
+def lacking(
+    request: Struct, version: int, manager: GroupMetadataManager, at: float, *, added: bool = False
+) -> Lacking | None:
+    """Why a question may not be answered; None where it may.
+
+    `added`: the broker has not got this version. So it is not asked what the client may do with a group, and where
+    brokers differ in such a version the newest is followed.
+    """
     if isinstance(request, ListGroupsRequest):
-        return manager.listing_lacking(at) if _filters_alike(request, version) else Lacking.VERSION
+        return manager.listing_lacking(at) if added or _filters_alike(request, version) else Lacking.VERSION
     groups = groups_of(request, version)
-    if len(set(groups)) < len(groups):
+    if not added and len(set(groups)) < len(groups):
         return Lacking.VERSION  # Brokers before 2 answer once for a group that is named twice.
     if isinstance(request, OffsetFetchRequest):
         return _of_offsets(request, version, manager, at)
@@ -46,7 +52,7 @@ def lacking(request: Struct, version: int, manager: GroupMetadataManager, at: fl
         reasons = (manager.group_lacking(group, at) for group in groups)
     first = next((reason for reason in reasons if reason), None)
     # What the client may do with a group, only the broker can say.
-    return Lacking.VERSION if getattr(request, "include_authorized_operations", False) else first
+    return Lacking.VERSION if not added and getattr(request, "include_authorized_operations", False) else first
 
 
 def _filters_alike(request: ListGroupsRequest, version: int) -> bool:

@@ -28,7 +28,14 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from group_sidecar.codecs.primitives import ZERO_UUID
-from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, GroupView
+from group_sidecar.coordinator.views import (
+    CommittedOffset,
+    ConsumerMemberView,
+    GroupKind,
+    GroupState,
+    GroupView,
+    MemberView,
+)
 from group_sidecar.coordinator.wire_offsets import LEADER_EPOCH_SINCE, MANY_GROUPS_SINCE
 
 NAMES_THE_MISSING_SINCE = 6
@@ -37,31 +44,64 @@ TOP_LEVEL_ERROR_SINCE = 2
 """The OffsetFetch version from which a group's error has a place of its own (KIP-88)."""
 TOPIC_IDS_SINCE = 10
 """The OffsetFetch version from which topics have ids in place of names (KIP-848)."""
+OPERATIONS_UNTOLD = -2147483648
+"""As authorized operations: not asked for, or not known."""
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""Those on a group, as a broker before 4.0 without authorizer tells them: READ, DELETE, DESCRIBE (AclOperation)."""
 NO_OFFSET = CommittedOffset(-1)
 _member, _told = maker(DescribedGroupMember), maker(OffsetFetchResponsePartition)
 
 
 def describe_groups(
-    request: DescribeGroupsRequest, version: int, groups: Mapping[str, GroupView]
+    request: DescribeGroupsRequest,
+    version: int,
+    groups: Mapping[str, GroupView],
+    *,
+    true_hosts: bool = True,
+    operations: int = OPERATIONS_UNTOLD,
+    empty: bool = True,
 ) -> DescribeGroupsResponse:
-    """Describes the groups asked for, in the order asked."""
-    return DescribeGroupsResponse(groups=tuple(_described(groups[group_id], version) for group_id in request.groups))
+    """Describes the groups asked for, in the order asked.
+
+    `true_hosts`: whether members are where their requests come from; else they are where the broker says they are.
+    `operations`: what the client may do with each group. `empty`: whether to tell of Empty groups; else they are Dead.
+    """
+    asked = (groups[group_id] for group_id in request.groups)
+    if not empty:
+        asked = (_without_members_dead(group) for group in asked)
+    told = (permitted(_described(group, version, true_hosts), operations) for group in asked)
+    return DescribeGroupsResponse(groups=tuple(told))
 
 
-def _described(group: GroupView, version: int) -> DescribedGroup:
+def _without_members_dead(group: GroupView) -> GroupView:
+    return group if group.state is not GroupState.EMPTY else replace(group, state=GroupState.DEAD, protocol_type="")
+
+
+def permitted(group: DescribedGroup, operations: int) -> DescribedGroup:
+    """The same with what the client may do with it, which is not told beside an error."""
+    untold = group.error_code or operations == OPERATIONS_UNTOLD
+    return group if untold else replace(group, authorized_operations=operations)
+
+
+def not_found(group_id: str) -> DescribedGroup:
+    """A group that is not there, as it is told since `NAMES_THE_MISSING_SINCE`."""
+    return unfit(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.", GroupState.DEAD)
+
+
+def _described(group: GroupView, version: int, true_hosts: bool) -> DescribedGroup:
     if group.error_code:
-        return _refused(group.group_id, group.error_code)
+        return unfit(group.group_id, group.error_code)
     if group.kind is not GroupKind.CLASSIC:
         told = version >= NAMES_THE_MISSING_SINCE
         error = ErrorCode.GROUP_ID_NOT_FOUND if told else ErrorCode.NONE
         message = f"Group {group.group_id} is not a classic group." if told else None
-        return _refused(group.group_id, error, message, GroupState.DEAD)
-    missing = group.state is GroupState.DEAD and version >= NAMES_THE_MISSING_SINCE
+        return unfit(group.group_id, error, message, GroupState.DEAD)
+    if group.state is GroupState.DEAD and version >= NAMES_THE_MISSING_SINCE:
+        return not_found(group.group_id)
     # Outside Stable no protocol is chosen, and what members sent for it is not told.
     settled = group.state is GroupState.STABLE
     return DescribedGroup(
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-        error_message=f"Group {group.group_id} not found." if missing else None,
+        error_code=ErrorCode.NONE,
         group_id=group.group_id,
         group_state=group.state,
         protocol_type=group.protocol_type,
@@ -71,7 +111,7 @@ def _described(group: GroupView, version: int) -> DescribedGroup:
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
-                client_host=member.client_host,
+                client_host=host_told(member, true_hosts),
                 member_metadata=member.metadata if settled else b"",
                 member_assignment=member.assignment if settled else b"",
             )
@@ -80,7 +120,13 @@ def _described(group: GroupView, version: int) -> DescribedGroup:
     )
 
 
-def _refused(group_id: str, error_code: int, message: str | None = None, state: str = "") -> DescribedGroup:
+def host_told(member: MemberView | ConsumerMemberView, true_hosts: bool) -> str:
+    """A member's host, as of `describe_groups`. In place of a broker that never says, what is known has to do."""
+    return member.client_host if true_hosts else member.broker_host or member.client_host
+
+
+def unfit(group_id: str, error_code: int, message: str | None = None, state: str = "") -> DescribedGroup:
+    """A group of which nothing is told but an error."""
     return DescribedGroup(
         error_code=error_code,
         error_message=message,

@@ -19,6 +19,7 @@ from group_sidecar.codecs.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from group_sidecar.coordinator.answers import host_told
 from group_sidecar.coordinator.views import ConsumerGroupView, ConsumerMemberView, Partitions
 
 DEFAULT_ASSIGNOR = "uniform"
@@ -30,10 +31,11 @@ UNTOLD, CLASSIC_MEMBER, CONSUMER_MEMBER = -1, 0, 1
 
 
 class _Habits(NamedTuple):
-    """What brokers do each in their way, whatever the version of the request."""
+    """What brokers do each in their way, whatever the version of the request; and where members are to be."""
 
     default_assignor: str | None
     explains: bool
+    true_hosts: bool
     tells_revoking: bool | None
 
 
@@ -45,6 +47,7 @@ def consumer_group_describe(
     default_assignor: str | None = DEFAULT_ASSIGNOR,
     *,
     explains: bool = True,
+    true_hosts: bool = True,
     tells_revoking: bool | None = None,
 ) -> ConsumerGroupDescribeResponse | None:
     """Describes the groups asked for; those of another kind, and those that are not there, are GROUP_ID_NOT_FOUND.
@@ -57,6 +60,7 @@ def consumer_group_describe(
         names: topic names by id.
         default_assignor: told of groups in which no member names one; None where the broker's is not known.
         explains: whether the broker says in words why it does not tell of a group. 3.9 does not, 4.0 does.
+        true_hosts: as of `describe_groups`.
         tells_revoking: whether the broker has what a member has yet to give up in its assignment (KAFKA-20431). 4.2.0
             leaves it out, 4.3.1 has it; None where that is not known.
 
@@ -66,7 +70,7 @@ def consumer_group_describe(
     """
     if request.include_authorized_operations:
         return None
-    habits = _Habits(default_assignor, explains, tells_revoking)
+    habits = _Habits(default_assignor, explains, true_hosts, tells_revoking)
     told = [_group(group_id, version, views.get(group_id), names, habits) for group_id in request.group_ids]
     groups = tuple(group for group in told if group is not None)
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups) if len(groups) == len(told) else None
@@ -130,7 +134,7 @@ def _member(member: ConsumerMemberView, version: int, names: Mapping[UUID, str],
         rack_id=member.rack_id,
         member_epoch=member.epoch,
         client_id=member.client_id,
-        client_host=member.client_host,
+        client_host=host_told(member, habits.true_hosts),
         subscribed_topic_names=member.subscribed_topic_names,
         subscribed_topic_regex=member.subscribed_topic_regex,
         assignment=_assignment(_owned(member, habits), names),

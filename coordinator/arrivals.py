@@ -16,14 +16,20 @@ class Arrivals:
     def __init__(self) -> None:
         self._arriving: dict[str, float] = {}
         self._leaving: dict[str, float] = {}
+        self._hosts: dict[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._arriving)
 
-    def arriving(self, who: str, now: float) -> None:
+    def arriving(self, who: str, now: float, client_host: str = "") -> None:
         """A new member asks the broker to let it in, or was let in; by its member id, or its token without one."""
         self._arriving[who] = now
+        self._hosts[who] = client_host
         self._leaving.pop(who, None)
+
+    def host_of(self, member_id: str) -> str:
+        """Whence a member that is arriving has asked; empty where that is not known."""
+        return self._hosts.get(member_id, "")
 
     def leaving(self, member_id: str, now: float) -> None:
         """A member has left."""
@@ -33,19 +39,22 @@ class Arrivals:
     def forget(self, who: str) -> None:
         """The broker has no such member."""
         self._arriving.pop(who, None)
+        self._hosts.pop(who, None)
 
     def logged(self, members: Collection[str]) -> None:
         """These are in the log, and no others."""
         for member_id in self._arriving.keys() & set(members):
-            del self._arriving[member_id]
+            self.forget(member_id)
         for member_id in self._leaving.keys() - set(members):
             del self._leaving[member_id]
 
     def expire(self, now: float) -> None:
         """Forgets what the log must have said by now, if it was so."""
-        for each in (self._arriving, self._leaving):
-            for who in [who for who, at in each.items() if now >= at + ARRIVING_SECONDS]:
-                del each[who]
+        late = [who for who, at in self._arriving.items() if now >= at + ARRIVING_SECONDS]
+        for who in late:
+            self.forget(who)
+        for who in [who for who, at in self._leaving.items() if now >= at + ARRIVING_SECONDS]:
+            del self._leaving[who]
 
     def ins(self, now: float) -> Iterator[str]:
         """Who has been let in, or may be, and is not in the log yet."""

@@ -22,6 +22,7 @@ class GroupCache:
 
     Args:
         exclusive: the operator's word that no client reaches the broker but through this sidecar.
+        true_hosts: whether members are told where they are; else, where the broker says they are.
         most_groups, most_offsets: bounds. What comes beyond them is not kept, and counted in `overflowed`.
 
     Attributes:
@@ -31,11 +32,13 @@ class GroupCache:
         distrusted: groups of which the broker was found to say something else.
         ticks: numbers the changes of all groups.
         changed: groups that are to be looked at again before they are listed.
+        keeps_empty_groups: whether the broker does; before 0.10.1 a group went with its last member. Offsets stay, but
+            no such broker lists or describes a group that has nothing else.
         disturbed_until: until when the broker may still tell offsets that it is about to forget.
         obscured_until: when the last write to who knows which group, that passed by unread, will have been done.
     """
 
-    def __init__(self, *, exclusive: bool, most_groups: int, most_offsets: int) -> None:
+    def __init__(self, *, exclusive: bool, true_hosts: bool, most_groups: int, most_offsets: int) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.partitions = PartitionTable()
@@ -43,15 +46,22 @@ class GroupCache:
         self.distrusted: set[str] = set()
         self.ticks = count(1)
         self.changed: set[str] = set()
-        self.exclusive = exclusive
+        self.exclusive, self.true_hosts = exclusive, true_hosts
         self.disturbed_until = self.obscured_until = NEVER
         self.overflowed = 0
+        self.keeps_empty_groups = True
         self.most_offsets = most_offsets
         self._most_groups = most_groups
         self._offsets_count = 0
         self._removals, self._removed_at = 0, NEVER
 
     # Groups.
+
+    def keep_empty_groups(self, keeps: bool) -> None:
+        """Sets `keeps_empty_groups`."""
+        self.keeps_empty_groups = keeps
+        for group in self.groups.values():
+            group.outlasts_members = keeps
 
     def exists(self, group_id: str) -> bool:
         """Whether the broker has the group, as far as is known."""
@@ -72,7 +82,7 @@ class GroupCache:
             self.pasts.others_seen = False
             return None
         group = self.groups[group_id] = Group(group_id, unsure, self.ticks, self.changed)
-        group.exclusive = self.exclusive
+        group.exclusive, group.outlasts_members = self.exclusive, self.keeps_empty_groups
         self.changed.add(group_id)
         self.partitions.place(group_id)
         return group
@@ -143,8 +153,8 @@ class GroupCache:
                     offsets.doubt(None, self._removed_at)
                     partition.ahead.add(group_id)
                 return offsets
-            past, settled_at = self.past_of(group_id, sent_at), self.pasts.settled_at(group_id)
-            offsets = self.offsets[group_id] = GroupOffsets(past, settled_at)
+            past = self.past_of(group_id, sent_at) if self.keeps_empty_groups else Lacking.COLD
+            offsets = self.offsets[group_id] = GroupOffsets(past, self.pasts.settled_at(group_id))
         return offsets
 
     def follow_offsets(self, partition: Partition, group_id: str, logged: LoggedGroup | None) -> GroupOffsets:

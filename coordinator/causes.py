@@ -8,6 +8,7 @@ joins again, a member goes, or does not sync in time.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 
 from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from group_sidecar.codecs.errors import DecodeError
@@ -19,7 +20,7 @@ from group_sidecar.coordinator.rebalances import Blame
 from group_sidecar.coordinator.states import SETTLED, STABLE
 
 MOVED_SECONDS = 60.0
-"""For so long after the broker has become a group's coordinator a join that needs no other reason is put down to it."""
+"""Who joins again, and says not why, within so long after the broker has become the coordinator does so for that."""
 LEAVING_SECONDS = 30.0
 """For so long a leave whose reply was not seen may be the cause."""
 
@@ -36,6 +37,8 @@ _ADMIN = "member was removed by an admin"
 """What Java's KafkaAdminClient says by itself."""
 _WEAK = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.STATIC_REPLACED})
 """What a join may do without any rebalance: where another is there, it was that one."""
+_REPEATED = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.LEADER_REJOINED})
+"""Joins of members that are in the group, and say no reason."""
 
 
 def silence_tells(group: Group, member: Member) -> bool:
@@ -45,15 +48,15 @@ def silence_tells(group: Group, member: Member) -> bool:
 
 def blame(group: Group, now: float) -> Blame:
     """Why a rebalance that was just seen has begun; of several likely causes the first."""
-    joins = [of_join(group, sent, now) for sent in _forcing(group)]
+    joins = [_of_join(group, sent) for sent in _forcing(group)]
     sent_at = min((sent.sent_at for sent in _forcing(group)), default=now)
     silent = (*group.overdue.values(), *group.late(now))
     late = {member.member_id: member for member in silent if silence_tells(group, member)}
     if late:
-        first = min(late.values(), key=lambda member: member.due_at)
+        due_at, first = min(((each.due_at(group.tenure.began_at), each) for each in late.values()), key=itemgetter(0))
         others = {*group.members, *group.overdue}.difference(late)
         alone = not others  # Then the group was Empty, and nothing to be seen of it.
-        if not joins or not (alone or sent_at < first.due_at):
+        if not joins or not (alone or sent_at < due_at):
             return Blame(cause=RebalanceCause.SESSION_EXPIRED, by=first.who)
     for member_id, leave in group.leaving.items():
         member = group.members.get(member_id)
@@ -62,13 +65,14 @@ def blame(group: Group, now: float) -> Blame:
             return Blame(cause=cause, by=member.who, said=leave.said)
     strong = (each for each in joins if each.cause not in _WEAK)
     found = next(strong, joins[0] if joins else Blame())
-    return found if found.known or not _moved_lately(group, now) else _moved(found)
+    return after_move(group, found, now)
 
 
-def join_before(group: Group, at: float, now: float) -> Blame | None:
+def join_before(group: Group, at: float) -> Blame | None:
     """What a join brought about that went out before then, and has not been answered; None without one."""
-    earlier = (of_join(group, sent, now) for sent in _forcing(group) if sent.sent_at < at)
-    return next((each for each in earlier if each.cause not in _WEAK), None)
+    earlier = (_of_join(group, sent) for sent in _forcing(group) if sent.sent_at < at)
+    found = next((each for each in earlier if each.cause not in _WEAK), None)
+    return found and after_move(group, found, at)
 
 
 def _forcing(group: Group) -> Iterator[JoinSent]:
@@ -80,15 +84,23 @@ def _forcing(group: Group) -> Iterator[JoinSent]:
     )
 
 
-def of_join(group: Group, sent: JoinSent, now: float) -> Blame:
+def _of_join(group: Group, sent: JoinSent) -> Blame:
     """What a join that forces a rebalance brings about."""
     joining = sent.joining
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
     cause = _of_newcomer(group, joining) if member is None else _of_member(group, member, joining)
     by = joining.who(joining.member_id)
     found = Blame(cause=cause, by=by, said=joining.said, token=joining.token, at=sent.sent_at)
-    repeated = cause in (RebalanceCause.LEADER_REJOINED, RebalanceCause.UNKNOWN)
-    return _moved(found) if repeated and _moved_lately(group, now) else found
+    return after_move(group, found, sent.sent_at) if group.tenure.moved else found
+
+
+def after_move(group: Group, found: Blame, now: float) -> Blame:
+    """What needs no other reason just after the broker has become the coordinator; unknown where it may have."""
+    at = now if found.at is None else found.at
+    late = at >= group.tenure.began_at + MOVED_SECONDS
+    if late or group.tenure.moved is False or found.cause not in _REPEATED:
+        return found
+    return replace(found, cause=RebalanceCause.COORDINATOR_MOVED if group.tenure.moved else RebalanceCause.UNKNOWN)
 
 
 def _of_newcomer(group: Group, joining: Joining) -> RebalanceCause:
@@ -101,11 +113,15 @@ def _of_newcomer(group: Group, joining: Joining) -> RebalanceCause:
 
 
 def _of_member(group: Group, member: Member, joining: Joining) -> RebalanceCause:
-    """Why a known member has joined again: as it says, or as its subscription has changed."""
+    """Why a known member has joined again: as it says, or as its subscription has changed.
+
+    What it owns, and since which generation, is no wish of its own.
+    """
     if (cause := _of_words(joining.said)) is not RebalanceCause.UNKNOWN:
         return cause
     pairs = [(member.protocols[name], new) for name, new in joining.protocols if name in member.protocols]
-    if pairs and pairs[0][0] != pairs[0][1]:
+    alike = bool(pairs) and pairs[0][0] == pairs[0][1]
+    if pairs and not alike:
         try:
             old, new = (decode_subscription(metadata) for metadata in pairs[0])
         except DecodeError:
@@ -114,11 +130,14 @@ def _of_member(group: Group, member: Member, joining: Joining) -> RebalanceCause
             return RebalanceCause.SUBSCRIPTION_CHANGED
         if _owned(old) - _owned(new):
             return RebalanceCause.PARTITIONS_REVOKED
+        alike = (old.user_data, old.rack_id) == (new.user_data, new.rack_id)
     if member.member_id == group.leader:
         return RebalanceCause.LEADER_REJOINED
-    same = all(old == new for old, new in pairs) and len(pairs) == len(joining.protocols)
+    if not member.protocols:
+        return RebalanceCause.UNKNOWN  # Only its heartbeats have passed by.
     known = len(member.protocols) > 1 or len(joining.protocols) == 1  # The log tells of one protocol alone.
-    return RebalanceCause.SUBSCRIPTION_CHANGED if known or not same else RebalanceCause.UNKNOWN
+    same = alike and not (known and list(member.protocols) != [name for name, _ in joining.protocols])
+    return RebalanceCause.UNKNOWN if same else RebalanceCause.SUBSCRIPTION_CHANGED
 
 
 def _owned(subscription: ConsumerProtocolSubscription) -> set[tuple[str, int]]:
@@ -133,24 +152,17 @@ def _of_words(said: str) -> RebalanceCause:
     return RebalanceCause.COORDINATOR_MOVED if any(each in words for each in _MOVED) else RebalanceCause.UNKNOWN
 
 
-def _moved_lately(group: Group, now: float) -> bool:
-    return group.moved_at + MOVED_SECONDS > now
-
-
-def _moved(found: Blame) -> Blame:
-    return replace(found, cause=RebalanceCause.COORDINATOR_MOVED)
-
-
 def by_admin(member: Member | None, named: str, said: str, client_id: str, client_host: str) -> bool:
     """Whether somebody else lets a member leave.
 
-    A member names itself by its id; a static one that is back keeps the client id and host that it had first.
+    A member names itself by its id; a static one that is back keeps the client id that it had first. Of hosts true ones
+    are compared: the broker sees all clients in one place.
     """
     if not named or said.startswith(_ADMIN):
         return True
     if member is None or member.instance_id or not (member.client_host and client_host):
         return False
-    return (member.client_id, member.client_host) != (client_id, client_host)
+    return member.client_id != client_id or (bool(member.true_host) and member.true_host != client_host)
 
 
 def how_dropped(group: Group, member: Member, now: float) -> tuple[Departure, str]:
@@ -159,7 +171,8 @@ def how_dropped(group: Group, member: Member, now: float) -> tuple[Departure, st
         return Departure.FENCED, ""
     if (leave := group.leaving.pop(member.member_id, None)) is not None:
         return Departure.KICKED if leave.kicked else Departure.LEFT, leave.said
-    return Departure.EXPIRED if member.silent(now) and silence_tells(group, member) else Departure.DROPPED, ""
+    silent = member.silent(now, group.tenure.began_at) and silence_tells(group, member)
+    return Departure.EXPIRED if silent else Departure.DROPPED, ""
 
 
 def of_departure(member: Member, how: Departure, said: str = "") -> Blame:

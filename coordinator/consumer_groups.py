@@ -133,6 +133,7 @@ def _member(
         epoch=current.member_epoch if current else 0,
         client_id=known.client_id,
         client_host=known.client_host,
+        broker_host=known.client_host,
         subscribed_topic_names=known.subscribed_topic_names,
         subscribed_topic_regex=known.subscribed_topic_regex,
         server_assignor=known.server_assignor,

@@ -16,7 +16,6 @@ from group_sidecar.coordinator.facts import (
     RebalanceCause,
     RebalanceCompleted,
     RebalanceStarted,
-    Who,
 )
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.members import Member
@@ -73,7 +72,7 @@ def _begin(
     if view.state is GroupState.EMPTY:
         return []
     foretold, group.foretold = group.foretold, None
-    why = causes[0] if causes else foretold or _of_topics(old, view)
+    why = causes[0] if causes else foretold or _of_topics(group, old, view)
     if group.rebalance is None or group.rebalance.done_at != NEVER:
         group.rebalance = Rebalance(blame=why, began=now, since=now, owners=consumer_owners(old))
     return [RebalanceStarted(group_id=group.group_id, at=now, cause=why.cause, by=why.by, said=why.said)]
@@ -98,26 +97,18 @@ def _complete(group: Group, rebalance: Rebalance, view: ConsumerGroupView, now: 
     )
 
 
-def _of_topics(old: ConsumerGroupView | None, view: ConsumerGroupView) -> Blame:
+def _of_topics(group: Group, old: ConsumerGroupView | None, view: ConsumerGroupView) -> Blame:
     """Nobody came or went: a member wants other topics, or they have other partitions, which the broker saw."""
     if old is None:  # A new group: the wire has told already that its first member joined.
         first = next((member for member in view.members if not member.classic), None)
-        return Blame(cause=RebalanceCause.NEW_MEMBER, by=_who(first)) if first else Blame()
+        who = group.members[first.member_id].who if first else None
+        return Blame(cause=RebalanceCause.NEW_MEMBER, by=who) if who else Blame()
     known = {member.member_id: _wants(member) for member in old.members}
     for member in view.members:
         if known.get(member.member_id, _wants(member)) != _wants(member):
-            return Blame(cause=RebalanceCause.SUBSCRIPTION_CHANGED, by=_who(member))
+            return Blame(cause=RebalanceCause.SUBSCRIPTION_CHANGED, by=group.members[member.member_id].who)
     return Blame(cause=RebalanceCause.TOPIC_METADATA)
 
 
 def _wants(member: ConsumerMemberView) -> tuple[object, ...]:
     return frozenset(member.subscribed_topic_names), member.subscribed_topic_regex, member.server_assignor
-
-
-def _who(told: ConsumerMemberView) -> Who:
-    return Who(
-        member_id=told.member_id,
-        client_id=told.client_id,
-        client_host=told.client_host,
-        instance_id=told.instance_id,
-    )

@@ -29,8 +29,16 @@ class Doubts:
     def __init__(self, cache: GroupCache) -> None:
         self._cache = cache
 
+    def of_description(self, group_id: str, group: Group | None, now: float) -> Lacking | None:
+        """Why DescribeGroups may not be answered; None where it may.
+
+        A host that the broker has not told could only be guessed: which of its addresses the sidecar has there.
+        """
+        told = self._cache.true_hosts or group is None or all(each.broker_host for each in group.members.values())
+        return self.of_group(group_id, group, now) or (None if told else Lacking.IN_DOUBT)
+
     def of_group(self, group_id: str, group: Group | None, now: float) -> Lacking | None:
-        """Why DescribeGroups may not be answered; None where it may."""
+        """Why a group's state and members may not be told; None where they may."""
         cache = self._cache
         if group_id in cache.distrusted:
             return Lacking.IN_DOUBT
@@ -60,7 +68,7 @@ class Doubts:
             return Lacking.VERSION
         if offsets is not None:
             return offsets.lacking
-        return None if cache.known_from_birth(group_id) else Lacking.COLD
+        return None if cache.known_from_birth(group_id) and cache.keeps_empty_groups else Lacking.COLD
 
     def _of_logged_offsets(self, group_id: str, offsets: GroupOffsets | None, now: float) -> Lacking | None:
         cache = self._cache

@@ -307,6 +307,7 @@ class ConsumerJoinSent(Event):
     """A KIP-848 heartbeat of a new member went to the broker. `who`: its member id, or its token without one."""
 
     who: str
+    client_host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

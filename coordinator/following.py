@@ -11,23 +11,22 @@ Names are Kafka's (GroupMetadataManager): load, resign, `loading_partitions` and
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.cache import GroupCache
+from group_sidecar.coordinator.causes import after_move
 from group_sidecar.coordinator.consumer_groups import read
-from group_sidecar.coordinator.events import NEVER, Event
+from group_sidecar.coordinator.events import NEVER, Event, GroupDescribed
 from group_sidecar.coordinator.facts import Fact, OffsetsExpired
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
 from group_sidecar.coordinator.logged import consumer_group_logged, generation_logged, metadata_gone
-from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable
+from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable, Tenure
 from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 
 GROUPS_AT_ONCE = 50
 """Groups merged between two breaths."""
-FIRST_SECONDS = 3.0
-"""What the broker leads so long after its partitions are known it has led before; what comes later it has taken over.
-"""
 
 
 class LogFollower:
@@ -44,7 +43,6 @@ class LogFollower:
         self.partitions: PartitionTable = cache.partitions
         self.expired = 0
         self.left_behind: dict[str, int] = {}
-        self._counted_at = NEVER
         self._cleanup: tuple[int, float] | None = None
 
     # Which partitions there are.
@@ -55,7 +53,6 @@ class LogFollower:
             return
         self.unread(now)
         self.partitions.recount(count, self._cache.groups)
-        self._counted_at = now
         self._cache.changed.update(self._cache.groups)
 
     def unread(self, now: float) -> None:
@@ -74,15 +71,13 @@ class LogFollower:
         It may still be loading when the log has been read; where that can be asked, `serves` is False, and the groups
         are not answered for before it is known to serve. Raises StaleEpoch.
         """
-        before = self.partitions.led.get(number)
-        known = self.partitions.advance(number, leader_epoch)
-        if known:
+        if self.partitions.advance(number, leader_epoch):
             self._forget_groups(number, now)
             self.left_behind = {group: where for group, where in self.left_behind.items() if where != number}
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.serves = serves
-        late = now > self._counted_at + FIRST_SECONDS
-        partition.taken_over = before is None or before.leader_epoch != leader_epoch if known else late
+        if serves:
+            _begun(partition, now)
         for group_id in self.partitions.groups_of(number):
             if group_id in self._cache.offsets:
                 self._cache.follow_offsets(partition, group_id, None)
@@ -103,10 +98,11 @@ class LogFollower:
             partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, reason, NEVER
             partition.log = PartitionLog(partition.log.next_offset)
 
-    def serves(self, number: int) -> None:
+    def serves(self, number: int, now: float) -> None:
         """The broker's own coordinator has loaded the partition."""
         partition = self.partitions.led[number]
         partition.serves = True
+        _begun(partition, now)
         if partition.state is PartitionState.LOADING and partition.fresh_at != NEVER:
             partition.state = PartitionState.OWNED
 
@@ -224,8 +220,8 @@ class LogFollower:
             offsets = cache.follow_offsets(partition, group_id, logged)
             if not cache.exclusive:
                 offsets.compare(now)
-        if loading and partition.taken_over:
-            group.moved_at = now
+        if partition.read_at == NEVER:  # What comes later was not brought along.
+            _brought_along(group, partition.tenure)
         return self._follow_metadata(group, logged, now, news=not loading)
 
     def _follow_metadata(self, group: Group, logged: LoggedGroup, now: float, *, news: bool) -> list[Fact]:
@@ -295,6 +291,14 @@ class LogFollower:
         if (partition := self.partitions.holding(group_id)) is not None:
             partition.deleted[group_id] = now
 
+    def understood(self, event: GroupDescribed) -> GroupDescribed:
+        """What it means that a group is described as Dead: where Empty ones are not kept, it may have offsets yet."""
+        group, offsets = self._cache.groups.get(event.group_id), self._cache.offsets.get(event.group_id)
+        dead = event.state is GroupState.DEAD
+        if not dead or self._cache.keeps_empty_groups or offsets is None or not any(offsets.committed):
+            return event
+        return replace(event, state=GroupState.EMPTY, protocol_type=group.protocol_type if group else "")
+
     def overtook(self, event: Event) -> bool:
         """Whether the log may have said already what an event tells, and what others, unseen, have done since."""
         partition = None if self._cache.exclusive else self.partitions.holding(event.group_id)
@@ -307,3 +311,14 @@ class LogFollower:
             partition = self.partitions.holding(group.group_id)
             if partition is not None:
                 partition.ahead.add(group.group_id)
+
+
+def _begun(partition: Partition, now: float) -> None:
+    partition.tenure.began_at = min(partition.tenure.began_at, now)
+
+
+def _brought_along(group: Group, tenure: Tenure) -> None:
+    """A group came with its partition. Members may have joined again before that was seen here."""
+    group.tenure, rebalance = tenure, group.rebalance
+    if rebalance is not None and rebalance.blame.token:
+        rebalance.blame = after_move(group, rebalance.blame, rebalance.began)

@@ -13,10 +13,11 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from group_sidecar.coordinator.events import FOREVER, NEVER, DescribedMember, JoinAccepted, Joining, JoinSent
-from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Member
+from group_sidecar.coordinator.hosts import located
+from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Leave, Member
+from group_sidecar.coordinator.partitions import UNMOVED
 from group_sidecar.coordinator.rebalances import Blame, Rebalance
 from group_sidecar.coordinator.reservations import Reservations
 from group_sidecar.coordinator.states import COMPLETING_REBALANCE, SETTLED, STABLE, TRANSITIONS
@@ -37,14 +38,6 @@ NOBODY, UNKNOWN_GENERATION = frozenset[str](), -1
 """DescribeGroups does not tell the generation; the next sign of life does."""
 
 
-class Leave(NamedTuple):
-    """A leave that the broker has not answered: when it was sent, with what reason, and whether somebody else did."""
-
-    at: float
-    said: str
-    kicked: bool
-
-
 class Group:
     """A group as far as it is known.
 
@@ -59,9 +52,10 @@ class Group:
         assigned: whether all assignments of this generation are known.
         owned: the assignments before the rebalance that is under way, by instance or member id; None without one.
         leaving: members whose leaves were not answered, or not yet.
-        came, went, moved_at: ids of members since the last rebalance; when the broker became its coordinator.
+        came, went, tenure: ids of members since the last rebalance; since when the broker coordinates it.
         foretold: what will make a group of a newer protocol rebalance, as soon as its log says so.
         exclusive: whether nobody reaches the broker but through this sidecar.
+        outlasts_members: whether the broker keeps it, and counts on, when its last member has gone.
         changes: grows with each change; tells whether a reply is older than what is known.
         changed_at: when something last changed.
         told_at: when the wire last told of it.
@@ -75,7 +69,7 @@ class Group:
     def __init__(self, group_id: str, unsure: Lacking | None, ticks: Iterator[int], changed: set[str]) -> None:
         self.group_id = group_id
         self._ticks, self._changed = ticks, changed
-        self.kind, self.exclusive = GroupKind.CLASSIC, False
+        self.kind, self.exclusive, self.outlasts_members = GroupKind.CLASSIC, False, True
         self.state = GroupState.DEAD  # Until the broker has said that it exists.
         self.generation = 0
         self.generation_at = self.stable_at = NEVER
@@ -92,7 +86,7 @@ class Group:
         self.owned: dict[str, bytes] | None = None
         self.leaving: dict[str, Leave] = {}
         self.came = self.went = NOBODY
-        self.moved_at = NEVER
+        self.tenure = UNMOVED
         self.rebalance: Rebalance | None = None
         self.foretold: Blame | None = None
         self.last_rebalance_at: float | None = None
@@ -100,7 +94,8 @@ class Group:
         self.changed_at = self.told_at = NEVER
         self.logged: bytes | None = None
         self.consumer: ConsumerGroupView | None = None
-        self._members_seen: tuple[int, tuple[MemberView, ...]] = (0, ())
+        self._seen: tuple[int, ConsumerGroupView | None] = (0, None)
+        self._shown: tuple[tuple[MemberView, ...], ConsumerGroupView | None] = ((), None)
         self._all_known_at = -1
         self._sound: tuple[int, float] = (-1, NEVER)
 
@@ -168,7 +163,7 @@ class Group:
         if preparing and any(now <= until for until in self.pending.values()):
             self.doubt(now)  # The rebalance waits for these, with nobody in the group.
         self.become(GroupState.EMPTY)
-        self.generation, self.generation_at = self.generation + 1, now
+        self.generation, self.generation_at = self.generation + 1 if self.outlasts_members else 0, now
         self.protocol = self.leader = ""
         self.rebalance = None
         self.reservations.begin_generation(now)
@@ -237,7 +232,7 @@ class Group:
         ]
 
     def _removed(self, member: Member, now: float) -> bool:
-        over = member.silent(now)
+        over = member.silent(now, self.tenure.began_at)
         if self.state is COMPLETING_REBALANCE:  # Whether it waits in its sync, the end of all syncs tells.
             return over and now > member.sync_by
         return over or (self.state is STABLE and now > member.sync_by)
@@ -307,7 +302,7 @@ class Group:
         self, roster: Iterable[tuple[str, str | None, bytes]], protocol: str, now: float
     ) -> tuple[list[Member], list[Member]]:
         """Makes the members exactly those the leader was told of. Returns who is new, and who is no longer there."""
-        joins = {sent.joining.member_id: sent.joining for sent in self.joins.values() if sent.joining.member_id}
+        joins = {sent.joining.member_id or sent.joining.instance_id: sent.joining for sent in self.joins.values()}
         here, before, new = self.members, {**self.overdue, **self.members}, []
         static = {member.instance_id: member for member in before.values() if member.instance_id}
         self.members, self.overdue = {}, {}
@@ -319,12 +314,19 @@ class Group:
                 old = static.get(instance_id) if instance_id else None
                 member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id, now)
                 new.append(member)
+                if instance_id and member.client_host and (back := joins.get(instance_id)) is not None:
+                    member.true_host = back.client_host  # Who it is will be told when its own join is answered.
             if (joining := joins.get(member_id)) is not None:
                 member.identify(joining.client_id, joining.client_host)
                 member.take(joining)
             member.protocols[protocol] = metadata
             self._enter(member)
         return new, [member for member in here.values() if member.member_id not in self.members]
+
+    def locate(self, member: Member, true_host: str) -> None:
+        """Takes note of whence a member speaks. For the broker that changes nothing."""
+        if true_host and member.true_host != true_host:
+            member.true_host, self.changes = true_host, next(self._ticks)
 
     def drop(self, member_id: str) -> Member | None:
         """Takes a member out for good, also one that is overdue or only pending."""
@@ -348,10 +350,7 @@ class Group:
         return next((m.member_id for m in members if instance_id and m.instance_id == instance_id), "")
 
     def describe(self, members: Iterable[DescribedMember], protocol: str, now: float) -> None:
-        """Takes the members as the broker described them, keeping what it does not tell.
-
-        Who a member is stays: the broker takes the sidecar's own address for the host of whom it serves.
-        """
+        """Takes the members as the broker described them, keeping what it does not tell."""
         before = {**self.overdue, **self.members}
         self.members, self.overdue = {}, {}
         long_ago = now - SHORTEST_TIMEOUT_MS / 1000  # When one was heard of last is not told.
@@ -359,8 +358,7 @@ class Group:
             member = before.get(told.member_id)
             if member is None:
                 member = Member(member_id=told.member_id, since=now, instance_id=told.instance_id, seen_at=long_ago)
-            if not (member.certain and member.client_host):
-                member.client_id, member.client_host, member.certain = told.client_id, told.client_host, True
+            member.told(told.client_id, told.client_host)
             member.assignment = told.assignment
             if protocol:
                 member.protocols[protocol] = told.metadata
@@ -376,8 +374,10 @@ class Group:
         seats: Seats,
     ) -> GroupView:
         """As others see it."""
-        if self._members_seen[0] != self.changes:
-            self._members_seen = (self.changes, tuple(m.view(self.protocol) for m in self.members.values()))
+        if self._seen != (self.changes, self.consumer):
+            self._seen = self.changes, self.consumer
+            members = tuple(member.view(self.protocol) for member in self.members.values())
+            self._shown = members, located(self.consumer, self.members) if self.consumer else None
         return group_view(
             group_id=self.group_id,
             kind=self.kind,
@@ -386,7 +386,7 @@ class Group:
             protocol=self.protocol,
             leader=self.leader,
             generation=self.generation,
-            members=self._members_seen[1],
+            members=self._shown[0],
             awaiting=self.awaiting if self.joins else frozenset(),
             seats=seats,
             offsets=offsets,
@@ -395,5 +395,5 @@ class Group:
             offsets_lacking=offsets_lacking,
             error_code=error_code,
             last_rebalance_at=self.last_rebalance_at,
-            consumer=self.consumer,
+            consumer=self._shown[1],
         )

@@ -93,7 +93,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         return []  # Overtaken by a later generation.
     if group.kind is not GroupKind.CLASSIC and group.members:
         group.reservations.release(event.joining.token)
-        group.reservations.arrivals.arriving(event.member_id, now)
+        group.reservations.arrivals.arriving(event.member_id, now, event.joining.client_host)
         return _admitted(group, event, now)  # A classic member of a KIP-848 group, which has no such generations.
     facts: list[Fact] = []
     if event.generation != group.generation or group.state in (GroupState.DEAD, GroupState.EMPTY):

@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.list_groups import (
 from group_sidecar.codecs.primitives import compact_text, text
 from group_sidecar.coordinator.events import FOREVER
 from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.states import EMPTY
 from group_sidecar.coordinator.views import GroupState, Lacking
 
 _entry = maker(ListedGroup)
@@ -58,6 +59,18 @@ def listed(group: Group, lacking: Lacking | None, now: float) -> Listed:
         group_type=group.kind.value,
     )
     return Listed(entry, lacking, until)
+
+
+def asked_for(request: ListGroupsRequest) -> Callable[[ListedGroup], bool]:
+    """Whether a request wants to be told of a group.
+
+    Filters ignore case, that of states blanks around too; an unknown one matches nothing (KIP-518).
+    """
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return lambda group: (
+        (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
+    )
 
 
 class Listing:
@@ -108,24 +121,16 @@ class Listing:
                 return reason
         return None
 
-    def reply(self, request: ListGroupsRequest, version: int) -> bytes:
-        """The body of the answer, as of the last refresh.
-
-        Filters ignore case, that of states blanks around too; an unknown one matches nothing (KIP-518).
-        """
+    def reply(self, request: ListGroupsRequest, version: int, *, empty: bool = True) -> bytes:
+        """The body of the answer, as of the last refresh. `empty`: whether to tell of Empty groups."""
         encoded = self._encoded.setdefault(form(version), {})
         if len(encoded) < len(self._entries):
             encoded |= _encoded({id_: e for id_, e in self._entries.items() if id_ not in encoded}, version)
-        states = {state.strip().lower() for state in request.states_filter}
-        types = {kind.lower() for kind in request.types_filter}
-        if not states and not types:
+        if empty and not request.states_filter and not request.types_filter:
             return encode_list(encoded.values(), version)
-        told = [
-            encoded[group_id]
-            for group_id, entry in self._entries.items()
-            if (not states or entry.group_state.lower() in states) and (not types or entry.group_type in types)
-        ]
-        return encode_list(told, version)
+        asked = asked_for(request)
+        told = (id_ for id_, entry in self._entries.items() if asked(entry) and (empty or entry.group_state != EMPTY))
+        return encode_list([encoded[group_id] for group_id in told], version)
 
     def _notice_due(self, now: float) -> None:
         deadlines = self._deadlines

@@ -11,12 +11,12 @@ from group_sidecar.coordinator.causes import how_dropped, of_departure, silence_
 from group_sidecar.coordinator.consumer_rebalances import changed
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.facts import Fact, RebalanceCause, RebalanceStarted
-from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group
 from group_sidecar.coordinator.members import Member
 from group_sidecar.coordinator.ownership import keep_owners
 from group_sidecar.coordinator.rebalances import Blame, Rebalance
 from group_sidecar.coordinator.telling import completed, forget_past, gone, interrupted, joined
-from group_sidecar.coordinator.views import ConsumerGroupView, GroupKind, GroupState, Lacking
+from group_sidecar.coordinator.views import ConsumerGroupView, ConsumerMemberView, GroupKind, GroupState, Lacking
 
 
 def generation_logged(group: Group, raw: bytes, now: float, *, news: bool) -> list[Fact]:
@@ -32,7 +32,11 @@ def generation_logged(group: Group, raw: bytes, now: float, *, news: bool) -> li
     if known and value.generation < group.generation:
         return []
     if not known or value.generation > group.generation:
-        return _told_of(group, value, now) if news else _adopt(group, value, now)
+        described = known and group.generation == UNKNOWN_GENERATION
+        facts = _told_of(group, value, now) if news else _adopt(group, value, now)
+        if described and not news:
+            group.doubt(now)  # The broker has said since how it is, and may say so again.
+        return facts
     return _confirm(group, value, now)
 
 
@@ -68,8 +72,7 @@ def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     before = {**group.overdue, **group.members}
     group.rebalance, group.overdue = None, {}
     group.generation, group.generation_at, group.stable_at = value.generation, now, now
-    group.protocol_type, group.protocol = value.protocol_type, value.protocol or ""
-    group.leader = value.leader or ""
+    _agree(group, value)
     group.state = GroupState.STABLE if value.members else GroupState.EMPTY
     members = (_member(before.get(told.member_id), told, group.protocol, now) for told in value.members)
     group.members = {member.member_id: member for member in members}
@@ -81,12 +84,19 @@ def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     return []
 
 
+def _agree(group: Group, value: GroupMetadataValue) -> None:
+    group.protocol_type, group.protocol = value.protocol_type, value.protocol or ""
+    group.leader = value.leader or ""
+
+
 def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     """The generation that is known has been written down: its leader has synced, or its last member has gone."""
     if not value.members:
         return []
     told = {each.member_id: each for each in value.members if each.member_id not in group.departed}
     here = {**group.overdue, **group.members}
+    if not group.leader:  # Signs of life do not tell it.
+        _agree(group, value)
     if group.unsure is Lacking.COLD:  # Some of its members never passed by.
         group.members = {each: _member(here.get(each), told[each], group.protocol, now) for each in told}
         group.overdue = {}
@@ -95,7 +105,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         group.doubt(now)
     for member_id, member in here.items():
         if member_id in told:
-            _know(member, told[member_id])
+            member.told(told[member_id].client_id, told[member_id].client_host)
             member.assignment = member.assignment if group.assigned else told[member_id].assignment
     group.assigned = True
     group.touch(now)
@@ -108,15 +118,8 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
 
 def _member(member: Member | None, told: MemberMetadata, protocol: str, now: float) -> Member:
     if member is None:
-        member = Member(
-            member_id=told.member_id,
-            since=now,
-            instance_id=told.group_instance_id,
-            client_id=told.client_id,
-            client_host=told.client_host,
-            sync_by=FOREVER,
-        )
-    _know(member, told)
+        member = Member(member_id=told.member_id, since=now, instance_id=told.group_instance_id, sync_by=FOREVER)
+    member.told(told.client_id, told.client_host)
     member.session_timeout_ms = told.session_timeout
     member.rebalance_timeout_ms = told.rebalance_timeout if told.rebalance_timeout >= 0 else told.session_timeout
     member.assignment = told.assignment
@@ -124,16 +127,11 @@ def _member(member: Member | None, told: MemberMetadata, protocol: str, now: flo
     return member
 
 
-def _know(member: Member, told: MemberMetadata) -> None:
-    """The broker's word of who a member is; the wire knows its true host, where it is sure of it."""
-    if not (member.certain and member.client_host):
-        member.client_id, member.client_host, member.certain = told.client_id, told.client_host, True
-
-
 def metadata_gone(group: Group, now: float) -> None:
     """The log has no generation of the group any more, but offsets."""
     group.kind, group.consumer, group.state = GroupKind.CLASSIC, None, GroupState.EMPTY
-    group.protocol_type = group.protocol = group.leader = ""
+    group.protocol_type = "" if group.outlasts_members else group.protocol_type
+    group.protocol = group.leader = ""
     group.members, group.overdue, group.generation = {}, {}, 0
     group.reservations.begin_generation(now)
     group.touch(now)
@@ -146,18 +144,21 @@ def consumer_group_logged(group: Group, view: ConsumerGroupView, now: float, *, 
     group.kind, group.consumer, group.protocol_type = view.kind, view, str(view.kind)
     group.generation = view.epoch
     group.order(tuple(member.member_id for member in order))
-    group.members = {
-        told.member_id: before.get(told.member_id)
-        or Member(
-            member_id=told.member_id,
-            since=now,
-            instance_id=told.instance_id,
-            client_id=told.client_id,
-            client_host=told.client_host,
-            seen_at=FOREVER,
-        )
-        for told in view.members
-    }
+    group.members = {told.member_id: before.get(told.member_id) or _newcomer(group, told, now) for told in view.members}
+    for told in view.members:
+        group.members[told.member_id].told(told.client_id, told.broker_host)
     group.reservations.arrivals.logged(group.members)
     group.touch(now)
     return changed(group, before, old, now) if news else []
+
+
+def _newcomer(group: Group, told: ConsumerMemberView, now: float) -> Member:
+    """A member that the log tells of first. Its heartbeat may have passed by, and await its reply."""
+    return Member(
+        member_id=told.member_id,
+        since=now,
+        instance_id=told.instance_id,
+        client_id=told.client_id,
+        true_host=group.reservations.arrivals.host_of(told.member_id),
+        seen_at=FOREVER,
+    )

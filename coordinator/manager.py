@@ -62,6 +62,7 @@ class GroupMetadataManager:
     Args:
         exclusive: the operator's word that no client reaches the broker but through this sidecar. Without it no
             group is ever complete, since others may change it unseen.
+        true_hosts: whether DescribeGroups is to tell where members are; else, where the broker says they are.
         most_groups, most_offsets: bounds. What comes beyond them is not kept, and counted in `overflowed`.
 
     Attributes:
@@ -73,8 +74,12 @@ class GroupMetadataManager:
     Times are seconds since the epoch, on a clock that does not jump.
     """
 
-    def __init__(self, *, exclusive: bool, most_groups: int = 100_000, most_offsets: int = 5_000_000) -> None:
-        self._cache = GroupCache(exclusive=exclusive, most_groups=most_groups, most_offsets=most_offsets)
+    def __init__(
+        self, *, exclusive: bool, true_hosts: bool = True, most_groups: int = 100_000, most_offsets: int = 5_000_000
+    ) -> None:
+        self._cache = GroupCache(
+            exclusive=exclusive, true_hosts=true_hosts, most_groups=most_groups, most_offsets=most_offsets
+        )
         self.log = LogFollower(self._cache)
         self._doubts = Doubts(self._cache)
         self._listing = Listing(self._listed, self._cache.changed)
@@ -108,6 +113,10 @@ class GroupMetadataManager:
         return self._cache.overflowed
 
     # What happens.
+
+    def keep_empty_groups(self, keeps: bool) -> None:
+        """Tells whether the broker does, as of a `GroupCache`."""
+        self._cache.keep_empty_groups(keeps)
 
     def inherit(self, groups: Iterable[str]) -> None:
         """Tells which groups the broker has: all others are known from their birth on."""
@@ -228,7 +237,7 @@ class GroupMetadataManager:
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
         if made_since or event.as_of != self.changes_of(event.group_id)[0]:
             return []
-        return self._group_changed(event, now)
+        return self._group_changed(self.log.understood(event), now)
 
     def _groups_listed(self, event: GroupsListed, now: float) -> list[Fact]:
         """What the broker does not list is not there: it has no past, unless something lost may yet make it."""
@@ -268,6 +277,8 @@ class GroupMetadataManager:
         return []
 
     def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
+        if event.sent_at < self._cache.partitions.began_at(event.group_id):
+            return []  # It was not the coordinator yet.
         known = self.log.left_behind.pop(event.group_id, None) is not None or self._cache.exists(event.group_id)
         self._cache.remove(event.group_id, now)
         self._cache.pasts.note(event.group_id, now, elsewhere=True)
@@ -322,7 +333,7 @@ class GroupMetadataManager:
 
     def group_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why DescribeGroups may not be answered from this copy; None where it may."""
-        return self._doubts.of_group(group_id, self._cache.groups.get(group_id), now)
+        return self._doubts.of_description(group_id, self._cache.groups.get(group_id), now)
 
     def offsets_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why OffsetFetch may not be answered from this copy; None where it may."""

@@ -1,9 +1,11 @@
 """One member of a group.
 
-Owns: `Member`: who it is, what it sent, and its timers. Must not know: its group. Mirrors Kafka's ClassicGroupMember.
+Owns: `Member`: who it is, what it sent, and its timers; and its `Leave`. Must not know: its group. Mirrors Kafka's
+ClassicGroupMember.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from group_sidecar.coordinator.events import FOREVER, NEVER, Joining
 from group_sidecar.coordinator.facts import Who
@@ -16,13 +18,22 @@ A member whose join was not seen is in doubt after the one, and set aside after 
 """
 
 
+class Leave(NamedTuple):
+    """A leave that the broker has not answered: when it was sent, with what reason, and whether somebody else did."""
+
+    at: float
+    said: str
+    kicked: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """A member of a group.
 
     Attributes:
         since: when it was first seen in the group, under this id or, as a static member, under the one before.
-        client_host: empty while only its id is known, not who it is.
+        true_host: where its requests come from; empty while none has passed by.
+        broker_host: where the broker says it is, which sees the sidecar in its place; empty while it has not said.
         certain: whether the broker has it under the same client id. A static member that comes back keeps the old
             one (KIP-345), unless its session had run out.
         session_timeout_ms: None where its join was not seen.
@@ -36,7 +47,8 @@ class Member:
     since: float
     instance_id: str | None = None
     client_id: str = ""
-    client_host: str = ""
+    true_host: str = ""
+    broker_host: str = ""
     certain: bool = True
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int = SHORTEST_TIMEOUT_MS
@@ -46,12 +58,26 @@ class Member:
     sync_by: float = FOREVER
     heard: bool = False
 
+    @property
+    def client_host(self) -> str:
+        """Where it is, as far as is known; empty while only its id is known, not who it is."""
+        return self.true_host or self.broker_host
+
     def identify(self, client_id: str, client_host: str) -> bool:
-        """Takes who it is, unless that is known: Kafka keeps what the first join said. Whether it is news."""
-        if self.client_host:
-            return False
-        self.client_id, self.client_host = client_id, client_host
-        return True
+        """Takes who it is, and whence it speaks. Of its client id Kafka keeps what the first join said. Whether it is
+        news.
+        """
+        news = not self.client_host
+        if news:
+            self.client_id = client_id
+        self.true_host = client_host
+        return news
+
+    def told(self, client_id: str, client_host: str) -> None:
+        """Takes the broker's word of who it is. Its client id was known before, where the wire is sure of it."""
+        if not (self.certain and self.client_host):
+            self.client_id, self.certain = client_id, True
+        self.broker_host = client_host
 
     def take(self, joining: Joining) -> None:
         """Takes what its join says of it (Kafka's updateMember)."""
@@ -64,9 +90,9 @@ class Member:
         """Whether its session may have run out."""
         return now > self.seen_at + (self.session_timeout_ms or SHORTEST_TIMEOUT_MS) / 1000
 
-    def silent(self, now: float) -> bool:
-        """Whether its session must have run out: the broker too begins it anew when it loads the group."""
-        heard_of = max(self.seen_at, self.since)
+    def silent(self, now: float, began_at: float) -> bool:
+        """Whether its session must have run out; the broker begins it anew when it has loaded the group: `began_at`."""
+        heard_of = max(self.seen_at, self.since, began_at)
         return now > heard_of + (self.session_timeout_ms or USUAL_TIMEOUT_MS) / 1000
 
     @property
@@ -74,10 +100,9 @@ class Member:
         """Until when its timers have not run out, if nothing is heard of it."""
         return min(self.seen_at + (self.session_timeout_ms or SHORTEST_TIMEOUT_MS) / 1000, self.sync_by)
 
-    @property
-    def due_at(self) -> float:
+    def due_at(self, began_at: float) -> float:
         """When its timers run out, if nothing is heard of it: as `silent` has it, or in its sync."""
-        heard_of = max(self.seen_at, self.since)
+        heard_of = max(self.seen_at, self.since, began_at)
         return min(heard_of + (self.session_timeout_ms or USUAL_TIMEOUT_MS) / 1000, self.sync_by)
 
     @property
@@ -103,6 +128,7 @@ class Member:
             instance_id=self.instance_id,
             client_id=self.client_id,
             client_host=self.client_host,
+            broker_host=self.broker_host,
             metadata=self.protocols.get(protocol, b""),
             assignment=self.assignment,
             since=self.since,

@@ -36,9 +36,9 @@ from group_sidecar.coordinator.events import (
     Synced,
 )
 from group_sidecar.coordinator.facts import Departure, Fact
-from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group, Leave
+from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group
 from group_sidecar.coordinator.joining import join_accepted, join_rejected, join_sent, member_id_issued, reply_lost
-from group_sidecar.coordinator.members import Member
+from group_sidecar.coordinator.members import Leave, Member
 from group_sidecar.coordinator.ownership import keep_owners
 from group_sidecar.coordinator.rebalances import Blame
 from group_sidecar.coordinator.states import CLASSIC, PREPARING_REBALANCE
@@ -68,7 +68,8 @@ def expire(group: Group, now: float) -> list[Fact]:
         group.touch(now)
     for member in late:
         if silence_tells(group, member):
-            facts += gone(group, [member], Departure.EXPIRED if member.silent(now) else Departure.DROPPED, now)
+            silent = member.silent(now, group.tenure.began_at)
+            facts += gone(group, [member], Departure.EXPIRED if silent else Departure.DROPPED, now)
     return facts
 
 
@@ -78,7 +79,7 @@ def _heard(group: Group, event: SignOfLife, now: float) -> tuple[Member | None, 
     Of a member or a generation that is new to the copy, it learns.
     """
     member = group.members.get(event.member_id)
-    if member is not None and member.client_host and event.generation == group.generation:
+    if member is not None and member.true_host == event.client_host and event.generation == group.generation:
         return member, []  # As nearly always.
     if event.generation < group.generation and event.sent_at < group.generation_at:
         return None, []
@@ -90,6 +91,7 @@ def _heard(group: Group, event: SignOfLife, now: float) -> tuple[Member | None, 
         group.adopt_generation(event.generation, now)
         group.touch(now)
     if member is not None and member.client_host:
+        group.locate(member, event.client_host)
         return member, []
     if event.member_id in group.departed:
         return None, []
@@ -112,7 +114,7 @@ def _found(group: Group, event: SignOfLife, now: float) -> tuple[Member, list[Fa
 
 def _synced(group: Group, event: Synced, now: float) -> list[Fact]:
     if group.kind is not GroupKind.CLASSIC:
-        return _refreshed(group, event.member_id, event.sent_at, now)
+        return _refreshed(group, event.member_id, event.sent_at, now, event.client_host)
     member, facts = _heard(group, event, now)
     if member is None:
         return []
@@ -137,7 +139,7 @@ def _synced(group: Group, event: Synced, now: float) -> list[Fact]:
 def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     """The member is alive. What changes how the group is listed counts as a change."""
     if group.kind is not CLASSIC:
-        return _refreshed(group, event.member_id, event.sent_at, now)
+        return _refreshed(group, event.member_id, event.sent_at, now, event.client_host)
     member, facts = _heard(group, event, now)
     if member is None:
         return []
@@ -157,15 +159,17 @@ def _still_stable(group: Group, now: float) -> None:
         group.touch(now)
 
 
-def _refreshed(group: Group, member_id: str, sent_at: float, now: float) -> list[Fact]:
-    """A known member is alive; one that was thought to be gone is back."""
+def _refreshed(group: Group, member_id: str, sent_at: float, now: float, client_host: str = "") -> list[Fact]:
+    """A known member is alive; one that was thought to be gone is back. `client_host`: where that is known."""
     facts: list[Fact] = []
     if (back := group.overdue.pop(member_id, None)) is not None:
         group.members[member_id] = back
+        group.locate(back, client_host)
         group.touch(now)
         facts += noticed(group, [back], now)
     if (member := group.members.get(member_id)) is not None:
         member.seen_at, member.heard = max(member.seen_at, sent_at), True
+        group.locate(member, client_host)
     return facts
 
 
@@ -190,21 +194,21 @@ def _member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact
         return []
     if dropped.instance_id:
         group.contest(dropped.instance_id)  # Another may have taken over who it is.
-    how, said = _how_unknown(dropped, event, leave, now), leave.said if leave else ""
+    how, said = _how_unknown(group, dropped, event, leave, now), leave.said if leave else ""
     facts = gone(group, [here] if here else [], how, now, said)
-    went_at = dropped.due_at if how is Departure.EXPIRED else event.sent_at
-    facts += _after_departure(group, join_before(group, went_at, now) or of_departure(dropped, how, said), now)
+    went_at = dropped.due_at(group.tenure.began_at) if how is Departure.EXPIRED else event.sent_at
+    facts += _after_departure(group, join_before(group, went_at) or of_departure(dropped, how, said), now)
     if group.state is GroupState.EMPTY:
         group.doubt(now)  # For who knows how long: it may have been cleared away, and made anew.
     return facts
 
 
-def _how_unknown(member: Member, event: MemberUnknown, leave: Leave | None, now: float) -> Departure:
+def _how_unknown(group: Group, member: Member, event: MemberUnknown, leave: Leave | None, now: float) -> Departure:
     """How a member went that the broker does not know any more."""
     if leave is not None:
         return Departure.KICKED if leave.kicked else Departure.LEFT
     # A timer that has not run out here has not at the broker: it began later there.
-    lasts = member.session_timeout_ms is not None and not member.silent(now)
+    lasts = member.session_timeout_ms is not None and not member.silent(now, group.tenure.began_at)
     return Departure.DROPPED if event.refused or lasts else Departure.EXPIRED
 
 
@@ -236,7 +240,7 @@ def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
         # is not sure if something came in between.
         if dropped is None or (not named and event.sent_at < group.changed_at):
             group.doubt(now)
-    return facts + (_after_departure(group, join_before(group, event.sent_at, now) or why, now) if why else [])
+    return facts + (_after_departure(group, join_before(group, event.sent_at) or why, now) if why else [])
 
 
 def _how_left(member: Member, event: MembersLeft, named: str, said: str) -> Departure:
@@ -287,7 +291,7 @@ def _described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
 
 
 def _consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
-    group.reservations.arrivals.arriving(event.who, now)
+    group.reservations.arrivals.arriving(event.who, now, event.client_host)
     return []
 
 
@@ -300,7 +304,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
     if event.joins:
         group.departed.discard(event.member_id)  # Here clients make the ids, and come back with them.
         group.leaving.pop(event.member_id, None)
-        group.reservations.arrivals.arriving(event.member_id, now)
+        group.reservations.arrivals.arriving(event.member_id, now, event.client_host)
         if event.instance_id and (old := group.predecessor(event.instance_id, event.member_id)) is not None:
             group.reservations.arrivals.leaving(old.member_id, now)
     elif event.epoch == _LEFT:
@@ -311,6 +315,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
     if group.consumer is not None or event.epoch == _RESTARTING:
         if (known := group.members.get(event.member_id)) is not None:
             known.heard = True
+            group.locate(known, event.client_host)
         return []  # The log tells the rest.
     group.kind, group.protocol_type = GroupKind.CONSUMER, "consumer"
     group.generation = max(group.generation, event.epoch)
@@ -321,7 +326,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         facts = gone(group, [here] if here else [], Departure.LEFT, now)
         return facts + _after_departure(group, of_departure(here, Departure.LEFT) if here else Blame(), now)
     group.state = GroupState.STABLE
-    facts = _refreshed(group, event.member_id, event.sent_at, now)
+    facts = _refreshed(group, event.member_id, event.sent_at, now, event.client_host)
     if event.member_id in group.members:
         return facts
     member = Member(
@@ -329,7 +334,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         since=now,
         instance_id=event.instance_id,
         client_id=event.client_id,
-        client_host=event.client_host,
+        true_host=event.client_host,
         session_timeout_ms=CONSUMER_SESSION_MS,
         seen_at=event.sent_at,
         heard=True,

@@ -4,12 +4,12 @@ Owns: the mapping from group id to partition (Kafka's GroupMetadataManager.parti
 state, its leader epoch and how fresh its log is. Must not know: groups, what the log says, who reads it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.log import PartitionLog
 
 DEFAULT_PARTITIONS = 50
@@ -30,29 +30,47 @@ class StaleEpoch(Exception):
     """A leader epoch that is older than one that is known."""
 
 
+@dataclass(slots=True, eq=False)
+class Tenure:
+    """A broker's time as the leader of a partition, and so as the coordinator of the groups in it.
+
+    Attributes:
+        leader_epoch: its number; -1 from brokers that do not tell it.
+        moved: whether the broker has taken the partition over; None where that may have been before anybody looked.
+        began_at: when it was found to serve the groups; FOREVER until then.
+    """
+
+    leader_epoch: int = 0
+    moved: bool | None = False
+    began_at: float = FOREVER
+
+
+UNMOVED = Tenure(began_at=NEVER)
+"""That of groups that no partition brought along."""
+
+
 @dataclass(slots=True)
 class Partition:
     """A partition that this broker leads.
 
     Attributes:
+        tenure: since when, and by which leader epoch.
         log: what it says, as far as it was read.
         fresh_at: everything that the broker had then is in the log read; in seconds since the epoch.
         read_at: when that was read.
         reason: why it failed.
         serves: whether the broker's own coordinator has loaded it, as far as is known.
-        taken_over: whether the broker has become its leader while this was watched.
         ahead: the groups of which the wire has told more than the log, or may have.
         deleted: groups that were deleted on the wire, and when, until the log says so too.
     """
 
-    leader_epoch: int
+    tenure: Tenure
     log: PartitionLog
     state: PartitionState = PartitionState.LOADING
     fresh_at: float = NEVER
     read_at: float = NEVER
     reason: str = ""
     serves: bool = True
-    taken_over: bool = False
     ahead: set[str] = field(default_factory=set)
     deleted: dict[str, float] = field(default_factory=dict)
 
@@ -71,6 +89,8 @@ class PartitionTable:
         self.expected = False
         self.led: dict[int, Partition] = {}
         self._epochs: dict[int, int] = {}
+        self._tenures: dict[int, Tenure] = {}
+        self._watched: dict[int, int] = {}
         self._groups: dict[int, set[str]] = {}
 
     def __iter__(self) -> Iterator[tuple[int, Partition]]:
@@ -86,6 +106,7 @@ class PartitionTable:
     def recount(self, count: int | None, groups: Iterable[str]) -> None:
         """The topic has so many partitions, and these groups are known."""
         self.count, self.led, self._epochs, self._groups = count, {}, {}, {}
+        self._tenures, self._watched = {}, {}
         for group_id in groups:
             self.place(group_id)
 
@@ -106,6 +127,11 @@ class PartitionTable:
     def holding(self, group_id: str) -> Partition | None:
         """The partition of a group; None where this broker does not lead it, or the log is not read."""
         return self.led.get(partition_for(group_id, self.count)) if self.count and self.led else None
+
+    def began_at(self, group_id: str) -> float:
+        """When the broker began to coordinate a group, as its partition has it; NEVER without one."""
+        partition = self.holding(group_id)
+        return NEVER if partition is None else partition.tenure.began_at
 
     def follows(self, group_id: str, now: float) -> bool:
         """Whether the log tells of a group all that it can."""
@@ -133,8 +159,24 @@ class PartitionTable:
 
     def begin(self, number: int, leader_epoch: int, start_offset: int) -> Partition:
         """A new reading of a partition."""
-        partition = self.led[number] = Partition(leader_epoch, PartitionLog(start_offset))
+        tenure = self._tenures[number] = self._tenure(number, leader_epoch)
+        partition = self.led[number] = Partition(tenure, PartitionLog(start_offset))
         return partition
+
+    def watch(self, epochs: Mapping[int, int]) -> None:
+        """These partitions' leaders had these epochs; those that this broker was found to lead have begun."""
+        self._watched = {**epochs, **self._watched}
+
+    def _tenure(self, number: int, leader_epoch: int) -> Tenure:
+        """An epoch has one leader: who leads in another one than was seen first, or last, has taken over since."""
+        last = self._tenures.get(number)
+        before = last.leader_epoch if last is not None else self._watched.get(number)
+        if last is not None and before == leader_epoch >= 0:
+            return last  # Only the reading is new.
+        if leader_epoch == 0:
+            return Tenure(leader_epoch, moved=False)  # The first leader of all.
+        same = before == leader_epoch and (leader_epoch >= 0 or number in self.led)
+        return Tenure(leader_epoch, moved=None if before is None or same else True)
 
     def end(self, number: int) -> None:
         """The partition is led by another broker."""

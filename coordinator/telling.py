@@ -141,10 +141,17 @@ def interrupted(group: Group, now: float) -> list[Fact]:
     return completed(group, now, waited=True) if done else []
 
 
+def _wanted_anew(group: Group, why: Blame) -> bool:
+    """Whether the leader joined again and did not say why, wherever its coordinator was before."""
+    if why.cause in (RebalanceCause.COORDINATOR_MOVED, RebalanceCause.UNKNOWN):
+        return why.by is not None and why.by.member_id == group.leader and not why.said
+    return why.cause is RebalanceCause.LEADER_REJOINED
+
+
 def _conclusion(group: Group, rebalance: Rebalance, moves: Moves | None) -> Fact:
     """A rebalance that is over."""
     why = rebalance.blame
-    if moves is not None and moves.added and why.cause is RebalanceCause.LEADER_REJOINED:
+    if moves is not None and moves.added and _wanted_anew(group, why):
         why = replace(why, cause=RebalanceCause.TOPIC_METADATA)  # That is what it came for.
     return RebalanceCompleted(
         group_id=group.group_id,

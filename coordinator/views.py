@@ -82,15 +82,19 @@ committed_offset = maker(CommittedOffset)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """A member of a group. Host as Java's InetAddress prints it, with its leading slash.
+    """A member of a group. Hosts as Java's InetAddress prints them, with their leading slash.
 
-    `since`: when it was first seen in the group; those that were read or told of together have the same.
+    Attributes:
+        client_host: where it is: whence its requests come, or if none has passed by, where the broker says it is.
+        broker_host: where the broker says it is; empty while it has not said.
+        since: when it was first seen in the group; those that were read or told of together have the same.
     """
 
     member_id: str
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
+    broker_host: str = ""
     metadata: bytes = b""
     assignment: bytes = b""
     since: float = 0.0
@@ -111,7 +115,7 @@ class ConsumerMemberView:
 
     Attributes:
         epoch: how far it has followed the group; 0 before its first assignment.
-        client_host: as Java's InetAddress prints it, with its leading slash.
+        client_host, broker_host: as of a `MemberView`.
         assignment: what it owns and may keep.
         revoking: what it owns and has been told to give up.
         target_assignment: what it shall own.
@@ -125,6 +129,7 @@ class ConsumerMemberView:
     epoch: int = 0
     client_id: str = ""
     client_host: str = ""
+    broker_host: str = ""
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
@@ -203,7 +208,7 @@ class GroupView:
         awaiting: member ids, or request tokens where there is no id yet, whose join is with the broker unanswered.
         seats: who has a place in it, where that was asked for (`GroupMetadataManager.seated`).
         roster_known: whether `members` are all members, not only those that passed by.
-        lacking: why DescribeGroups may not be answered from this copy; None where it may.
+        lacking: why DescribeGroups may not be answered from this copy, hosts aside; None where it may.
         offsets_lacking: the same for OffsetFetch.
         error_code: what its coordinator would say instead of anything else: that it is loading it, or is not its
             coordinator. For answers in place of a broker that has none.

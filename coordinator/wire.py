@@ -44,7 +44,8 @@ def sent(exchange: Exchange) -> Sequence[AnyEvent]:
         return [JoinSent(group_id=request.group_id, sent_at=exchange.sent_at, joining=joining)]
     if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
         who = newcomer(exchange, request)
-        return [ConsumerJoinSent(group_id=request.group_id, sent_at=exchange.sent_at, who=who)]
+        where = exchange.client_host
+        return [ConsumerJoinSent(group_id=request.group_id, sent_at=exchange.sent_at, who=who, client_host=where)]
     if isinstance(request, LeaveGroupRequest):
         return [leaving_of(exchange, request)]
     if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == LEAVING_EPOCH:

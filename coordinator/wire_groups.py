@@ -49,7 +49,8 @@ MEMBER_ID_REQUIRED_SINCE = 4
 """The JoinGroup version from which a dynamic member is first given an id (KIP-394)."""
 MANY_LEAVE_SINCE = 3
 """The LeaveGroup version from which members leave together, and an instance id may name one (KIP-345)."""
-_STATES = {state.value: state for state in GroupState} | {"AwaitingSync": GroupState.COMPLETING_REBALANCE}
+STATES = {state.value: state for state in GroupState} | {"AwaitingSync": GroupState.COMPLETING_REBALANCE}
+"""By the name that a broker has for them; before 1.1 one had another."""
 
 
 def joining_of(exchange: Exchange, request: JoinGroupRequest) -> Joining:
@@ -242,7 +243,7 @@ def describe(
 ) -> Iterable[AnyEvent]:
     """The broker described groups."""
     for group in reply.groups:
-        state = _STATES.get(group.group_state)
+        state = STATES.get(group.group_state)
         if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and state is not None:
             yield _described(x, group, state)
         yield from moved(x, group.group_id, group.error_code)

@@ -272,6 +272,8 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.MIRROR_DISTRUSTED.single(t.distrusted_groups)
     fallbacks = {(key, reason): 0 for key in ANSWERABLE for reason in Lacking} | t.fallbacks
     yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())
+    relays = dict.fromkeys(map(int, ANSWERABLE), 0) | t.relays
+    yield f.MIRROR_RELAYS.fill(((api_name(key),), n) for key, n in relays.items())
 
 
 def _policies(t: Traffic) -> Iterator[Metric]:

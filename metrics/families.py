@@ -219,6 +219,11 @@ MIRROR_DISTRUSTED = _gauge(
 MIRROR_FALLBACKS = _counter(
     "mirror_fallbacks_total", "Requests left to the broker because the copy could not be used.", "api", "reason"
 )
+MIRROR_RELAYS = _counter(
+    "mirror_relays_total",
+    "Of these requests, those in a version that the broker lacks: it was asked in versions that it has.",
+    "api",
+)
 MIRROR_READY = _gauge("mirror_ready", "1 while the copy of the group coordinator is ready to answer, else 0.")
 
 # Reading the coordinator's log.

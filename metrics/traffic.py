@@ -32,6 +32,10 @@ class CloseReason(StrEnum):
     BAD_FRAME_LENGTH = "bad_frame_length"
     TRUNCATED_FRAME = "truncated_frame"
     CORRELATION_MISMATCH = "correlation_mismatch"
+    MALFORMED_REQUEST = "malformed_request"
+    """One that only the sidecar could answer, and that it cannot read."""
+    REQUEST_TOO_LONG = "request_too_long"
+    """One that only the sidecar could answer, and that is longer than what it looks into."""
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CONNECTION_LIMIT = "connection_limit"
     IDLE = "idle"
@@ -109,6 +113,7 @@ class Traffic:
         "policy_rejections",
         "recalls",
         "received_bytes",
+        "relays",
         "remembered_bytes",
         "remembered_rights",
         "sent_bytes",
@@ -130,6 +135,7 @@ class Traffic:
         self.unanswered: dict[int, int] = {}
         self.decode_failures: dict[int, int] = {}
         self.answers: dict[int, int] = {}
+        self.relays: dict[int, int] = {}
         self.recalls: dict[int, int] = {}
         self.fallbacks: dict[tuple[int, Lacking], int] = {}
         self.verifications: dict[tuple[int, Verification], int] = {}
@@ -170,6 +176,10 @@ class Traffic:
     def answered(self, api_key: int) -> None:
         """A request was answered from the copy of the coordinator."""
         _bump(self.answers, _countable(api_key))
+
+    def relayed(self, api_key: int) -> None:
+        """The broker was asked in a version that it has, to answer a request in one that it lacks."""
+        _bump(self.relays, _countable(api_key))
 
     def remembered(self, api_key: int) -> None:
         """A request that was answered was given an answer as it had been encoded before."""

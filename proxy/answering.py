@@ -1,7 +1,8 @@
 """Whether a question about groups is answered here, and if so with what.
 
 Owns: the decision, made when the question's turn comes. Must not know: how replies are built
-(`replying`), what a group lacks and why (`coordinator.manager`), who may see what (`rights`).
+(`replying`), what a group lacks and why (`coordinator.manager`), who may see what (`rights`), what the broker is asked
+in place of a version that it lacks (`translations`).
 """
 
 from dataclasses import replace
@@ -13,11 +14,13 @@ from group_sidecar.coordinator.answerable import groups_of, lacking
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.disposals import Answer, Forward, Origin, Pass
+from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin, Pass
 from group_sidecar.proxy.principals import Principals
+from group_sidecar.proxy.relaying import relay
 from group_sidecar.proxy.remembered import Question
 from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.rights import needed
+from group_sidecar.proxy.translations import translate
 
 
 class Answering:
@@ -34,39 +37,53 @@ class Answering:
 
     def consider(
         self, question: Question, exchange: Exchange, header: RequestHeader, origin: Origin, now: float
-    ) -> Pass | Forward | Answer:
-        """What is to become of a question. One that cannot be answered here need not wait for its turn."""
-        if reason := self._lacking(exchange, origin, now):
-            return self._fall_back(exchange, reason)
-        return Answer(lambda at: self._answer_or_forward(question, exchange, header, origin, at))
+    ) -> Disposal:
+        """What is to become of a question. One that goes to the broker as it came need not wait for its turn."""
+        if not self._added(exchange) and (reason := self.lacking(exchange, origin, now)):
+            return self._fall_back(exchange, header, reason, now)
+        return Answer(lambda at: self._answer_or_ask(question, exchange, header, origin, at))
 
-    def _answer_or_forward(
+    def _answer_or_ask(
         self, question: Question, exchange: Exchange, header: RequestHeader, origin: Origin, now: float
-    ) -> bytes | Pass | Forward:
-        if reason := self._lacking(exchange, origin, now):
-            return self._fall_back(exchange, reason)
+    ) -> bytes | Disposal:
+        if reason := self.lacking(exchange, origin, now):
+            return self._fall_back(exchange, header, reason, now)
         rest = self._replying.reply(question, self._copy.epoch(now))
         if rest is None:
-            return self._fall_back(exchange, Lacking.VERSION)
+            return self._fall_back(exchange, header, Lacking.VERSION, now)
         self._copy.traffic.answered(header.api_key)
         self._copy.samples.take(exchange, rest)
         return framed_reply(header.correlation_id, rest)
 
-    def _fall_back(self, exchange: Exchange, reason: Lacking) -> Pass | Forward:
+    def _fall_back(self, exchange: Exchange, header: RequestHeader, reason: Lacking, now: float) -> Disposal:
         self._copy.traffic.fell_back(exchange.request.KEY, reason)
+        return self.ask(exchange, header, now)
+
+    def ask(self, exchange: Exchange, header: RequestHeader, now: float) -> Disposal:
+        """Leaves a question to the broker. One in a version that it lacks it is asked in another, in its turn."""
+        if self._added(exchange):
+            self._copy.traffic.relayed(header.api_key)
+            steps = translate(exchange.request, exchange.version, self._copy)
+            return relay(steps, exchange, header, self._copy, now)
         if exchange.request.KEY not in wire.READ:
             return Pass()
         manager = self._copy.manager
         as_of = {group: manager.changes_of(group) for group in groups_of(exchange.request, exchange.version)}
         return Forward(replace(exchange, as_of=as_of, notings=manager.notings))
 
-    def _lacking(self, exchange: Exchange, origin: Origin, now: float) -> Lacking | None:
+    def lacking(self, exchange: Exchange, origin: Origin, now: float) -> Lacking | None:
         """Why a question is left to the broker; None where it is not."""
         request, manager, at = exchange.request, self._copy.manager, self._copy.epoch(now)
         if withheld := self._copy.withheld(request.KEY):
             return withheld
+        if not self._copy.speaks(request.KEY, exchange.version):
+            return Lacking.VERSION
         if not self._copy.may_see(self._principals.of(origin, now), needed(exchange, manager, at), at):
             return Lacking.UNAUTHORIZED
         if self._copy.lacks(request.KEY):
             return None  # The broker could only close the connection: the best that is known will do.
-        return lacking(request, exchange.version, manager, at)
+        return lacking(request, exchange.version, manager, at, added=self._added(exchange))
+
+    def _added(self, exchange: Exchange) -> bool:
+        """Whether only the sidecar speaks this version: the broker would close the connection over it."""
+        return self._copy.adds(exchange.request.KEY, exchange.version)

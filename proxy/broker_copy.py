@@ -12,18 +12,22 @@ from uuid import UUID
 
 import trio
 
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.registry import ApiKey, api_name
 from group_sidecar.coordinator.events import AnyEvent, LogEndsSeen, LogStartsSeen
 from group_sidecar.coordinator.facts import ClientRefused, Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.partitions import partition_for
 from group_sidecar.coordinator.views import Lacking, TopicPartition
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.policies.rulebook import Rulebook
+from group_sidecar.proxy.additions import NO_VERSIONS, Versions, additions
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.credentials import connect_as
 from group_sidecar.proxy.principals import ANONYMOUS, Principal
+from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.rewrite import Advertise
 from group_sidecar.proxy.rights import Right, Rights
 from group_sidecar.proxy.verifying import Samples
@@ -34,6 +38,8 @@ LOCAL_APIS = frozenset(
     {ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
 )
 """Questions that are answered here."""
+_FETCH_OF_0_10_1 = (0, 3)
+_FETCH_ALL = (0, 2)  # OffsetFetch.
 
 
 class BrokerCopy:
@@ -68,6 +74,7 @@ class BrokerCopy:
         self.advertise = advertise
         self.manager = GroupMetadataManager(
             exclusive=config.answers.exclusive,
+            true_hosts=self.true_hosts,
             most_groups=config.limits.groups,
             most_offsets=config.limits.offsets,
         )
@@ -79,15 +86,26 @@ class BrokerCopy:
         self._observe = observe
         self._interest = interest or self.own_partitions
         self._epoch_of_zero = time.time() - trio.current_time() if epoch_of_zero is None else epoch_of_zero
-        self._versions: Mapping[int, tuple[int, int]] | None = None
+        self._versions: Versions | None = None
+        self._added: Versions = {}
+        self._keeps_empty = True
         self._authorizer = False if config.answers.authorizer == "none" else None
         self._open = False
+        self._coordinators: Mapping[int, Node] = {}
         self._trouble: str | None = "not asked yet"
 
     def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
         """A connection of the sidecar's own to the broker, with its own credentials. Raises as `client.connect`."""
         own = self.config.own_connection
         return connect_as(own.address or self.address, own)
+
+    def connect_again(self) -> AbstractAsyncContextManager[KafkaClient]:
+        """The same, beside a connection that there is: Kafka 0.9 is not asked anew what it speaks.
+
+        Over that question it may lose what others have just sent (its ``SocketServer`` drops all that it has read).
+        """
+        own, known = self.config.own_connection, KAFKA_0_9 if self.is_kafka_0_9 else None
+        return connect_as(own.address or self.address, own, versions=known)
 
     # Time and state.
 
@@ -133,10 +151,42 @@ class BrokerCopy:
         """Whether the broker is known not to have an API."""
         return self._versions is not None and api_key not in self._versions
 
+    def added_to(self, offers: Versions) -> Versions:
+        """What the sidecar adds to such offers, of the APIs that it may answer."""
+        return {key: added for key, added in additions(offers).items() if self.withheld(key) is None}
+
+    def adds(self, api_key: int, version: int) -> bool:
+        """Whether the broker has this API but not this version, and the sidecar has it. It is never forwarded then."""
+        lowest, highest = self._added.get(api_key, NO_VERSIONS)
+        return lowest <= version <= highest
+
+    def speaks(self, api_key: int, version: int) -> bool:
+        """Whether this version of an API is offered, as far as is known: by the broker, or added. So is all of an API
+        that the broker lacks.
+        """
+        if self._versions is None or api_key not in self._versions:
+            return True
+        lowest, highest = self._versions[api_key]
+        return lowest <= version <= highest or self.adds(api_key, version)
+
     def version_of(self, api_key: int, highest: int) -> int:
         """The version in which to ask the broker: the highest that it has, up to `highest`; 0 while it is not known."""
         lowest, newest = (self._versions or {}).get(api_key, (0, 0))
         return max(lowest, min(newest, highest))
+
+    @property
+    def is_kafka_0_9(self) -> bool:
+        """Whether the broker is known to pass ApiVersions over."""
+        return self._versions is KAFKA_0_9
+
+    def tells_empty(self, api_key: int, version: int) -> bool:
+        """Whether replies in this version tell of groups without members: where the sidecar adds it they do."""
+        return self._keeps_empty or self.adds(api_key, version)
+
+    @property
+    def gives_all_for_none(self) -> bool:
+        """Whether OffsetFetch without topics gives all offsets, as before 0.10.2, which has v2 for that (KIP-88)."""
+        return self._versions is not None and self._versions.get(ApiKey.OFFSET_FETCH, _FETCH_ALL)[1] < _FETCH_ALL[1]
 
     def withheld(self, api_key: int) -> Lacking | None:
         """Why no request of this API may be answered here, whatever the groups; None where it may."""
@@ -144,6 +194,15 @@ class BrokerCopy:
         if not answers.enabled or api_name(api_key) not in answers.apis:
             return Lacking.OFF
         return None
+
+    @property
+    def true_hosts(self) -> bool:
+        """Whether clients are told where members are; else they are told what the broker says of that."""
+        return self.config.answers.client_host == "client"
+
+    def relocates(self, api_key: int) -> bool:
+        """Whether the broker's replies are to tell where members are, as those that are made here do."""
+        return self.true_hosts and self.withheld(api_key) is None
 
     @property
     def hides(self) -> bool:
@@ -161,9 +220,12 @@ class BrokerCopy:
 
     # What the prober learns.
 
-    def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
+    def learn_versions(self, versions: Versions) -> None:
         """The broker's own ApiVersions: (lowest, highest) by API key."""
         self._versions = versions
+        self._keeps_empty = versions.get(ApiKey.FETCH, _FETCH_OF_0_10_1)[1] >= _FETCH_OF_0_10_1[1]
+        self.manager.keep_empty_groups(self._keeps_empty)
+        self._added = self.added_to(versions)
 
     def learn_authorizer(self, present: bool) -> None:
         """Whether the broker has an authorizer; then clients are shown what it has lately shown them."""
@@ -184,6 +246,18 @@ class BrokerCopy:
     def learn_open(self) -> None:
         """The listener serves clients that did not authenticate."""
         self._open = True
+
+    def learn_coordinators(self, leaders: Mapping[int, Node]) -> None:
+        """Who leads each partition of the coordinator's log, and so coordinates its groups."""
+        self._coordinators = leaders
+
+    def coordinator(self, group_id: str) -> Node | None:
+        """The broker that coordinates a group, as clients are told of it; None where that is not known."""
+        count = self.manager.log.partitions.count
+        node = self._coordinators.get(partition_for(group_id, count)) if count else None
+        if node is None or self.advertise is None:
+            return node
+        return Node(node.id, *self.advertise(node.id, node.host, node.port))
 
     def learn_names(self, names: Mapping[UUID, str]) -> None:
         """Topic names by id."""

@@ -2,16 +2,14 @@
 
 Owns: connecting, negotiating versions, matching a reply to its question, when a session has to be authenticated, and
 saying in one line what went wrong. Must not know: what the questions mean, nor which are worth asking again; it
-never retries. Nor how a stream is secured or a session authenticated (`credentials`).
-
-It asks for the sidecar itself and for the command line. Client traffic never comes this way.
+never retries. Nor how a stream is secured or a session authenticated (`credentials`). Client traffic never passes here.
 """
 
 import math
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version as installed_version
 from itertools import count
 from types import MappingProxyType
@@ -21,24 +19,27 @@ import trio
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
-from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.registry import APIS, api_name
 from group_sidecar.codecs.schema import Struct, decode_start
+from group_sidecar.proxy.additions import Versions
 from group_sidecar.proxy.addresses import Address
 
-CLIENT_ID = "kafka-group-sidecar"
+CLIENT_ID = "kafka-group-sidecar"  # The distribution's name too.
 DEFAULT_TIMEOUT = 10.0
 """Seconds to wait for a connection, and for each reply."""
 LARGEST_REPLY = 64 * 1024 * 1024
 """Bytes; Metadata of 100,000 partitions takes about a tenth of it."""
+SOON = 0.5
+"""Seconds until a broker that has not answered ApiVersions is asked what Kafka 0.9 would answer."""
 
-_DISTRIBUTION = "kafka-group-sidecar"
-_LENGTH_BYTES = 4
-_SMALLEST_REPLY = 4  # The correlation id.
+_LENGTH_BYTES, _SMALLEST_REPLY = 4, 4  # A reply has a correlation id at least.
 _RENEW_AFTER = 0.85  # Of a session's lifetime, as Kafka's own clients do (KIP-368).
 _CHUNK = 65536
 _TLS_ALERT = b"\x15\x03"
 _API_VERSIONS = 3  # v3 says who asks (KIP-511); v4 differs only in what it says of features.
+_ABOUT_NOBODY = DescribeGroupsRequest(groups=())  # The shortest question that Kafka 0.9 knows.
 
 
 class BrokerError(Exception):
@@ -70,11 +71,7 @@ class UnsupportedApi(BrokerError):
 
 
 class BrokerRefused(BrokerError):
-    """The broker answered with an error.
-
-    Attributes:
-        code: Kafka's error code.
-    """
+    """The broker answered with an error; `code` is Kafka's."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
         super().__init__(f"{what}: {error_name(code)}{f': {message}' if message else ''}")
@@ -111,7 +108,7 @@ class KafkaClient:
 
     Attributes:
         address: where the broker is.
-        versions: what the broker speaks, API key to (lowest, highest) version.
+        versions: what the broker speaks.
     """
 
     def __init__(
@@ -124,7 +121,7 @@ class KafkaClient:
         authenticate: Authenticate | None = None,
     ) -> None:
         self.address = address
-        self.versions: Mapping[int, tuple[int, int]] = MappingProxyType({})
+        self.versions: Versions = MappingProxyType({})
         self._stream = stream
         self._client_id = client_id
         self._timeout = timeout
@@ -146,8 +143,7 @@ class KafkaClient:
 
     def version_for(self, request: type[Struct], lowest: int = 0, highest: int = 0x7FFF) -> int:
         """The highest version, between these two, that both sides know. Raises UnsupportedApi where there is none."""
-        fit = [version for version in self._common(request) if lowest <= version <= highest]
-        if fit:
+        if fit := [version for version in self._common(request) if lowest <= version <= highest]:
             return fit[-1]
         name = api_name(request.KEY)
         if request.KEY not in self.versions:
@@ -191,15 +187,23 @@ class KafkaClient:
         self._answered = True
         return body
 
+    async def ping(self) -> None:
+        """Asks whether the broker is still there. Raises what `ask` does."""
+        await self.ask(ApiVersionsRequest() if self.speaks(ApiVersionsRequest) else _ABOUT_NOBODY, version=0)
+
     async def negotiate(self) -> None:
         """Learns `versions`; to be called before any question. Raises what `ask` does, and BrokerRefused."""
-        version, body = _API_VERSIONS, b""
+        version = _API_VERSIONS
         try:
-            body = await self._exchange(_hello(), version)
+            body = await self._say_hello(version)
         except BrokerClosed as error:
-            if isinstance(self._stream, trio.SSLStream):
-                raise BrokerClosed(f"{error}: it may want a certificate, or be older than 0.10") from None
-            raise BrokerClosed(f"{error}: it may want TLS, or be older than 0.10", may_want="TLS") from None
+            wants = "" if isinstance(self._stream, trio.SSLStream) else "TLS"
+            raise BrokerClosed(
+                f"{error}: it may want {wants or 'a certificate'}, or be older than 0.9", wants
+            ) from None
+        if body is None:
+            self.versions = KAFKA_0_9
+            return
         if int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:  # Said in v0, whatever was asked.
             version, body = 0, await self._exchange(_hello(), 0)
         reply, _ = decode_start(ApiVersionsResponse, version, body)
@@ -221,33 +225,67 @@ class KafkaClient:
 
     async def exchange_token(self, token: bytes) -> bytes:
         """Sends a token as SaslHandshake v0 has it, behind its length alone, and gives the broker's (KIP-43)."""
-        return await self._round_trip("a SASL token", len(token).to_bytes(_LENGTH_BYTES, "big") + token, smallest=0)
+        with self._trip("a SASL token"):
+            await self._stream.send_all(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
+            return await self._receive_frame("a SASL token", smallest=0)
 
     def _common(self, request: type[Struct]) -> range:
         lowest, highest = self.versions.get(request.KEY, (0, -1))
         return range(max(lowest, request.VERSIONS[0]), min(highest, request.VERSIONS[-1]) + 1)
 
+    async def _say_hello(self, version: int) -> bytes | None:
+        """The body of the reply to ApiVersions; None where the broker passes the question over.
+
+        Kafka 0.9 does, and goes on with what comes next: so the first reply tells. A listener that wants SASL would
+        take a second question amiss, and none of 0.9 takes credentials as they are sent here.
+        """
+        if self._authenticate:
+            return await self._exchange(_hello(), version)
+        (number, frame), second = self._framed(_hello(), version), None
+        with self._trip("ApiVersions"):
+            await self._stream.send_all(frame)
+            with trio.move_on_after(SOON) as soon:
+                await self._receive_more()
+            if soon.cancelled_caught:
+                second, frame = self._framed(_ABOUT_NOBODY, 0)
+                await self._stream.send_all(frame)
+            reply = await self._receive_frame("ApiVersions")
+            if int.from_bytes(reply[:4], "big") == second:
+                return None
+            if second:
+                await self._receive_frame("DescribeGroups")
+        return self._body(_hello(), version, number, reply)
+
     async def _exchange(self, request: Struct, version: int) -> bytes:
         """The body of the reply to a request. A connection on which this fails is not used again."""
-        name = api_name(request.KEY)
+        name, (number, frame) = api_name(request.KEY), self._framed(request, version)
+        with self._trip(name):
+            await self._stream.send_all(frame)
+            reply = await self._receive_frame(name)
+        return self._body(request, version, number, reply)
+
+    def _framed(self, request: Struct, version: int) -> tuple[int, bytes]:
+        """The next correlation id, and the frame that carries it."""
         number = next(self._numbers)
-        frame = encode_request(request, RequestHeader(request.KEY, version, number, self._client_id))
-        reply = await self._round_trip(name, frame)
-        found = int.from_bytes(reply[:4], "big", signed=True)
+        return number, encode_request(request, RequestHeader(request.KEY, version, number, self._client_id))
+
+    def _body(self, request: Struct, version: int, number: int, reply: bytes) -> bytes:
+        """What stands behind a reply's header. Raises DecodeError where it is another request's."""
+        name, found = api_name(request.KEY), int.from_bytes(reply[:4], "big", signed=True)
         if found != number:
             self._usable = False
             raise DecodeError(f"{name}Response v{version}", "correlation_id", f"{found}, asked with {number}")
         return split_reply(reply, flexible=version >= APIS[request.KEY].response.HEADER_FLEXIBLE)
 
-    async def _round_trip(self, name: str, frame: bytes, smallest: int = _SMALLEST_REPLY) -> bytes:
-        """Sends a frame, and gives what the next one holds."""
+    @contextmanager
+    def _trip(self, name: str) -> Iterator[None]:
+        """There and back on the stream, within the time; a connection on which this fails is not used again."""
         if not self._usable:
             raise BrokerClosed(f"the connection to {self.address} has failed before {name}")
         self._usable = False
         try:
             with trio.fail_after(self._timeout):
-                await self._stream.send_all(frame)
-                reply = await self._receive_frame(name, smallest)
+                yield
         except trio.TooSlowError:
             raise BrokerSilent(f"{self.address} did not answer {name} within {self._timeout:g} s") from None
         except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError) as error:
@@ -255,9 +293,8 @@ class KafkaClient:
                 raise TlsFailed(f"{self.address} ended TLS at {name}: {reason}") from None
             raise BrokerClosed(f"{self.address} closed the connection at {name}") from None
         self._usable = True
-        return reply
 
-    async def _receive_frame(self, name: str, smallest: int) -> bytes:
+    async def _receive_frame(self, name: str, smallest: int = _SMALLEST_REPLY) -> bytes:
         head = await self._receive(_LENGTH_BYTES)
         size = int.from_bytes(head, "big", signed=True)
         if head.startswith(_TLS_ALERT):
@@ -269,14 +306,17 @@ class KafkaClient:
 
     async def _receive(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            chunk = await self._stream.receive_some(_CHUNK)
-            if not chunk:
-                raise EOFError
-            self._buffer += chunk
+            await self._receive_more()
         with memoryview(self._buffer) as view:  # Megabytes of records are copied once, not twice.
             data = bytes(view[:size])
         del self._buffer[:size]
         return data
+
+    async def _receive_more(self) -> None:
+        chunk = await self._stream.receive_some(_CHUNK)
+        if not chunk:
+            raise EOFError
+        self._buffer += chunk
 
 
 @asynccontextmanager
@@ -289,6 +329,7 @@ async def connect(
     largest_reply: int = LARGEST_REPLY,
     secure: Secure | None = None,
     authenticate: Authenticate | None = None,
+    versions: Versions | None = None,
 ) -> AsyncIterator[KafkaClient]:
     """Connects, negotiates versions, authenticates, and closes at the end.
 
@@ -300,6 +341,7 @@ async def connect(
         largest_reply: bytes of a reply beyond which it is refused unread.
         secure: puts TLS on the connection; without it, it stays plain.
         authenticate: authenticates its session; without it, the client is nobody.
+        versions: what the broker is known to speak; without it, it is asked.
 
     Raises:
         BrokerUnreachable: there is no connection to be had.
@@ -312,7 +354,10 @@ async def connect(
         if secure:
             stream = await secure(stream, address)
         client = KafkaClient(stream, address, client_id, timeout, largest_reply, authenticate)
-        await client.negotiate()
+        if versions is None:
+            await client.negotiate()
+        else:
+            client.versions = versions
         await client.authenticate()
         yield client
     finally:
@@ -351,5 +396,5 @@ def _reason(error: Exception) -> str:
 
 def _hello() -> ApiVersionsRequest:
     # A local version's "+" is not among the letters that brokers accept here.
-    software_version = installed_version(_DISTRIBUTION).partition("+")[0]
-    return ApiVersionsRequest(client_software_name=_DISTRIBUTION, client_software_version=software_version)
+    software_version = installed_version(CLIENT_ID).partition("+")[0]
+    return ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version=software_version)

@@ -4,7 +4,7 @@ Owns: what of a reply is left out of a comparison, how a difference reads. Must 
 what is made of a difference. It works on large replies for long and touches nothing else: it may run in a thread.
 
 Left out is the order in which groups, members, topics and partitions stand, which a broker takes from hash tables;
-throttle times; and a member's host, of which the sidecar knows the client's and the broker the sidecar's.
+throttle times; and a member's host, where the sidecar tells the client's: the broker knows the sidecar's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,8 @@ MOST_SHOWN = 10
 """Fields of a difference that are shown, and how many characters of each."""
 LONGEST_SHOWN = 200
 
-_IGNORED: Mapping[str, Any] = {"throttle_time_ms": 0, "client_host": ""}
+_IGNORED: Mapping[str, Any] = {"throttle_time_ms": 0}
+_HOSTS: Mapping[str, Any] = {**_IGNORED, "client_host": ""}
 _NAMES = ("group_id", "member_id", "topic_name", "name", "topic_id", "partition_index")
 _REFUSALS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
@@ -44,7 +45,9 @@ class Comparison:
     hidden: frozenset[str | None] = frozenset()
 
 
-def compare(request: Struct, version: int, ours: bytes, theirs: bytes, *, sees_all: bool) -> Comparison:
+def compare(
+    request: Struct, version: int, ours: bytes, theirs: bytes, *, sees_all: bool, true_hosts: bool
+) -> Comparison:
     """Compares two bodies of a reply.
 
     Args:
@@ -53,6 +56,7 @@ def compare(request: Struct, version: int, ours: bytes, theirs: bytes, *, sees_a
         ours: the sidecar's answer.
         theirs: the broker's.
         sees_all: whether the broker hides nothing from who asked. Otherwise what is missing in its answer says nothing.
+        true_hosts: whether the sidecar tells members' true hosts, which the broker does not know.
 
     Raises:
         DecodeError: one of them is no such reply.
@@ -60,7 +64,8 @@ def compare(request: Struct, version: int, ours: bytes, theirs: bytes, *, sees_a
     if ours == theirs:
         return Comparison()
     kind = APIS[request.KEY].response
-    mine, other = (_by_group(request, decode_start(kind, version, body)[0]) for body in (ours, theirs))
+    ignored = _HOSTS if true_hosts else _IGNORED
+    mine, other = (_by_group(request, decode_start(kind, version, body)[0], ignored) for body in (ours, theirs))
     hidden = {group for group, part in other.items() if not _REFUSALS.isdisjoint(_error_codes(part))}
     if not sees_all and isinstance(request, ListGroupsRequest):
         hidden |= mine.keys() ^ other.keys()
@@ -74,12 +79,12 @@ def compare(request: Struct, version: int, ours: bytes, theirs: bytes, *, sees_a
     return Comparison(differences, frozenset(hidden))
 
 
-def _by_group(request: Struct, reply: Any) -> dict[str | None, Struct]:
+def _by_group(request: Struct, reply: Any, ignored: Mapping[str, Any]) -> dict[str | None, Struct]:
     """A reply as its parts by group, and what it says of none; put in order."""
     if isinstance(request, OffsetFetchRequest) and not reply.groups and request.group_id:
-        return {request.group_id: _ordered(reply)}
-    parts: dict[str | None, Struct] = {group.group_id: _ordered(group) for group in reply.groups}
-    return {**parts, None: _ordered(replace(reply, groups=()))}
+        return {request.group_id: _ordered(reply, ignored)}
+    parts: dict[str | None, Struct] = {group.group_id: _ordered(group, ignored) for group in reply.groups}
+    return {**parts, None: _ordered(replace(reply, groups=()), ignored)}
 
 
 def _of_common_topics(ours: Any, theirs: Any) -> Difference:
@@ -95,22 +100,22 @@ def _of_common_topics(ours: Any, theirs: Any) -> Difference:
     return cut(ours), cut(theirs)
 
 
-def _ordered(value: Any) -> Any:
+def _ordered(value: Any, ignored: Mapping[str, Any]) -> Any:
     """The same without what is left out, and with all that stands in no promised order put in one."""
     if isinstance(value, tuple):
         if not value or isinstance(value[0], tuple):  # Tags stand in the order of their numbers.
             return value
-        items = [_ordered(item) for item in value]
+        items = [_ordered(item, ignored) for item in value]
         return tuple(sorted(items, key=_identity(items)))
     if not isinstance(value, Struct):
         return value
     changed = {}
     for each in fields(value):
         found = getattr(value, each.name)
-        if each.name in _IGNORED:
-            changed[each.name] = _IGNORED[each.name]
+        if each.name in ignored:
+            changed[each.name] = ignored[each.name]
         elif isinstance(found, tuple | Struct):
-            changed[each.name] = _ordered(found)
+            changed[each.name] = _ordered(found, ignored)
     return replace(value, **changed)
 
 

@@ -82,6 +82,10 @@ class Config(BaseSettings):
     own_connection: OwnConnection = OwnConnection()
     policies: Policies = Policies()
     answers: Answers = Answers()
+    group_metadata_request: bool = False
+    """Takes version 1 of API key 10 for the GroupMetadata request of KIP-40's draft, which no Kafka has, and answers it
+    (docs/group-metadata-request.md). ApiVersions then offers FindCoordinator v0 alone, which finds groups only: clients
+    with transactions do not work on this listener."""
     offsets_log: OffsetsLog = OffsetsLog()
     limits: Limits = Limits()
     journal: Journal | None = None

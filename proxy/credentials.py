@@ -20,6 +20,7 @@ from scramp import ScramClient, ScramException
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from group_sidecar.proxy.additions import Versions
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import (
     DEFAULT_TIMEOUT,
@@ -42,14 +43,15 @@ _Exchange = Generator[bytes, bytes, None]
 
 
 def connect_as(
-    address: Address, own: OwnConnection, timeout: float = DEFAULT_TIMEOUT
+    address: Address, own: OwnConnection, timeout: float = DEFAULT_TIMEOUT, versions: Versions | None = None
 ) -> AbstractAsyncContextManager[KafkaClient]:
-    """A connection to a broker with the sidecar's own credentials. `timeout`, errors: see `client.connect`."""
+    """A connection to a broker with the sidecar's own credentials. `timeout`, `versions`, errors: `client.connect`."""
     return connect(
         *address,
         timeout=timeout,
         secure=partial(_secure, own.tls, timeout) if own.tls else None,
         authenticate=partial(_authenticate, own.sasl) if own.sasl else None,
+        versions=versions,
     )
 
 

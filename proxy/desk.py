@@ -8,7 +8,8 @@ It fails open: whatever cannot be decoded goes on as it came, is counted, and ma
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from group_sidecar.codecs.errors import ErrorCode
@@ -20,10 +21,13 @@ from group_sidecar.codecs.registry import APIS, Api, ApiKey
 from group_sidecar.codecs.schema import Struct, decode_start, encode
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
+from group_sidecar.coordinator.hosts import relocated
+from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.answering import Answering
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
-from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, Origin, Pass, Reply, Shown
+from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, HangUp, Origin, Pass, Reply, Shown
+from group_sidecar.proxy.drafted import Drafted
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
@@ -51,7 +55,7 @@ BEHIND = wire.READ - wire.ANNOUNCED - LOCAL_APIS
 """What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what
 matters to its group from when it is sent."""
 _METADATA, _API_VERSIONS, _DELETE_TOPICS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
-_FETCH = int(ApiKey.FETCH)
+_FETCH, _FIND_COORDINATOR = int(ApiKey.FETCH), int(ApiKey.FIND_COORDINATOR)
 
 
 # An enum's members are slow to look up.
@@ -94,14 +98,18 @@ class BrokerDesk:
         self._learning = Learning(copy, self._principals)
         self._answering = Answering(copy, self._principals)
         self._enforcing = Enforcing(copy)
+        self._drafted = Drafted(copy, self._learning, self._answering)
         self._longest = copy.config.limits.inspected_frame
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
+        if copy.config.group_metadata_request:
+            self._reply_only |= {ApiKey.FIND_COORDINATOR}
         self._decoded = frozenset({*wire.READ, *LOCAL_APIS, *self._reply_only})
         self._glanced = self._decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS, ApiKey.FETCH}
         self._fetch_due = 0.0
         self._behind: deque[tuple[Any, bytes, Origin, float]] = deque()
         self._taken = (wire.READ | LOCAL_APIS | SASL | wire.NAMED_ONLY) - self._reply_only
         self._offers = Offers(copy, self._decoded)
+        self._relocated = frozenset(filter(copy.relocates, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)))
 
     # Requests.
 
@@ -109,12 +117,20 @@ class BrokerDesk:
         """See Desk."""
         if api_key not in self._glanced:
             return None
+        if self._copy.is_kafka_0_9:  # It passes over what it does not speak, where later brokers hang up.
+            if api_key == _API_VERSIONS:
+                return TAKE
+            if not self._copy.speaks(api_key, api_version):
+                return HangUp(CloseReason.MALFORMED_REQUEST)
         judged = self._copy.rulebook.judging(api_key)
-        if size <= self._longest or judged:  # Nobody gets past a policy by being long.
+        # Nobody gets past a policy by being long, and what the broker does not know is no more for it.
+        if size <= self._longest or judged or self._copy.adds(api_key, api_version):
             if api_key in BEHIND and not judged:
                 return SHOW
             if api_key in self._taken:
                 return TAKE
+        if api_key == _FIND_COORDINATOR and self._drafted.takes(api_version):
+            return self._drafted.glance(size)
         return self._note(api_key, api_version)
 
     def _note(self, api_key: int, api_version: int) -> Any:
@@ -134,6 +150,11 @@ class BrokerDesk:
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """See Desk."""
         key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
+        if key == _API_VERSIONS:  # The broker would pass it over.
+            number = int.from_bytes(frame[4:8], "big", signed=True)
+            return Answer(lambda at: self._offers.instead(version, number))
+        if key == _FIND_COORDINATOR:
+            return self._drafted.consider(frame, origin, now)
         if key in wire.NAMED_ONLY:
             return Forward(self._learning.unfollowed(key, wire.group_named(key, frame)))
         if key in BEHIND and not self._copy.rulebook.judging(key):
@@ -143,6 +164,8 @@ class BrokerDesk:
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self._learning.warn("request", key, error)
         note = self._unread(key, version, frame)
+        if self._copy.adds(key, version):
+            return HangUp(CloseReason.MALFORMED_REQUEST)  # As the broker does with what it cannot read.
         return Pass() if note is None else Forward(note)
 
     def _request(self, api: Api, version: int, frame: bytes, origin: Origin, now: float) -> Disposal:
@@ -156,11 +179,13 @@ class BrokerDesk:
             return Forward(self._principals.token(request.auth_bytes, version, now))
         exchange = self._learning.exchange(request, version, header.correlation_id, header.client_id or "", origin, now)
         if question is not None:
-            return self._safely(self._answering.consider(question, exchange, header, origin, now), exchange)
-        return self._safely(self._enforcing.consider(exchange, header, origin, now), exchange)
+            how = self._answering.consider(question, exchange, header, origin, now)
+            return self._safely(how, exchange, partial(self._answering.ask, exchange, header))
+        how = self._enforcing.consider(exchange, header, origin, now)
+        return self._safely(how, exchange, lambda _: Forward(exchange))
 
-    def _safely(self, how: Disposal, exchange: Exchange) -> Disposal:
-        """The same; but where an answer turns out not to be possible, the broker's is awaited."""
+    def _safely(self, how: Disposal, exchange: Exchange, otherwise: Callable[[float], Disposal]) -> Disposal:
+        """The same; but where an answer turns out not to be possible, the broker is asked."""
         if not isinstance(how, Answer):
             return how
 
@@ -169,7 +194,7 @@ class BrokerDesk:
                 return how.make(now)
             except Exception as error:  # noqa: BLE001  As in request.
                 self._learning.warn("question", exchange.request.KEY, error)
-                return Forward(exchange) if exchange.request.KEY in wire.READ else Pass()
+                return otherwise(now)
 
         return how._replace(make=make)
 
@@ -185,7 +210,7 @@ class BrokerDesk:
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         """See Desk."""
         kind = type(note)
-        if size <= self._longest and (kind is Shown or kind is Exchange):
+        if size <= self._longest and (kind is Shown or (kind is Exchange and note.request.KEY not in self._relocated)):
             return SHOW
         if kind is Fetching:
             return self._glance_fetched(size, now)
@@ -233,7 +258,10 @@ class BrokerDesk:
         if isinstance(note, Exchange):
             answer = _open(APIS[note.request.KEY], note.version, frame)
             self._learning.replied(note, answer.message, origin, now)
-            return Reply(answer.sealed(note.merged(answer.message))) if isinstance(note, Withheld) else _AS_IT_CAME
+            if isinstance(note, Withheld):
+                return Reply(answer.sealed(note.merged(answer.message)))
+            told = self._relocate(note.request.KEY, answer.message)
+            return _AS_IT_CAME if told is answer.message else Reply(answer.sealed(told))
         if isinstance(note, Handshake):
             return Reply(raw_tokens=self._shaken(note, _open(APIS[note.api_key], note.version, frame).message, origin))
         if isinstance(note, Token):
@@ -248,13 +276,17 @@ class BrokerDesk:
             message = _open(APIS[note.api_key], note.exchange.version, frame).message
             if note.api_key in wire.READ:
                 self._learning.replied(note.exchange, message, origin, now)
-            note.take(message)
+            note.take(self._relocate(note.api_key, message))
             return _AS_IT_CAME
         if note.api_key == _API_VERSIONS:
             return Reply(self._offers.reply(note.version, frame))
         answer = _open(APIS[note.api_key], note.version, frame)
         changed = self._addressed(answer.message)
         return _AS_IT_CAME if changed == answer.message else Reply(answer.sealed(changed))
+
+    def _relocate(self, api_key: int, reply: Struct) -> Struct:
+        """The broker's reply as the client gets it; the copy has learnt from the broker's own."""
+        return relocated(reply, self._copy.manager.group_metadata_cache) if api_key in self._relocated else reply
 
     def _shaken(self, note: Handshake, reply: Struct, origin: Origin) -> int:
         """Follows who is on the connection. Gives how many raw tokens come next."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
+from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.framing import Look
 
 OPAQUE = -1
@@ -52,7 +53,13 @@ class Answer(NamedTuple):
     inject: Sequence[tuple[bytes, Any]] = ()
 
 
-Disposal = Pass | Forward | Answer
+class HangUp(NamedTuple):
+    """Neither forward nor answer: end the connection, once the client has the replies to what it sent before."""
+
+    reason: CloseReason
+
+
+Disposal = Pass | Forward | Answer | HangUp
 """What is to become of a request."""
 
 
@@ -79,7 +86,7 @@ class Desk(Protocol):
 
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
         """Look.TAKE to be shown the request before it goes on; Look.SHOW to be shown it with its reply, as `Shown`;
-        any other note to be shown its reply only; None for neither.
+        a HangUp to have the connection ended; any other note to be shown its reply only; None for neither.
         """
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:

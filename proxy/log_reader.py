@@ -23,7 +23,7 @@ from group_sidecar.metrics.log_reading import LogReading
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerRefused, KafkaClient, error_name
 from group_sidecar.proxy.logs import log
-from group_sidecar.proxy.tail_questions import Wanted, fetch, leader_epochs, loading_partitions, log_starts
+from group_sidecar.proxy.tail_questions import Wanted, fetch, leaders, loading_partitions, log_starts
 
 OFFSETS_TOPIC = "__consumer_offsets"
 DISCOVER_SECONDS = 2.0
@@ -128,6 +128,7 @@ class LogReader:
         """
         kept = {number: each for number, each in self._readings.items() if epochs_count and each.leader_epoch >= 0}
         self._readings = kept
+        self._copy.learn_coordinators({})
         self.numbers.lags.clear()
         with trio.CancelScope(shield=True):  # Half of it would leave groups that pass for certain.
             for _ in self._follower.lose(self._now(), serves=False):
@@ -136,6 +137,7 @@ class LogReader:
     def give_up(self) -> None:
         """The log may not be read, or is not there."""
         self._readings.clear()
+        self._copy.learn_coordinators({})
         self.numbers.lags.clear()
         self._follower.unread(self._now())
 
@@ -144,7 +146,8 @@ class LogReader:
     async def discover(self, client: KafkaClient) -> None:
         """Looks which partitions there are, and which of them are to be loaded or not read any more."""
         self.look_at = trio.current_time() + DISCOVER_SECONDS
-        epochs = await leader_epochs(client, OFFSETS_TOPIC)
+        epochs, nodes = await leaders(client, OFFSETS_TOPIC)
+        self._copy.learn_coordinators(nodes)
         count = self._follower.partitions.count
         if count not in (None, len(epochs)):
             self.give_up()
@@ -156,6 +159,7 @@ class LogReader:
         for number, (code, start) in starts.items():
             self._settle(number, epochs[number], code, start)
             await trio.lowlevel.checkpoint()
+        self._follower.partitions.watch(epochs)
         self._tell_resigned()
 
     def _is_news(self, number: int, leader_epoch: int) -> bool:
@@ -218,7 +222,7 @@ class LogReader:
         loading = await loading_partitions(client, unserved, table.count or 0)
         for number, partition in unserved.items():
             if number not in loading and table.led.get(number) is partition:
-                self._follower.serves(number)
+                self._follower.serves(number, self._now())
 
     async def _take(self, reading: Reading, data: PartitionData, asked_at: float, bare: bool) -> None:
         self._check_right(data.error_code)

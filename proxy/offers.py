@@ -1,7 +1,8 @@
 """What the broker offers in ApiVersions, as clients hear it.
 
 Owns: the reply with what is not followed taken out, kept as it was made: each connection asks, and brokers say the
-same until they are upgraded. Must not know: which APIs are followed and why (`desk`), how offers are cut (`rewrite`).
+same until they are upgraded. Must not know: which APIs are followed and why (`desk`), how offers are cut (`rewrite`),
+what is added to them (`additions`).
 """
 
 from collections.abc import Mapping
@@ -9,9 +10,11 @@ from typing import NamedTuple
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import encode_reply_rest, framed_reply, split_reply
-from group_sidecar.codecs.messages.api_versions import ApiVersionsResponse
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersion, ApiVersionsResponse
+from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy import rewrite
+from group_sidecar.proxy.additions import Versions
 from group_sidecar.proxy.broker_copy import BrokerCopy
 
 MOST_KEPT = 8
@@ -40,11 +43,10 @@ class Offers:
         Raises:
             DecodeError: it cannot be read.
         """
-        serve = self._copy.config.answers.enabled and not self._copy.hides
-        key = version, serve, frame[4:]
+        key = version, self._serves, frame[4:]
         offer = self._kept.get(key)
         if offer is None:
-            offer = self._offer(version, serve, frame)
+            offer = self._offer(version, frame)
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             self._kept[key] = offer
@@ -52,14 +54,39 @@ class Offers:
             self._copy.learn_versions(offer.versions)
         return framed_reply(int.from_bytes(frame[:4], "big", signed=True), offer.rest)
 
-    def _offer(self, version: int, serve: bool, frame: bytes) -> _Offer:
+    def instead(self, version: int, number: int) -> bytes:
+        """What the client gets where the broker has no ApiVersions, which is Kafka 0.9, whole. `number`: the request's
+        correlation id.
+        """
+        described = APIS[ApiKey.API_VERSIONS].versions
+        known = version in described
+        own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=described[0], max_version=described[-1])
+        its = tuple(ApiVersion(api_key=key, min_version=v[0], max_version=v[1]) for key, v in KAFKA_0_9.items())
+        reply = ApiVersionsResponse(
+            error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=(*its, own) if known else (own,),
+        )
+        rest = encode_reply_rest(self._cut(reply, KAFKA_0_9, known), version if known else 0)
+        return framed_reply(number, rest)
+
+    @property
+    def _serves(self) -> bool:
+        return self._copy.config.answers.enabled and not self._copy.hides
+
+    def _offer(self, version: int, frame: bytes) -> _Offer:
         # A broker that does not know the version answers in v0, which begins with this error.
         if frame[4:6] == _UNSUPPORTED:
             version = 0
         reply, beyond = decode_start(ApiVersionsResponse, version, split_reply(frame, flexible=False))
         known = reply.error_code == ErrorCode.NONE
-        gateway = self._copy.advertise is not None
-        cut = rewrite.api_versions(reply, self._decoded, gateway=gateway, serve=known and serve)
-        rest = frame[4:] if cut == reply else encode_reply_rest(cut, version) + beyond
         versions = {v.api_key: (v.min_version, v.max_version) for v in reply.api_keys}
+        cut = self._cut(reply, versions, known)
+        rest = frame[4:] if cut == reply else encode_reply_rest(cut, version) + beyond
         return _Offer(versions if known else None, rest)
+
+    def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
+        """The reply as clients get it. `known`: it is no error."""
+        gateway = self._copy.advertise is not None
+        added = self._copy.added_to(versions) if known else {}
+        cut = rewrite.api_versions(reply, self._decoded, added, gateway=gateway, serve=known and self._serves)
+        return rewrite.group_coordinators_only(cut) if self._copy.config.group_metadata_request else cut

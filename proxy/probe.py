@@ -14,7 +14,6 @@ from typing import Protocol
 import trio
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
-from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
@@ -172,7 +171,7 @@ class _Prober:
         if not self._listed:
             await self._list_groups(client)
         if not await self._ask_for_log_bounds(client):
-            await client.ask(ApiVersionsRequest(), version=0)  # Whether it is still there.
+            await client.ping()
         self.attempts.failures = 0
         self._copy.probe_succeeded()
         if self.attempts.enters("broker reachable"):

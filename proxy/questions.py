@@ -59,7 +59,7 @@ class Node:
 async def brokers(client: KafkaClient) -> tuple[Node, ...]:
     """All brokers of the cluster."""
     reply: MetadataResponse = await client.ask(MetadataRequest(topics=()))
-    return _nodes(reply)
+    return nodes_of(reply)
 
 
 async def listed_groups(
@@ -115,7 +115,7 @@ async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPa
     """The leaders of these topics' partitions; what has no leader, or does not exist, is left out."""
     wanted = set(topics)
     reply = await metadata(client, wanted)
-    nodes = {node.id: node for node in _nodes(reply)}
+    nodes = {node.id: node for node in nodes_of(reply)}
     return {
         (topic.name, partition.partition_index): nodes[partition.leader_id]
         for topic in reply.topics
@@ -169,7 +169,8 @@ def _check(client: KafkaClient, api: str, code: int, message: str | None = None)
         raise BrokerRefused(f"{client.address} answers {api}", code, message)
 
 
-def _nodes(reply: MetadataResponse) -> tuple[Node, ...]:
+def nodes_of(reply: MetadataResponse) -> tuple[Node, ...]:
+    """The brokers that Metadata tells of."""
     return tuple(Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers)
 
 

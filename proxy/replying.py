@@ -6,6 +6,7 @@ the question may be answered (`answering`), what stands in a reply (`coordinator
 """
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from group_sidecar.codecs.headers import encode_reply_rest, reply_rest
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -22,6 +23,7 @@ from group_sidecar.coordinator.encoded_offsets import MANY, SOME, EncodedFetch, 
 from group_sidecar.coordinator.views import GroupView
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.remembered import Question, Remembered
+from group_sidecar.proxy.translations import operations
 
 
 class Replying:
@@ -58,7 +60,7 @@ class Replying:
             changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
             return (len(self._copy.names), manager.default_assignor, manager.explains, *changes)
         if isinstance(request, DescribeGroupsRequest):
-            return tuple(manager.changes_of(group)[0] for group in request.groups)
+            return (self._copy.hides, *(manager.changes_of(group)[0] for group in request.groups))
         if isinstance(request, OffsetFetchRequest):
             groups = answers.groups_asked(request, question.version)
             return (len(self._copy.names), *(manager.changes_of(group)[1] for group in groups))
@@ -69,12 +71,22 @@ class Replying:
     def _make(self, question: Question, at: float) -> bytes | None:
         request, version, manager = question.request, question.version, self._copy.manager
         if isinstance(request, ListGroupsRequest):
-            return reply_rest(ListGroupsResponse, version, manager.listing(at).reply(request, version))
+            empty = self._copy.tells_empty(request.KEY, version)
+            return reply_rest(ListGroupsResponse, version, manager.listing(at).reply(request, version, empty=empty))
         if isinstance(request, ConsumerGroupDescribeRequest):
             return self._consumer_groups(request, version, at)
         if isinstance(request, DescribeGroupsRequest):
             views = {group: manager.view(group, at) for group in request.groups}
-            return encode_reply_rest(answers.describe_groups(request, version, views), version)
+            added = self._copy.adds(request.KEY, version)
+            described = answers.describe_groups(
+                request,
+                version,
+                views,
+                true_hosts=self._copy.true_hosts,
+                operations=operations(request, self._copy) if added else answers.OPERATIONS_UNTOLD,
+                empty=self._copy.tells_empty(request.KEY, version),
+            )
+            return encode_reply_rest(described, version)
         assert isinstance(request, OffsetFetchRequest)
         return self._fetch(question, request, at)
 
@@ -88,7 +100,13 @@ class Replying:
         if any(view and len(view.members) > 1 and not view.ordered for view in views.values()):
             return None  # The tools print members as they come: the broker says once in what order.
         reply = consumer_group_describe(
-            request, version, views, names, manager.default_assignor, explains=bool(manager.explains)
+            request,
+            version,
+            views,
+            names,
+            manager.default_assignor,
+            explains=bool(manager.explains),
+            true_hosts=self._copy.true_hosts,
         )
         return None if reply is None else encode_reply_rest(reply, version)
 
@@ -107,6 +125,8 @@ class Replying:
     def _fetch(self, question: Question, request: OffsetFetchRequest, at: float) -> bytes | None:
         version, manager, names = question.version, self._copy.manager, self._copy.names
         parts = question.parts
+        if not request.topics and self._copy.gives_all_for_none and not self._copy.adds(request.KEY, version):
+            request = replace(request, topics=None)
         if parts is None and not answers.is_plain(request, version):
             return None
         views = {group: manager.offsets_view(group, at) for group in answers.groups_asked(request, version)}

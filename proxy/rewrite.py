@@ -15,6 +15,7 @@ from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataRes
 from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
+from group_sidecar.proxy.additions import Versions
 
 Advertise = Callable[[int, str, int], tuple[str, int]]
 """(node id, host, port) of a broker, to the (host, port) under which clients reach it."""
@@ -38,10 +39,13 @@ SERVED: Mapping[int, ApiVersion] = {
 
 
 def api_versions(
-    reply: ApiVersionsResponse, inspected: Collection[int], *, gateway: bool, serve: bool
+    reply: ApiVersionsResponse, inspected: Collection[int], added: Versions, *, gateway: bool, serve: bool
 ) -> ApiVersionsResponse:
-    """Caps what the broker offers at what is decoded here, of the APIs looked into only; adds what is served here."""
-    offered = tuple(_capped(version, inspected, gateway) for version in reply.api_keys)
+    """Caps what the broker offers at what is decoded here, of the APIs looked into only; adds what is served here.
+
+    `added`: versions that the sidecar adds to APIs of the broker's (`additions`).
+    """
+    offered = tuple(_raised(_capped(version, inspected, gateway), added) for version in reply.api_keys)
     if serve:
         keys = {version.api_key for version in offered}
         offered += tuple(version for key, version in SERVED.items() if key not in keys)
@@ -55,6 +59,19 @@ def _capped(version: ApiVersion, inspected: Collection[int], gateway: bool) -> A
     if gateway and version.api_key == ApiKey.FETCH:
         cap = LAST_FETCH_WITHOUT_ENDPOINTS
     return version if cap >= version.max_version else replace(version, max_version=max(version.min_version, cap))
+
+
+def _raised(version: ApiVersion, added: Versions) -> ApiVersion:
+    own = version.api_key not in added
+    return version if own else replace(version, max_version=added[version.api_key][1])
+
+
+def group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
+    """Offers FindCoordinator in its first version alone: another v1 is answered in the place of Kafka's."""
+    offered = tuple(
+        replace(v, max_version=v.min_version) if v.api_key == ApiKey.FIND_COORDINATOR else v for v in reply.api_keys
+    )
+    return replace(reply, api_keys=offered)
 
 
 def addresses(reply: Struct, advertise: Advertise) -> Struct:

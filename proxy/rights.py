@@ -203,7 +203,8 @@ def _offsets_shown(x: Exchange, reply: OffsetFetchResponse) -> Iterator[Right]:
         return
     if topics or x.version > KAFKA_SINCE:  # v1 has the group's error on each partition, where there are any.
         yield Operation.DESCRIBE_GROUP, request.group_id
-        yield from topics
+        if request.topics or x.version > KAFKA_SINCE:  # In v1, asked for none, brokers tell all, whoever may see it.
+            yield from topics
 
 
 def _topics_shown(topics: Iterable[OffsetFetchResponseTopic], names: Mapping[UUID, str]) -> Iterator[Right]:

@@ -87,6 +87,11 @@ class Answers(Section):
     """Your word that no client reaches the broker but through this sidecar, and that a broker which cannot list its
     groups had none when the sidecar started. Without it ListGroups and DescribeGroups are left to the broker, where it
     can answer them: they tell of rebalances under way, which are not in the log."""
+    client_host: Literal["client", "broker"] = "client"
+    """Where DescribeGroups and ConsumerGroupDescribe say that a member is. `client`: whence its requests come, as far
+    as the sidecar has seen any, in the broker's answers too. `broker`: what the broker says, which sees the sidecar in
+    place of its clients; until it has said so of a new member, the broker is asked. Page, JSON, log and journal always
+    have the client's."""
     authorizer: Literal["auto", "none"] = "auto"
     """`auto`: the broker is asked (DescribeAcls), and while it is not known to have none a client is only shown what
     the broker has lately shown to it. `none`: your word that it has none, for brokers that cannot be asked."""

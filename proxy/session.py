@@ -1,19 +1,17 @@
 """One client connection and its upstream twin, without sockets.
 
-Owns: the order of things. Which request each reply belongs to, whose turn it is, when a local
-answer may be computed, when SASL's raw tokens begin and end. Must not know: groups, policies,
-sockets. What a frame means is the desk's business (`Desk`), and what bytes go where the shell's.
+Owns: the order of things. Which request each reply belongs to, whose turn it is, when a local answer may be computed,
+when SASL's raw tokens begin and end. Must not know: groups, policies, sockets. What a frame means is the business of
+the desk (`Desk`), and what bytes go where the shell's.
 
 Rules:
-- Replies leave in the order of requests. Upstream answers in order, so a queue of what is
-  expected suffices; a reply that is not the next one closes the connection.
-- A local answer waits until everything before it has been answered, and is computed then. While it
-  waits, nothing behind it is read: the broker too handles one request of a connection at a time.
+- Replies leave in the order of requests. So they come, too: one that is not the next closes the connection.
+- A local answer waits until everything before it has been answered, and is computed then. While it waits, nothing
+  behind it is read: the broker too handles one request of a connection at a time.
 - A forwarded frame goes on as the original bytes, unless the desk replaced it.
-- What need not be understood before it goes on is understood behind it, when the sockets that were ready have been
-  served, or before the desk decides anything. So no answer ever misses what an earlier reply told.
-- A client that sends what cannot be, or ends within a frame, first gets the replies to what it sent
-  before, as from a broker.
+- What need not be understood before it goes on is understood when the sockets that were ready have been served, or
+  before the desk decides anything. So no answer ever misses what an earlier reply told.
+- A client that sends what cannot be, or ends within a frame, first gets the replies that it is owed, as from a broker.
 """
 
 from collections import deque
@@ -24,7 +22,7 @@ from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.acks import REACH, acks
 from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
-from group_sidecar.proxy.disposals import OPAQUE, Answer, Desk, Disposal, Forward, Origin, Shown
+from group_sidecar.proxy.disposals import OPAQUE, Answer, Desk, Disposal, Forward, HangUp, Origin, Shown
 from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run
 
 SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
@@ -46,7 +44,6 @@ BEGIN: Final = Look.BEGIN
 MORE: Final = Look.MORE
 _tuple = tuple.__new__  # As NamedTuple's own, which costs twice as much.
 _unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
-
 
 _Expected = tuple[int, int, float, Any, bool]
 """A reply that is owed: its correlation id, the API key, when the request came, the desk's note, and whether the
@@ -200,6 +197,8 @@ class Session:
         return []
 
     def _commands(self) -> list[Command]:
+        if self._fault and self._nothing_owed:
+            self._failed = self._failed or self._fault
         if self._failed:
             self.close(self._now)
             self._out.append(Close(self._failed))
@@ -232,8 +231,6 @@ class Session:
             self._fault = CloseReason.BAD_FRAME_LENGTH
         if self._client_ended and self.wants_client:
             self._end_requests()
-        if self._fault and self._nothing_owed:
-            self._failed = self._fault
 
     def _take(self, request: bytes) -> None:
         self._desk.catch_up()
@@ -267,6 +264,9 @@ class Session:
             if stop > end:
                 return TAKE
             note = _tuple(Shown, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now))
+        elif type(note) is HangUp:
+            self._fault = note.reason
+            return MORE
         self._expected.append((correlation, key, self._now, note, False))
         return PASS
 
@@ -286,6 +286,8 @@ class Session:
             self._take_turn()
         elif isinstance(how, Forward):
             self._send(how.frame or request, how.note, since)
+        elif isinstance(how, HangUp):
+            self._fault = how.reason
         else:
             self._send(request, None, since)
 

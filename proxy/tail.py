@@ -7,9 +7,6 @@ It never stands in the way: whatever fails here, clients are forwarded as before
 so that the tail of one partition does not wait for the load of another.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import trio
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
@@ -70,17 +67,13 @@ class OffsetsTail:
         """Reads until cancelled, connecting again with growing pauses. Never raises."""
         while True:
             try:
-                async with self._connect() as client, trio.open_nursery() as nursery:
+                async with self._copy.connect() as client, trio.open_nursery() as nursery:
+                    client.allow(self._largest_reply)
+                    self._copy.learn_versions(client.versions)  # Another broker than before, perhaps.
                     nursery.start_soon(self._load)
                     await self._tail(client)
             except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
                 await trio.sleep(await self._ended(_first(error)))
-
-    @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[KafkaClient]:
-        async with self._copy.connect() as client:
-            client.allow(self._largest_reply)
-            yield client
 
     async def _tail(self, client: KafkaClient) -> None:
         """Looks for partitions, and tails those that are loaded, for as long as the connection lasts."""
@@ -106,7 +99,8 @@ class OffsetsTail:
             while not reader.loading:
                 await reader.stirs()
             begun_at, loads, records = trio.current_time(), sum(self.numbers.loads.counts), self.numbers.records
-            async with self._connect() as client:
+            async with self._copy.connect_again() as client:
+                client.allow(self._largest_reply)
                 while loading := reader.loading:
                     if not await reader.read(client, loading, 0.0):
                         await trio.sleep(IDLE_SECONDS)

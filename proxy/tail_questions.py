@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -25,7 +26,7 @@ from group_sidecar.codecs.messages.list_offsets import (
 )
 from group_sidecar.coordinator.partitions import partition_for
 from group_sidecar.proxy.client import CLIENT_ID, BrokerRefused, KafkaClient
-from group_sidecar.proxy.questions import START_OF_LOG, metadata
+from group_sidecar.proxy.questions import START_OF_LOG, Node, metadata, nodes_of
 
 """As a timestamp in ListOffsets (Kafka class ``ListOffsetsRequest``)."""
 
@@ -49,8 +50,18 @@ class Wanted:
     at_least: int = 0
 
 
-async def leader_epochs(client: KafkaClient, topic: str) -> dict[int, int]:
-    """The partitions of a topic with the epochs of their leaders; -1 from brokers that do not tell them.
+class Leaders(NamedTuple):
+    """Who leads each partition of a topic, as far as there is a leader; and since which epoch, by partition.
+
+    An epoch is -1 where the broker does not tell it.
+    """
+
+    epochs: dict[int, int]
+    nodes: dict[int, Node]
+
+
+async def leaders(client: KafkaClient, topic: str) -> Leaders:
+    """The leaders of a topic's partitions.
 
     The topic is not created; where there is none, so there are no partitions. Raises BrokerRefused where the broker
     does not tell.
@@ -60,11 +71,15 @@ async def leader_epochs(client: KafkaClient, topic: str) -> dict[int, int]:
         if found.name != topic:
             continue
         if found.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
-            return {}
+            break
         if found.error_code:
             raise BrokerRefused(f"{client.address} answers Metadata of {topic}", found.error_code)
-        return {partition.partition_index: partition.leader_epoch for partition in found.partitions}
-    return {}
+        nodes, led = {node.id: node for node in nodes_of(reply)}, found.partitions
+        return Leaders(
+            {each.partition_index: each.leader_epoch for each in led},
+            {each.partition_index: nodes[each.leader_id] for each in led if each.leader_id in nodes},
+        )
+    return Leaders({}, {})
 
 
 async def log_starts(client: KafkaClient, topic: str, epochs: Mapping[int, int]) -> dict[int, tuple[int, int]]:

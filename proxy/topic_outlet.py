@@ -35,7 +35,7 @@ from group_sidecar.proxy.client import (
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.producing import DENIED, PACKED_AT_ONCE, Outcome, Producer
 from group_sidecar.proxy.sections import Journal
-from group_sidecar.proxy.tail_questions import leader_epochs, log_starts
+from group_sidecar.proxy.tail_questions import leaders, log_starts
 
 QUEUE_RECORDS = 65_536
 """Records held in memory, some 30 MB."""
@@ -152,7 +152,7 @@ class TopicOutlet:
 
     async def _look(self, client: KafkaClient) -> None:
         """Looks which partitions the broker leads; after a pause, where it leads none."""
-        epochs = await leader_epochs(client, self._topic)
+        epochs = (await leaders(client, self._topic)).epochs
         codes = {n: code for n, (code, _) in (await log_starts(client, self._topic, epochs)).items()} if epochs else {}
         for code in codes.values():
             if code in DENIED:

@@ -86,8 +86,12 @@ class Verified(Protocol):
     def hides(self) -> bool:
         """Whether the broker may hide something from the sidecar's own user."""
 
+    @property
+    def true_hosts(self) -> bool:
+        """Whether its answers tell where members are, which the broker does not know."""
+
     def epoch(self, now: float) -> float: ...
-    def connect(self) -> AbstractAsyncContextManager[KafkaClient]: ...
+    def connect_again(self) -> AbstractAsyncContextManager[KafkaClient]: ...
 
 
 class Sample(NamedTuple):
@@ -168,7 +172,7 @@ class _Verifier:
     async def _connected(self, job: _Job | None) -> None:
         """Connects, and works for as long as there is something to do."""
         try:
-            async with self._copy.connect() as client:
+            async with self._copy.connect_again() as client:
                 while job is not None:
                     await self._do(client, job)
                     self._attempts.failures = 0
@@ -242,7 +246,8 @@ class _Verifier:
         """Compares what stood behind a correlation id with the body of the broker's reply."""
         if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
             ours = ours[1:]  # The header's tagged fields, of which the sidecar writes none.
-        job = partial(compare, exchange.request, exchange.version, ours, theirs, sees_all=not self._copy.hides)
+        habits = {"sees_all": not self._copy.hides, "true_hosts": self._copy.true_hosts}
+        job = partial(compare, exchange.request, exchange.version, ours, theirs, **habits)
         if len(theirs) <= LARGEST_AT_ONCE:
             return job()
         began = time.monotonic()

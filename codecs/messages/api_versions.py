@@ -4,8 +4,12 @@ v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible, client so
 features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011).
 
 The reply's *header* stays v0 in every version, so that a client that does not know the version can read the error.
-A broker answers a version it does not know in v0, with UNSUPPORTED_VERSION.
+A broker answers a version it does not know in v0, with UNSUPPORTED_VERSION. Kafka 0.9 does not know the API: it
+leaves the request unanswered, and goes on with the next one of the connection.
 """
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from group_sidecar.codecs.primitives import BOOLEAN, INT16, INT32, INT64, STRING
 from group_sidecar.codecs.schema import (
@@ -65,3 +69,17 @@ class ApiVersionsResponse(Struct):
     finalized_features_epoch: int = f(INT64, since=3, tag=1, default=-1)
     finalized_features: tuple[FinalizedFeatureKey, ...] = f(Array(FinalizedFeatureKey), since=3, tag=2, default=())
     zk_migration_ready: bool = f(BOOLEAN, since=3, tag=3, default=False)
+
+
+KAFKA_0_9: Mapping[int, tuple[int, int]] = MappingProxyType(
+    {
+        **dict.fromkeys((0, 1), (0, 1)),  # Produce, Fetch.
+        **dict.fromkeys((2, 3, 4, 5), (0, 0)),  # ListOffsets, Metadata; of brokers: LeaderAndIsr, StopReplica,
+        6: (0, 1),  # UpdateMetadata,
+        7: (1, 1),  # ControlledShutdown.
+        8: (0, 2),  # OffsetCommit.
+        9: (0, 1),  # OffsetFetch.
+        **dict.fromkeys(range(10, 17), (0, 0)),  # FindCoordinator and what there is of groups.
+    }
+)
+"""What Kafka 0.9 speaks: (lowest, highest version) by API key (Kafka class ``Protocol`` of 0.9.0.1)."""

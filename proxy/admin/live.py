@@ -18,6 +18,7 @@ from group_sidecar.proxy.admin.sources import AdminSources, Numbers, Readiness, 
 from group_sidecar.proxy.admin.tls import ServerTls, reason
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.reloading import Outcome
 from group_sidecar.proxy.scraping import Scraper
 from group_sidecar.proxy.server import ListenError
@@ -66,6 +67,7 @@ def live_sources(
         epoch=epoch,
         surveyed=surveyed,
         find=lambda group_id: best([copy.manager for copy in copies()], group_id, epoch()),
+        coordinator=lambda group_id: _coordinator(copies(), group_id),
         most_members=collected.most_members,
         log_ends=lambda: [copy.manager.log_ends for copy in copies()],
         topic_names=lambda topic_ids: _topic_names(copies(), topic_ids),
@@ -92,6 +94,10 @@ async def start_admin(tasks: trio.Nursery, config: Config, sources: AdminSources
         return Address(*await tasks.start(serve_admin, app, *config.admin, tls))
     except OSError as error:
         raise ListenError(f"cannot listen on {error.strerror or error}") from error
+
+
+def _coordinator(copies: Iterable[BrokerCopy], group_id: str) -> Node | None:
+    return next((node for copy in copies if (node := copy.coordinator(group_id)) is not None), None)
 
 
 def _topic_names(copies: Iterable[BrokerCopy], topic_ids: set[UUID]) -> Mapping[UUID, str]:

@@ -158,9 +158,19 @@ class Member(Answer):
     """How long that is, in bytes."""
 
 
+class Coordinator(Answer):
+    """The broker that coordinates a group, under the address that clients are told."""
+
+    id: int
+    host: str
+    port: int
+
+
 class GroupDetail(GroupSummary):
     """A group with its members."""
 
+    coordinator: Coordinator | None
+    """Its coordinator; null where it is not known, as where the coordinator's log is not read."""
     leader: str
     """The member that assigns; empty where there is none."""
     member_list: list[Member]

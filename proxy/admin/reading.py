@@ -25,7 +25,7 @@ from group_sidecar.metrics.survey import GroupFigures, Sums, batches, newest, of
 from group_sidecar.metrics.why import why
 from group_sidecar.proxy.admin import models as m
 from group_sidecar.proxy.admin.members import Assigned, each_member, member_count, newer, owners
-from group_sidecar.proxy.admin.rows import Past, Stand, member_row, summary
+from group_sidecar.proxy.admin.rows import Past, Stand, coordinator_row, member_row, summary
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
 
 T = TypeVar("T")
@@ -69,7 +69,12 @@ class GroupData:
         await made(map(sums.add, batches(stand.offsets.numbers(), SORTED_AT_ONCE)))
         figures = GroupFigures(view, limit, None, *sums.result())
         members = await made(map(member_row, await self._members(view)))
-        return m.GroupDetail(**dict(summary(figures, past)), leader=view.leader, member_list=members)
+        return m.GroupDetail(
+            **dict(summary(figures, past)),
+            coordinator=coordinator_row(self._sources.coordinator(group_id)),
+            leader=view.leader,
+            member_list=members,
+        )
 
     async def offsets(self, group_id: str) -> m.Offsets | None:
         """Where a group stands in each partition that it has committed, or that a member has."""

@@ -13,6 +13,7 @@ from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.survey import GroupFigures, LogEnd, lag_behind
 from group_sidecar.proxy.admin import models as m
 from group_sidecar.proxy.admin.members import AnyMember, Assigned, member_count, newer
+from group_sidecar.proxy.questions import Node
 
 
 class Past(NamedTuple):
@@ -61,6 +62,11 @@ def summary(figures: GroupFigures, past: Past) -> m.GroupSummary:
         lacking=view.lacking,
         offsets_lacking=view.offsets_lacking,
     )
+
+
+def coordinator_row(node: Node | None) -> m.Coordinator | None:
+    """A group's coordinator."""
+    return m.Coordinator(id=node.id, host=node.host, port=node.port) if node else None
 
 
 def member_row(assigned: Assigned) -> m.Member:

@@ -12,6 +12,7 @@ from group_sidecar.coordinator.views import GroupView, Lacking
 from group_sidecar.metrics.collector import LastReload, OutletHealth
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.survey import LogEnds, MostMembers, Survey
+from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.reloading import Outcome
 
 Readiness = Mapping[str, Mapping[str, bool]]
@@ -55,6 +56,7 @@ class AdminSources:
         epoch: seconds since the epoch, on the clock of the views.
         surveyed: all groups and where they stand.
         find: a group as it is now; None where there is none.
+        coordinator: the broker that coordinates a group, as clients are told of it; None where that is not known.
         most_members: the most members that a group may have; None without limit.
         log_ends: the ends of logs, one mapping per copy, each of which may change.
         topic_names: names by topic id; those that are not known are asked for, and missing.
@@ -69,6 +71,7 @@ class AdminSources:
     epoch: Callable[[], float]
     surveyed: Callable[[], Awaitable[Survey]]
     find: Callable[[str], GroupView | None]
+    coordinator: Callable[[str], Node | None]
     most_members: MostMembers
     log_ends: Callable[[], Sequence[LogEnds]]
     topic_names: Callable[[set[UUID]], Mapping[UUID, str]]

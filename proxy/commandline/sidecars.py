@@ -20,6 +20,7 @@ import trio
 from pydantic import TypeAdapter, ValidationError
 
 from group_sidecar.proxy.commandline.answers import (
+    Coordinator,
     GroupDescription,
     GroupMember,
     GroupMissing,
@@ -44,6 +45,7 @@ _UNKNOWN = -1  # A generation.
 _GROUPS = TypeAdapter(list[GroupSummary])
 _GROUP = TypeAdapter(GroupSummary)
 _MEMBERS = TypeAdapter(list[GroupMember])
+_COORDINATOR: TypeAdapter[Coordinator | None] = TypeAdapter(Coordinator | None)
 _OFFSETS = TypeAdapter(list[PartitionOffsets])
 _CELLS = TypeAdapter(list[dict[str, Any]])
 
@@ -278,7 +280,8 @@ def _named(url: str, group: GroupSummary) -> GroupSummary:
 def _described(url: str, told: Told) -> GroupDescription:
     summary = asdict(_named(url, _GROUP.validate_python(told)))
     members = _MEMBERS.validate_python(told["member_list"])
-    return GroupDescription(**summary, leader=told["leader"], member_list=members)
+    where = _COORDINATOR.validate_python(told.get("coordinator"))  # Older sidecars do not tell it.
+    return GroupDescription(**summary, coordinator=where, leader=told["leader"], member_list=members)
 
 
 def _cells(url: str, told: Told) -> list[dict[str, Any]]:

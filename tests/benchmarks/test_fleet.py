@@ -30,7 +30,8 @@ def row(millions: int, cpu_seconds: float, pandas_seconds: float | None) -> Row:
     pandas = None if pandas_seconds is None else Cost(pandas_seconds, pandas_seconds, 2_000_000_000)
     spark = Cost(cpu_seconds / 2, cpu_seconds, 1_500_000_000)
     late = Cost(cpu_seconds / 4, 20 + (cpu_seconds - 20) * 0.4, 1_500_000_000)
-    return Row(f"{millions} M", truth, millions * 15_000_000, 0.1, 12.0, spark, late, pandas, [])
+    alone = None if pandas is None or millions > 2 else Cost(pandas.seconds * 4, pandas.cpu_seconds * 4, 2_000_000_000)
+    return Row(f"{millions} M", truth, millions * 15_000_000, 0.1, 12.0, spark, late, pandas, alone, [])
 
 
 def test_what_a_record_costs_leaves_out_what_a_start_costs() -> None:
@@ -54,22 +55,30 @@ def test_a_row_has_rates_per_core_and_its_cost_in_that_of_the_first() -> None:
         "80,000",
         "2,000",
         "0.21",
+        "20,000",
+        "0.83",
         "0.86",
     ]
     assert cells(first, first)[-1] == "1.00"
 
 
 def test_pandas_without_memory_leaves_its_cells_empty() -> None:
-    assert cells(row(50, 2_500.0, None), row(1, 70.0, 10.0))[7:10] == ["-", "-", "-"]
+    assert cells(row(50, 2_500.0, None), row(1, 70.0, 10.0))[7:12] == ["-"] * 5
 
 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([row(1, 70, 10.0), row(2, 120, 130.0), row(5, 200, 400.0)], "ahead of pandas from 2 M records on."),
-        ([row(1, 70, 10.0), row(2, 120, 20.0)], "pandas is ahead at 2 M records, the most"),
-        ([row(1, 70, 10.0), row(50, 2_500, None)], "From 50 M on it has not memory"),
-        ([row(1, 5, 10.0), row(2, 120, 20.0)], "pandas is ahead at 2 M records, the most"),
+        (
+            [row(1, 70, 10.0), row(2, 120, 130.0), row(5, 200, 400.0)],
+            "ahead of pandas with pyarrow from 2 M records on.",
+        ),
+        ([row(1, 70, 10.0), row(2, 120, 20.0)], "Per core pandas with pyarrow is ahead at 2 M records, the most"),
+        ([row(1, 70, 10.0), row(2, 70, 20.0)], "Per core Spark is ahead of pandas alone from 2 M records on."),
+        ([row(1, 70, 10.0), row(2, 90, 20.0)], "Per core pandas alone is ahead at 2 M records, the most"),
+        ([row(1, 70, 10.0), row(50, 2_500, None)], "From 50 M on it was not tried: there is not memory enough."),
+        ([row(1, 5, 10.0), row(2, 120, 20.0)], "Per core pandas with pyarrow is ahead at 2 M records, the most"),
+        ([row(1, 70, 10.0), row(2, 120, 20.0)], "At 2 M records pandas held 1,000 bytes a record"),
     ],
 )
 def test_who_is_ahead_is_said_as_it_is(rows: list[Row], said: str) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.fleet_check import KEYS, differences, different, wrong
-from benchmarks.fleet_pandas import Judged, run
+from benchmarks.fleet_pandas import Judged, by_pandas, run
 from benchmarks.fleet_records import write
 from benchmarks.fleet_shape import Fleet, Shape
 from benchmarks.fleet_truth import Truth
@@ -57,6 +57,13 @@ def put(store: Path, name: str, rows: pd.DataFrame) -> None:
 def test_pandas_takes_each_record_once_and_no_line_that_is_none(answered: Answered) -> None:
     assert len(answered.judged.records) == answered.truth.records
     assert answered.judged.faults == answered.truth.faults
+
+
+def test_its_own_reader_reads_the_same(answered: Answered, tmp_path: Path) -> None:
+    judged = run(answered.answers.parent / "segments", tmp_path, by_pandas)
+    assert len(judged.records) == answered.truth.records
+    assert judged.faults == answered.truth.faults
+    assert differences(answered.store, tmp_path) == []
 
 
 def test_what_pandas_answers_is_true(answered: Answered) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.conformance.differential.added_table import added_table_of
 from tests.conformance.differential.states import State
 from tests.conformance.differential.table import table_of
 from tests.conformance.fleet_story import Story, told_in
@@ -40,10 +41,10 @@ def _is_absent(item: pytest.Item) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the table."""
+    """Writes the tables."""
     place: Path | None = session.config.getoption("--table", default=None)
     if place is not None:
-        place.write_text(table_of(session.config).page())
+        place.write_text(table_of(session.config).page() + added_table_of(session.config).section())
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ QUICK_CONSUMER = {
 }
 CLASSIC = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000}
 """The new protocol's groups have these from the broker."""
+PASSES_OVER: dict[str, dict[str, Any]] = {"0.9.0.1": {"api.version.request": False, "broker.version.fallback": "0.9.0"}}
+"""What a client of a broker that passes ApiVersions over has to be told, unless the sidecar answers that."""
 
 
 @contextmanager

@@ -29,8 +29,6 @@ def test_a_coordinator_moves(pair: Pair, tmp_path: Path) -> None:
         assert right.timeline() == [] or right.told("member_joined") == right.timeline(), "what is loaded is no news"
         member.join()
         member.sync()
-        moved = right.wait_for("rebalance_completed")
-    # Where the sidecar had known the group before it moved here, its leader is known to have joined again.
-    assert (moved["cause"], moved["reason"]) in (("coordinator_moved", "unknown"), ("leader_rejoined", "metadata"))
-    assert (moved["by"]["client_id"], moved["gone"]) == ("member", 0)
+        moved = right.rebalanced("coordinator_moved")
+    assert (moved["by"]["client_id"], moved["reason"], moved["gone"]) == ("member", "unknown", 0)
     assert len(left.told("coordinator_moved")) == 1

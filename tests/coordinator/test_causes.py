@@ -416,6 +416,15 @@ def test_other_metadata_is_another_subscription_as_the_broker_sees_it(world: Wor
     assert rebalanced(world, a, b).cause is RebalanceCause.SUBSCRIPTION_CHANGED
 
 
+def test_what_a_member_owns_by_now_is_no_other_subscription(world: World) -> None:
+    a, b = member(world, "a"), member(world, "b")
+    stable(world, a, b)
+    b.metadata = subscription("t", owned=(1, 3))
+    b.join()
+    told = rebalanced(world, a, b)
+    assert (told.cause, whom(told)) == (RebalanceCause.UNKNOWN, "b")
+
+
 def test_who_joins_since_a_rebalance_is_under_way_has_not_brought_it_about(world: World) -> None:
     a, b, c = (member(world, name) for name in "abc")
     stable(world, a, b, c)

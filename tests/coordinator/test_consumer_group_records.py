@@ -128,6 +128,7 @@ def test_a_group_is_all_that_its_records_say() -> None:
         epoch=5,
         client_id="client-a",
         client_host="/10.0.0.1",
+        broker_host="/10.0.0.1",
         subscribed_topic_names=("topic", "other"),
         subscribed_topic_regex="t.*",
         server_assignor="range",

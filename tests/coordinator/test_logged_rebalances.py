@@ -22,7 +22,6 @@ from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, MemberKey, enc
 from group_sidecar.codecs.schema import encode
 from group_sidecar.coordinator.events import (
     ConsumerMemberSeen,
-    CoordinatorMoved,
     Event,
     JoinAccepted,
     Joining,
@@ -33,7 +32,6 @@ from group_sidecar.coordinator.events import (
     MemberUnknown,
     RebalanceSeen,
 )
-from group_sidecar.coordinator.facts import CoordinatorMoved as CoordinatorMovedFact
 from group_sidecar.coordinator.facts import (
     Departure,
     Fact,
@@ -43,7 +41,6 @@ from group_sidecar.coordinator.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.following import FIRST_SECONDS
 from tests.coordinator.model_log import Entry
 from tests.coordinator.sweeping import swept
 from tests.coordinator.test_following import Reader
@@ -83,6 +80,12 @@ def of(facts: list[Fact], kind: type[Any]) -> list[Any]:
 # Classic groups.
 
 
+def assignment(*partitions: int) -> bytes:
+    """These partitions of the topic "t"."""
+    parts = (ToldPartition(topic="t", partitions=partitions),) if partitions else ()
+    return b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=parts), 0)
+
+
 def generation(number: int, *owners: str, static: bool = False, **parts: tuple[int, ...]) -> Entry:
     """A generation of the topic "t" with these members; `parts`: what each has. `owners`: those that have nothing."""
     shares = {**dict.fromkeys(owners, ()), **parts}
@@ -100,13 +103,7 @@ def generation(number: int, *owners: str, static: bool = False, **parts: tuple[i
                 rebalance_timeout=5000,
                 session_timeout=5000,
                 subscription=b"",
-                assignment=b"\0\0"
-                + encode(
-                    ConsumerProtocolAssignment(
-                        assigned_partitions=(ToldPartition(topic="t", partitions=share),) if share else ()
-                    ),
-                    0,
-                ),
+                assignment=assignment(*share),
             )
             for name, share in shares.items()
         ),
@@ -194,85 +191,47 @@ def test_what_the_wire_has_told_is_not_told_again() -> None:
     assert of(facts, RebalanceStarted) == []
 
 
-# A coordinator that moves.
+# What the wire tells on top of it.
 
 
-def rejoins(copy: Copy) -> RebalanceStarted:
-    """The leader, that was read from the log, joins again."""
+def sends_join(copy: Copy, member_id: str = "a", protocols: tuple[str, ...] = ("range",)) -> Joining:
+    """A member, the leader if no other is said, joins again as it is read from the log."""
     joining = Joining(
-        token="1:1",
-        member_id="a",
+        token=f"1:{member_id}",
+        member_id=member_id,
         instance_id=None,
-        client_id="client-a",
+        client_id=f"client-{member_id}",
         client_host="/h",
         session_timeout_ms=5000,
         rebalance_timeout_ms=5000,
         protocol_type="consumer",
-        protocols=(("range", b""),),
+        protocols=tuple((name, b"") for name in protocols),
         parks=True,
     )
     copy.wire_says(JoinSent, joining=joining)
-    facts = copy.wire_says(
+    return joining
+
+
+def is_let_in(copy: Copy, joining: Joining, generation: int = 2) -> list[Fact]:
+    """It is told to be in a generation; if it is the leader, as the only member."""
+    return copy.wire_says(
         JoinAccepted,
         joining=joining,
-        member_id="a",
-        generation=2,
+        member_id=joining.member_id,
+        generation=generation,
         protocol_type="consumer",
         protocol="range",
         leader="a",
-        roster=(("a", None, b""),),
+        roster=(("a", None, b""),) if joining.member_id == "a" else (),
     )
-    copy.facts += facts
-    [started] = of(facts, RebalanceStarted)
-    assert isinstance(started, RebalanceStarted)
-    return started
-
-
-def test_the_broker_has_led_it_since_before_the_sidecar() -> None:
-    copy = Copy(load=[generation(1, a=(0, 1))])
-    copy.now = 1.0
-    assert rejoins(copy).cause is RebalanceCause.LEADER_REJOINED
 
 
 def test_who_was_heard_of_elsewhere_is_not_in_the_next_generation() -> None:
     copy = Copy(load=[generation(1, a=(0,), b=(1,))])
     copy.now += 60
     assert swept(copy.manager, copy.now) == []
-    copy.facts.clear()
-    rejoins(copy)
-    assert [(gone.member_id, gone.how) for gone in of(copy.facts, MemberGone)] == [("b", Departure.DROPPED)]
-
-
-@pytest.mark.parametrize("after", [1.0, 100.0])
-@pytest.mark.parametrize("known", [True, False])
-def test_the_broker_has_become_the_coordinator(known: bool, after: float) -> None:
-    copy = Copy()
-    if known:
-        copy.follower.resign(0, 4, copy.now)
-    else:
-        copy.follower.count_partitions(2, copy.now)
-        copy.follower.count_partitions(1, copy.now)
-    copy.now += FIRST_SECONDS + 1
-    copy.log = copy.follower.begin_load(0, 5, 0, copy.now)
-    assert copy.log_says(generation(1, a=(0, 1))) == []
-    copy.now += after
-    cause = rejoins(copy).cause
-    assert cause is (RebalanceCause.COORDINATOR_MOVED if after < 60 else RebalanceCause.LEADER_REJOINED)
-
-
-def test_the_broker_gives_the_group_away() -> None:
-    copy = Copy(load=[generation(1, a=(0, 1))])
-    copy.follower.resign(0, 4, copy.now)
-    [moved] = copy.wire_says(CoordinatorMoved)
-    assert isinstance(moved, CoordinatorMovedFact)
-    assert copy.wire_says(CoordinatorMoved) == []
-
-
-def test_the_broker_takes_the_group_back_before_anybody_hears() -> None:
-    copy = Copy(load=[generation(1, a=(0, 1))])
-    copy.follower.resign(0, 4, copy.now)
-    copy.log = copy.follower.begin_load(0, 5, 0, copy.now)
-    assert copy.follower.left_behind == {}
+    facts = is_let_in(copy, sends_join(copy))
+    assert [(gone.member_id, gone.how) for gone in of(facts, MemberGone)] == [("b", Departure.DROPPED)]
 
 
 # Groups of KIP-848.

@@ -31,7 +31,7 @@ from tests.coordinator.world import Client, World, commit_of
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 
 
-def copy(**bounds: int) -> GroupMetadataManager:
+def copy(**bounds: Any) -> GroupMetadataManager:
     manager = GroupMetadataManager(exclusive=True, **bounds)
     manager.inherit(())
     return manager

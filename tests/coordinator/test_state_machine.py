@@ -4,6 +4,7 @@ Requests are handled and replies delivered in any order that each connection all
 run out, what was sent on a broken connection may still arrive.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -175,7 +176,7 @@ class Copy(RuleBasedStateMachine):
         told = {group: self.world.manager.view(group, now) for group in GROUPS}
         for group, view in told.items():
             if view.lacking is None and not self._under_way(group):
-                assert _described(view) == self.world.broker.describe(group)
+                _agree(view, self.world)
             if view.offsets_lacking is None and not self._under_way(group):
                 self.check_offsets(group, _offsets(view))
         self._is_listed_as_it_is(now)
@@ -205,6 +206,21 @@ class Copy(RuleBasedStateMachine):
     def _true_offsets(self, group_id: str) -> dict[tuple[str, int], tuple[int, int, str]]:
         group = self.world.broker.groups.get(group_id)
         return group.offsets if group else {}
+
+
+def _agree(view: GroupView, world: World) -> None:
+    """Holds a view against the broker's word, which has a static member that is back where it was first."""
+    said = world.broker.describe(view.group_id)
+    assert _without_hosts(_described(view)) == _without_hosts(said)
+    hosts = {member.member_id: member.client_host for member in said.members}
+    true = {client.member_id: f"/host-of-{client.name}" for client in world.clients}
+    for member in view.members:
+        assert member.broker_host in ("", hosts[member.member_id])
+        assert member.client_host in (true.get(member.member_id, member.client_host), member.broker_host)
+
+
+def _without_hosts(group: DescribedGroup) -> DescribedGroup:
+    return replace(group, members=tuple(replace(member, client_host="") for member in group.members))
 
 
 def _described(view: GroupView) -> DescribedGroup:
@@ -313,7 +329,7 @@ class Calm(RuleBasedStateMachine):
         settled = group is None or group.state == STABLE or (group.state == EMPTY and group.offsets)
         if settled and not any(True for client in self.clients for _ in client.connection.exchanges()):
             assert self.world.lacking() == (None, None)
-            assert _described(self.world.view()) == self.world.broker.describe("g")
+            _agree(self.world.view(), self.world)
 
 
 Copy.TestCase.settings = settings(

@@ -63,10 +63,13 @@ class Connection:
 
 
 class World:
-    """One broker, the copy of it, and the connections through it."""
+    """One broker, the copy of it, and the connections through it.
 
-    def __init__(self, broker: Broker, *, exclusive: bool = True) -> None:
-        self.broker = broker
+    `seen_at`: the host at which the broker sees all clients that come through the sidecar; None: where they are.
+    """
+
+    def __init__(self, broker: Broker, *, exclusive: bool = True, seen_at: str | None = None) -> None:
+        self.broker, self.seen_at = broker, seen_at
         self.manager = GroupMetadataManager(exclusive=exclusive)
         self.manager.inherit(())
         self.facts: list[Fact] = []
@@ -111,9 +114,8 @@ class World:
             self._handle(exchange, lambda reply: self._answered(connection, exchange, reply))
 
     def _handle(self, exchange: Exchange, respond: Any) -> None:
-        self.broker.handle(
-            exchange.request, exchange.version, exchange.client_id, exchange.client_host, self.now(), respond
-        )
+        host = self.seen_at or exchange.client_host
+        self.broker.handle(exchange.request, exchange.version, exchange.client_id, host, self.now(), respond)
         self._write()
 
     def _write(self) -> None:

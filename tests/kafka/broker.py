@@ -7,11 +7,10 @@ in `tests.kafka.releases`.
 Listeners: CLIENT is what the sidecar connects to, and advertises the sidecar; DIRECT is the same
 broker without it. With `sasl`, SASL_CLIENT and SASL_DIRECT are a second such pair. A reply names
 the listener it came by, so a client that starts on one stays on it. Each further proxy that
-rewrites no addresses has a listener of its own, which advertises that proxy.
+rewrites no addresses has a listener of its own, which advertises that proxy. Where listeners have no
+names there is one, which advertises itself: a sidecar before it is a gateway.
 """
 
-import socket
-import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,9 +19,10 @@ from typing import Self
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
+from group_sidecar.codecs.messages.metadata import MetadataRequest
 from tests.kafka.maven import kafka_jars
 from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
-from tests.kafka.releases import NEWEST, RELEASES
+from tests.kafka.releases import ALL_RELEASES, NEWEST
 from tests.kafka.wire import ask
 from tests.kafka.zookeeper import ZooKeeper
 
@@ -38,7 +38,6 @@ JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _CLUSTER_ID = "QPfZ1GWOQ4Kdy-ruIG0fYQ"
 _ENOUGH_GROUPS = 100
 """So many names fall on every partition of the offsets topic."""
-_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
 class KafkaBroker:
@@ -46,9 +45,10 @@ class KafkaBroker:
 
     Args:
         folder: an empty folder for its data, its configuration and its log.
-        version: one of `RELEASES`.
+        version: one of `ALL_RELEASES`.
         properties: broker properties over the defaults.
         sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Not before Kafka 3.5.
+            These, `direct` and `proxies` need listeners with names.
         joins: the node whose cluster it joins, as its second one; not before Kafka 3.5.
         direct: the address of DIRECT, where others must know it beforehand.
         proxies: names, in capitals, of further proxies that rewrite no addresses.
@@ -69,12 +69,13 @@ class KafkaBroker:
     ) -> None:
         self.folder = folder
         self._joins = joins
-        self.release = RELEASES[version]
+        self.release = ALL_RELEASES[version]
+        assert self.release.listeners_have_names or not (sasl or direct or proxies)
         self.sasl = sasl
         self.client, self.sidecar, free, self.controller = free_addresses(4)
         """`client` is where the sidecar connects, `sidecar` the address it must listen on; of an old broker,
         `controller` is its ZooKeeper."""
-        self.direct = direct or free
+        self.direct = direct or (free if self.release.listeners_have_names else self.client)
         self.sasl_client, self.sasl_sidecar, self.sasl_direct = free_addresses(3)
         self.upstreams = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
         self.proxies = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
@@ -151,6 +152,13 @@ class KafkaBroker:
         return ["java", *JVM_FLAGS, flag, "-cp", f"{kafka_jars(self.release.version)}/*"]
 
     def _listeners(self) -> dict[str, str]:
+        if not self.release.listeners_have_names:
+            place = f"PLAINTEXT://{spelled(self.client)}"
+            return {
+                "listeners": place,
+                "advertised.listeners": place,
+                "zookeeper.connect": spelled(self.controller),
+            }
         bound = {"CLIENT": self.client, "DIRECT": self.direct, **self.upstreams}
         advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct, **self.proxies}
         if self.release.zookeeper:
@@ -201,10 +209,8 @@ def _sasl_properties(prefix: str) -> dict[str, str]:
 
 
 def answers(address: Address) -> bool:
-    """Whether a broker answers ApiVersions there."""
+    """Whether a broker answers there; Metadata v0, which all of them know."""
     try:
-        with socket.create_connection(address, timeout=2) as connection:
-            connection.sendall(_API_VERSIONS_V0)
-            return len(connection.recv(4)) > 0
+        return bool(ask(address, MetadataRequest(topics=()), 0).brokers)
     except OSError:
         return False

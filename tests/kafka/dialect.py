@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.headers import split_reply
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.registry import APIS
-from group_sidecar.codecs.schema import Struct
+from group_sidecar.codecs.schema import Struct, decode
 from tests.kafka.processes import PATIENCE, Address
 from tests.kafka.wire import Wire, ask
 
 _POLL_SECONDS = 0.01
+_SOON_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,15 @@ class Dialect:
 
     @classmethod
     def of(cls, address: Address) -> "Dialect":
-        """Asks the broker at this address."""
-        reply = ask(address, ApiVersionsRequest(), 0)
+        """Asks the broker at this address; one that passes the question over is Kafka 0.9."""
+        with Wire(address) as wire:
+            number = wire.send_request(ApiVersionsRequest(), 0)
+            if not wire.readable(_SOON_SECONDS):
+                wire.send_request(DescribeGroupsRequest(groups=()), 0)
+            frame = wire.receive()
+        if int.from_bytes(frame[:4], "big") != number:
+            return cls({key: range(lowest, highest + 1) for key, (lowest, highest) in KAFKA_0_9.items()})
+        reply = decode(ApiVersionsResponse, 0, split_reply(frame, flexible=False))
         return cls({api.api_key: range(api.min_version, api.max_version + 1) for api in reply.api_keys})
 
     def versions(self, key: int) -> range:
@@ -43,19 +53,20 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Client:
-    """Asks one broker, each question over a connection of its own."""
+    """Asks one broker, each question over a connection of its own. `host`: as of a `Wire`."""
 
     address: Address
     dialect: Dialect
     client_id: str = "client"
+    host: str = ""
 
     def ask(self, request: Struct, at_most: int | None = None) -> Any:
         """The reply, in the newest version or the newest up to `at_most`."""
-        return ask(self.address, request, self.dialect.newest(request.KEY, at_most), self.client_id)
+        return ask(self.address, request, self.dialect.newest(request.KEY, at_most), self.client_id, self.host)
 
     def wire(self) -> Wire:
         """A connection to keep."""
-        return Wire(self.address, client_id=self.client_id)
+        return Wire(self.address, client_id=self.client_id, host=self.host)
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:

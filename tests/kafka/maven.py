@@ -37,6 +37,8 @@ ARTIFACTS: dict[str, tuple[str, ...]] = {
     "0.9.0.1": ("org.apache.kafka:kafka_2.11:0.9.0.1", *_LOG4J_1, _JAXB),
 }
 """Maven coordinates by Kafka version; everything else follows from them."""
+TOOLS = {"3.9.1": ("org.apache.kafka:kafka-tools:3.9.1",)}
+"""Where the command-line tools are an artifact of their own, which the broker does not need."""
 
 _SPARK = "4.2.0"
 CONNECTOR = (
@@ -92,12 +94,28 @@ def connector_jars() -> list[Path]:
     Raises:
         JarsUnavailable: no ``mvn`` here, or Maven failed.
     """
-    target = cache_folder() / "spark" / _SPARK
+    return _alone(f"Spark's Kafka connector {_SPARK}", CONNECTOR, cache_folder() / "spark" / _SPARK)
+
+
+def tool_jars(version: str) -> list[Path]:
+    """The jars that the tools of a Kafka version need beside its own, fetched where they are not there yet.
+
+    Raises:
+        JarsUnavailable: no ``mvn`` here, or Maven failed.
+    """
+    coordinates = TOOLS.get(version, ())
+    return (
+        _alone(f"The tools of Kafka {version}", coordinates, cache_folder() / "tools" / version) if coordinates else []
+    )
+
+
+def _alone(what: str, coordinates: tuple[str, ...], target: Path) -> list[Path]:
+    """Jars without what they depend on."""
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{_SPARK}-") as scratch:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
             jars = Path(scratch) / "jars"
-            _fetch(f"Spark's Kafka connector {_SPARK}", CONNECTOR, Path(scratch), jars, alone=True)
+            _fetch(what, coordinates, Path(scratch), jars, alone=True)
             try:
                 jars.rename(target)
             except OSError:
@@ -175,6 +193,7 @@ def main(versions: list[str]) -> int:
     try:
         for version in versions:
             kafka_jars(version)
+            tool_jars(version)
     except JarsUnavailable as error:
         _say(str(error))
         return 1

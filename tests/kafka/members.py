@@ -91,7 +91,7 @@ class ClassicMember:
         self.generation = -1
         self.leads = False
         self.others: tuple[str, ...] = ()
-        """As the leader: the ids of all members, its own among them."""
+        """As the leader: the ids of all members, its own first."""
 
     def request_id(self) -> None:
         """Asks for a member id where the broker wants that first (KIP-394), and goes no further."""
@@ -112,7 +112,8 @@ class ClassicMember:
             self.member_id, self.generation = reply.member_id, reply.generation_id
             self.leads = reply.leader == reply.member_id
             self._assignor = reply.protocol_name
-            self.others = tuple(member.member_id for member in reply.members)
+            ids = (member.member_id for member in reply.members)
+            self.others = tuple(sorted(ids, key=lambda member_id: member_id != self.member_id))
         return reply
 
     def join(self) -> None:

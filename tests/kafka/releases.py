@@ -1,6 +1,7 @@
 """The Kafka releases that tests run, and what differs between their brokers.
 
-Owns: `RELEASES`, one row per version. Must not know: how a process is started, nor which ports are free.
+Owns: `RELEASES` and `OLD_RELEASES`, one row per version. Must not know: how a process is started, nor which ports are
+free.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ _KRAFT = {
     "controller.listener.names": "CONTROLLER",
 }
 _ZOOKEEPER = {**_ONE_NODE, "broker.id": "1"}
+_ONE_LISTENER = {key: value for key, value in _ZOOKEEPER.items() if key != "inter.broker.listener.name"}
+_LONG_SESSIONS = {"group.max.session.timeout.ms": "300000"}  # The default since 0.10.
 _NEW_COORDINATOR = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
@@ -46,11 +49,13 @@ class Logging:
         file: the name of the configuration file.
         flag: the system property that names it, up to the file's path.
         text: what it says.
+        quiet: what it says to those who shall not log at all.
     """
 
     file: str
     flag: str
     text: str
+    quiet: str
 
 
 _LINE = "%d{HH:mm:ss.SSS} %-5p %c{1} %m%n"
@@ -65,6 +70,7 @@ appender.console.name=console
 appender.console.layout.type=PatternLayout
 appender.console.layout.pattern={_LINE}
 """,
+    "rootLogger.level=OFF\n",
 )
 _LOG4J_1 = Logging(
     "log4j.properties",
@@ -75,6 +81,7 @@ log4j.appender.console=org.apache.log4j.ConsoleAppender
 log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern={_LINE}
 """,
+    "log4j.rootLogger=OFF\n",
 )
 
 
@@ -86,23 +93,34 @@ class Release:
         properties: what a single node of it needs, but for its addresses.
         logging: how it is told to log.
         zookeeper: whether it keeps its metadata in ZooKeeper; otherwise it is its own controller (KRaft).
+        listeners_have_names: whether there may be several of one security protocol (KIP-103).
     """
 
     version: str
     properties: Mapping[str, str]
     logging: Logging
     zookeeper: bool = False
+    listeners_have_names: bool = True
 
 
-RELEASES: Mapping[str, Release] = MappingProxyType(
-    {
-        release.version: release
-        for release in (
-            Release("4.3.1", {**_KRAFT, **_NEW_COORDINATOR}, _LOG4J_2),
-            Release("3.9.1", _KRAFT, _LOG4J_1),
-            Release("2.8.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
-            Release("1.1.1", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
-        )
-    }
+def _by_version(*releases: Release) -> Mapping[str, Release]:
+    return MappingProxyType({release.version: release for release in releases})
+
+
+RELEASES = _by_version(
+    Release("4.3.1", {**_KRAFT, **_NEW_COORDINATOR}, _LOG4J_2),
+    Release("3.9.1", _KRAFT, _LOG4J_1),
+    Release("2.8.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
+    Release("1.1.1", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
 )
 """By version, newest first."""
+
+OLD_RELEASES = _by_version(
+    Release("0.10.2.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
+    Release("0.10.1.1", _ONE_LISTENER, _LOG4J_1, zookeeper=True, listeners_have_names=False),
+    Release("0.9.0.1", {**_ONE_LISTENER, **_LONG_SESSIONS}, _LOG4J_1, zookeeper=True, listeners_have_names=False),
+)
+"""Those before 0.11, which cannot be asked who may see what, by version, newest first."""
+
+ALL_RELEASES: Mapping[str, Release] = MappingProxyType({**RELEASES, **OLD_RELEASES})
+"""Both."""

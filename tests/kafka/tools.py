@@ -8,34 +8,38 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kafka.broker import JVM_FLAGS, VERSION
-from tests.kafka.maven import kafka_jars
+from tests.kafka.broker import JVM_FLAGS
+from tests.kafka.maven import kafka_jars, tool_jars
 from tests.kafka.processes import PATIENCE
+from tests.kafka.releases import ALL_RELEASES, NEWEST
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSUMER_GROUPS_BEFORE_3_7 = "kafka.admin.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+TOPICS_BY_ZOOKEEPER = "kafka.admin.TopicCommand"
+"""Of brokers before 2.2, which are told by way of their ZooKeeper."""
 CONFIGS = "kafka.admin.ConfigCommand"
-
-_QUIET = "rootLogger.level=OFF\n"
 
 
 class ToolFailed(Exception):
     """A tool ended with another status than zero; the text carries its output."""
 
 
-def kafka_tool(main_class: str, *args: str, stdin: str = "", seconds: float = PATIENCE) -> str:
-    """Runs one tool to its end and returns what it printed on standard output.
+def kafka_tool(main_class: str, *args: str, stdin: str = "", seconds: float = PATIENCE, version: str = NEWEST) -> str:
+    """Runs one tool of a version of Kafka to its end and returns what it printed on standard output.
 
     Raises:
         ToolFailed: its status was not zero, or it took longer than `seconds`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        logging = Path(folder) / "log4j2.properties"
-        logging.write_text(_QUIET)
-        command = ["java", *JVM_FLAGS, "-Xmx256m", f"-Dlog4j2.configurationFile={logging}"]
-        command += ["-cp", f"{kafka_jars(VERSION)}/*", main_class, *args]
+        logging = ALL_RELEASES[version].logging
+        quiet = Path(folder) / logging.file
+        quiet.write_text(logging.quiet)
+        command = ["java", *JVM_FLAGS, "-Xmx256m", f"{logging.flag}{quiet}"]
+        jars = [f"{kafka_jars(version)}/*", *map(str, tool_jars(version))]
+        command += ["-cp", ":".join(jars), main_class, *args]
         return _run(command, stdin, seconds)
 
 

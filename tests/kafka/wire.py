@@ -15,10 +15,14 @@ from tests.kafka.processes import PATIENCE, Address
 
 
 class Wire:
-    """One connection to a broker, or to what stands before it, for the length of a with statement."""
+    """One connection to a broker, or to what stands before it, for the length of a with statement.
 
-    def __init__(self, address: Address, *, client_id: str = "wire", seconds: float = PATIENCE) -> None:
-        self._socket = socket.create_connection(address, timeout=seconds)
+    `host`: the address of this machine that it comes from; empty for what the system chooses.
+    """
+
+    def __init__(self, address: Address, *, client_id: str = "wire", seconds: float = PATIENCE, host: str = "") -> None:
+        place = (host, 0) if host else None
+        self._socket = socket.create_connection(address, timeout=seconds, source_address=place)
         self._client_id = client_id
         self._correlation = 0
 
@@ -81,7 +85,7 @@ class Wire:
         return data
 
 
-def ask(address: Address, request: Struct, version: int, client_id: str = "wire") -> Any:
-    """Asks one question over a connection of its own."""
-    with Wire(address, client_id=client_id) as wire:
+def ask(address: Address, request: Struct, version: int, client_id: str = "wire", host: str = "") -> Any:
+    """Asks one question over a connection of its own. `host`: as of a `Wire`."""
+    with Wire(address, client_id=client_id, host=host) as wire:
         return wire.ask(request, version)

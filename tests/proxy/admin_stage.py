@@ -84,6 +84,7 @@ def sources(groups: Iterable[GroupView] = (), recorder: FlightRecorder | None = 
         "epoch": lambda: NOW,
         "surveyed": surveyed,
         "find": views.get,
+        "coordinator": lambda _: None,
         "most_members": most_members,
         "log_ends": lambda: [ends],
         "topic_names": lambda _: {},

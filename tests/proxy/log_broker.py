@@ -26,10 +26,12 @@ from group_sidecar.codecs.messages.list_offsets import (
 from group_sidecar.codecs.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from group_sidecar.codecs.offsets_topic import KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.proxy.questions import Node
 from tests.coordinator.model_log import batch
 from tests.proxy.scripted_broker import ScriptedBroker
 
@@ -37,7 +39,9 @@ TOPIC = "__consumer_offsets"
 _WHOLE_SINCE = 3  # Fetch (KIP-74).
 _EPOCHS_SINCE = {ListOffsetsRequest: 4, FetchRequest: 9, MetadataRequest: 7}
 _SLICE = 0.01
-_OTHER_BROKER, _THIS_BROKER = 1, 2
+_OTHER_BROKER = 1
+THIS_NODE = Node(2, "here", 9092)
+"""As Metadata tells of it."""
 
 
 @dataclass
@@ -140,7 +144,7 @@ class LogBroker(ScriptedBroker):
             MetadataResponsePartition(
                 error_code=0,
                 partition_index=number,
-                leader_id=_THIS_BROKER if partition.led else _OTHER_BROKER,
+                leader_id=THIS_NODE.id if partition.led else _OTHER_BROKER,
                 leader_epoch=partition.epoch,
                 replica_nodes=(),
                 isr_nodes=(),
@@ -148,7 +152,8 @@ class LogBroker(ScriptedBroker):
             for number, partition in self.partitions.items()
         )
         topic = MetadataResponseTopic(error_code=self.topic_error or missing, name=TOPIC, partitions=partitions)
-        return MetadataResponse(brokers=(), topics=(topic,))
+        here = MetadataResponseBroker(node_id=THIS_NODE.id, host=THIS_NODE.host, port=THIS_NODE.port)
+        return MetadataResponse(brokers=(here,), topics=(topic,))
 
     def _wrong(self, number: int, epoch: int, since: bool) -> int:
         partition = self.partitions.get(number)

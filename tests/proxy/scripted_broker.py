@@ -37,6 +37,10 @@ class Mute(Exception):
     """Raised by an answer: say nothing, and keep the connection."""
 
 
+class PassOver(Exception):
+    """Raised by an answer: say nothing, and go on with what comes next."""
+
+
 Said = Struct | Raw
 Answer = Said | Exception | Callable[[Any, int], Said]
 """What to say: always the same, or what it makes of the request and its version."""
@@ -94,6 +98,8 @@ class ScriptedBroker:
             self.asked.append((request, version))
         try:
             return self._said(request, header)
+        except PassOver:
+            return b""
         except Mute:
             await trio.sleep_forever()
             raise

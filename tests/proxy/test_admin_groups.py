@@ -14,6 +14,7 @@ from group_sidecar.coordinator.views import (
 )
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy.admin import reading
+from group_sidecar.proxy.questions import Node
 from tests.metrics.world import assignment
 from tests.proxy.admin_stage import NOW
 from tests.proxy.api_stage import COLD, ORDERS, get, told
@@ -115,6 +116,13 @@ async def test_many_groups_in_pages() -> None:
 
 
 # One group.
+
+
+@pytest.mark.parametrize("node", [Node(2, "broker-2", 9092), None])
+async def test_a_groups_coordinator(node: Node | None) -> None:
+    content = await told("group?group=orders", coordinator={"orders": node}.get)
+    where = {"id": 2, "host": "broker-2", "port": 9092}
+    assert (content["coordinator"], content["leader"], content["generation"]) == (where if node else None, "m-1", 3)
 
 
 async def test_a_group_and_its_members() -> None:

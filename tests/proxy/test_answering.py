@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -167,6 +168,26 @@ def test_all_offsets_of_a_group_are_told_where_no_topics_are_named(version: int)
     _, line = known()
     question = fetching(version, topics=False)
     assert fetched(line.reads(line.says(question, version), question, version), version) == {0: 42}
+
+
+@pytest.mark.parametrize(("newest", "told"), [(1, {0: 42}), (2, {})])
+def test_to_name_no_topics_meant_all_of_them_before_there_was_another_way(newest: int, told: dict[int, int]) -> None:
+    copy, line = known()
+    copy.learn_versions({FETCH: (0, newest)})
+    question = OffsetFetchRequest(group_id="g", topics=())
+    answer = line.reads(line.says(question, 1), question, 1)
+    assert {part.partition_index: part.committed_offset for topic in answer.topics for part in topic.partitions} == told
+
+
+def test_groups_without_members_are_told_of_as_the_broker_would() -> None:
+    for broker, state in ((KAFKA_0_9, "Dead"), ({**KAFKA_0_9, 1: (0, 3)}, "Empty")):
+        copy = certain_copy()
+        copy.learn_versions(broker)
+        line = Line(copy)
+        line.exchange(replace(committing(42), generation_id_or_member_epoch=-1, member_id=""), COMMITTED, 2)
+        [group] = line.reads(line.says(DESCRIBING, 0), DESCRIBING, 0).groups
+        assert group.group_state == state
+        assert len(line.reads(line.says(LISTING, 0), LISTING, 0).groups) == (state == "Empty")
 
 
 def test_a_question_by_a_topic_id_that_is_not_known_is_left_to_the_broker() -> None:

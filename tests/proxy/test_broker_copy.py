@@ -9,17 +9,21 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.coordinator.facts import Fact, MemberGone, MemberJoined, RebalanceStarted
+from group_sidecar.coordinator.partitions import partition_for
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy import broker_copy as room
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.principals import ANONYMOUS, Principal
+from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.rights import Operation
 from tests.coordinator.all_groups import all_groups
 from tests.proxy.playbook import EPOCH, broker_copy, settled
+from tests.proxy.scripted_broker import MemoryNetwork, ScriptedBroker
 
 LIST, DESCRIBE, FETCH = ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH
 ALL_APIS: dict[int, tuple[int, int]] = dict.fromkeys(ApiKey, (0, 5))
@@ -50,6 +54,31 @@ def test_what_the_operator_switched_off_is_not_answered_even_then() -> None:
     copy = broker_copy(answers={"enabled": False})
     copy.learn_versions(NO_LISTING)
     assert copy.withheld(LIST) is Lacking.OFF
+
+
+@pytest.mark.parametrize(("versions", "asked"), [(KAFKA_0_9, 0), (ALL_APIS, 1)])
+async def test_only_kafka_0_9_is_not_asked_again_what_it_speaks(
+    versions: dict[int, tuple[int, int]], asked: int, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, copy, broker = MemoryNetwork(nursery), broker_copy(), ScriptedBroker()
+    monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
+    network.brokers[copy.address] = broker
+    copy.learn_versions(versions)
+    async with copy.connect_again():
+        assert len(broker.clients) == asked
+    async with copy.connect() as client:
+        assert len(broker.clients) == asked + 1
+        assert client.versions != KAFKA_0_9, "it may have been upgraded"
+
+
+@pytest.mark.parametrize(
+    ("versions", "told"),
+    [(KAFKA_0_9, (False, True)), ({**KAFKA_0_9, 1: (0, 3)}, (True, True)), (ALL_APIS, (True, True))],
+)
+def test_old_brokers_do_not_tell_of_empty_groups(versions: dict[int, tuple[int, int]], told: tuple[bool, bool]) -> None:
+    copy = broker_copy(answers={"authorizer": "none"})
+    copy.learn_versions(versions)
+    assert (copy.tells_empty(DESCRIBE, 0), copy.tells_empty(DESCRIBE, 5)) == told
 
 
 DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
@@ -194,3 +223,25 @@ async def test_where_no_epoch_is_given_trios_clock_is_measured(autojump_clock: M
     before = time.time()
     measured = BrokerCopy(Address("broker", 1), broker_copy().config, Traffic(), lambda fact: None)
     assert before <= measured.epoch(trio.current_time()) <= time.time()
+
+
+# Where groups are coordinated.
+
+
+def test_a_group_is_coordinated_where_its_partition_is_led() -> None:
+    copy = broker_copy()
+    nodes = {0: Node(1, "one", 9092), 1: Node(2, "two", 9092)}
+    copy.learn_coordinators(nodes)
+    assert copy.coordinator("g") is None, "how many partitions there are is not known"
+    copy.manager.log.partitions.count = 3
+    groups = {partition_for(group, 3): group for group in map(str, range(20))}
+    assert [copy.coordinator(groups[partition]) for partition in range(3)] == [nodes[0], nodes[1], None]
+    copy.learn_coordinators({})
+    assert copy.coordinator(groups[0]) is None
+
+
+def test_a_gateways_clients_know_it_under_another_address() -> None:
+    copy = broker_copy(advertise=lambda node, host, port: (f"for {host}", port + node))
+    copy.manager.log.partitions.count = 1
+    copy.learn_coordinators({0: Node(1, "one", 9092)})
+    assert copy.coordinator("g") == Node(1, "for one", 9093)

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
-from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.schema import encode
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import (
     CLIENT_ID,
+    SOON,
     BrokerClosed,
     BrokerError,
     BrokerRefused,
@@ -28,9 +30,10 @@ from group_sidecar.proxy.client import (
     UnsupportedApi,
     connect,
 )
-from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, Raw, ScriptedBroker
+from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, PassOver, Raw, ScriptedBroker
 
 BROKER = Address("broker", 9092)
+NOBODY = DescribeGroupsResponse(groups=())
 GROUPS = ListGroupsResponse(error_code=0, groups=(ListedGroup(group_id="g", protocol_type="consumer"),))
 
 
@@ -64,6 +67,65 @@ async def test_asks_for_versions_anew_in_v0_where_v3_is_not_known(network: Memor
     async with connect(*BROKER, client_id="me") as client:
         assert await client.ask(ListGroupsRequest()) == GROUPS
     assert broker.clients == ["me"] * 3
+
+
+async def test_a_broker_that_passes_the_question_over_is_kafka_0_9(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    broker = lists_groups()
+    broker.answers |= {ApiVersionsRequest: PassOver(), DescribeGroupsRequest: NOBODY}
+    network.brokers[BROKER] = broker
+    async with connect(*BROKER) as client:
+        assert client.versions is KAFKA_0_9
+        assert await client.ask(ListGroupsRequest()) == GROUPS
+        await client.ping()
+        with pytest.raises(UnsupportedApi):
+            client.version_for(HeartbeatRequest, lowest=1)
+    told = [(type(request), version) for request, version in broker.asked]
+    assert told == [(DescribeGroupsRequest, 0), (ListGroupsRequest, 0), (DescribeGroupsRequest, 0)]
+    assert len(broker.clients) == 4, "it was asked once"
+
+
+async def test_a_broker_that_is_slow_to_say_what_it_speaks_is_no_older_for_it(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    broker = SlowBroker({ListGroupsRequest: GROUPS, DescribeGroupsRequest: NOBODY})
+    network.brokers[BROKER] = broker
+    async with connect(*BROKER) as client:
+        assert client.versions[ListGroupsRequest.KEY] == (0, 5)
+        assert await client.ask(ListGroupsRequest()) == GROUPS
+        await client.ping()
+    assert [type(request) for request, _ in broker.asked] == [DescribeGroupsRequest, ListGroupsRequest]
+
+
+class SlowBroker(ScriptedBroker):
+    """Takes its time over ApiVersions."""
+
+    async def _reply(self, frame: bytes) -> bytes:
+        if int.from_bytes(frame[:2], "big") == ApiVersionsRequest.KEY:
+            await trio.sleep(2 * SOON)
+        return await super()._reply(frame)
+
+
+async def test_a_listener_that_wants_sasl_is_asked_nothing_else(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    async def authenticate(client: KafkaClient) -> float:
+        raise AssertionError("it has not said what it speaks")
+
+    network.brokers[BROKER] = broker = ScriptedBroker({ApiVersionsRequest: PassOver()})
+    with pytest.raises(BrokerSilent, match=r"did not answer ApiVersions within 3 s$"):
+        async with connect(*BROKER, timeout=3, authenticate=authenticate):
+            pass
+    assert broker.asked == []
+
+
+async def test_a_broker_of_which_it_is_known_what_it_speaks_is_not_asked(network: MemoryNetwork) -> None:
+    network.brokers[BROKER] = broker = lists_groups()
+    async with connect(*BROKER, versions=KAFKA_0_9) as client:
+        assert await client.ask(ListGroupsRequest()) == GROUPS
+    assert len(broker.clients) == 1
+    assert [version for _, version in broker.asked] == [0]
 
 
 async def test_closes_the_connection_at_the_end(network: MemoryNetwork) -> None:
@@ -144,7 +206,7 @@ async def test_the_first_of_many_reasons(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_closes_at_api_versions(network: MemoryNetwork) -> None:
     network.brokers[BROKER] = ScriptedBroker({ApiVersionsRequest: HangUp()})
     with pytest.raises(
-        BrokerClosed, match=r"closed the connection at ApiVersions: it may want TLS, or be older than 0.10$"
+        BrokerClosed, match=r"closed the connection at ApiVersions: it may want TLS, or be older than 0.9$"
     ):
         async with connect(*BROKER):
             pass

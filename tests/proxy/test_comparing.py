@@ -72,8 +72,11 @@ def offsets_of(*groups: tuple[str, list[OffsetFetchResponseTopic]]) -> OffsetFet
     return OffsetFetchResponse(groups=tuple(OffsetFetchResponseGroup(group_id=g, topics=tuple(t)) for g, t in groups))
 
 
-def compared(request: Struct, version: int, ours: Struct, theirs: Struct, *, sees_all: bool = True) -> Comparison:
-    return compare(request, version, encode(ours, version), encode(theirs, version), sees_all=sees_all)
+def compared(
+    request: Struct, version: int, ours: Struct, theirs: Struct, *, sees_all: bool = True, true_hosts: bool = True
+) -> Comparison:
+    habits = {"sees_all": sees_all, "true_hosts": true_hosts}
+    return compare(request, version, encode(ours, version), encode(theirs, version), **habits)
 
 
 ALIKE: list[tuple[Struct, int, Struct, Struct]] = [
@@ -132,6 +135,17 @@ def test_any_other_field_makes_a_group_differ(theirs: DescribedGroup, sees_all: 
     assert found.differences.keys() == {"g"}
 
 
+def test_where_the_brokers_hosts_are_told_they_must_be_the_same() -> None:
+    ours, theirs = describing(described("g", member("a"))), describing(described("g", member("a", client_host="/h")))
+    assert compared(DESCRIBE, 6, ours, theirs) == Comparison()
+    found = compared(DESCRIBE, 6, ours, theirs, true_hosts=False)
+    assert found.differences.keys() == {"g"}
+    assert shown(found.differences["g"]) == (
+        {"members[a].client_host": "/10.0.0.1"},
+        {"members[a].client_host": "/h"},
+    )
+
+
 def test_groups_are_missing_on_either_side() -> None:
     found = compared(LIST, 4, listing("a", "b"), listing("b", "c"))
     assert {group: (ours is None, theirs is None) for group, (ours, theirs) in found.differences.items()} == {
@@ -185,7 +199,7 @@ def test_offsets_before_many_groups_are_the_one_groups() -> None:
 
 def test_bytes_that_are_no_reply() -> None:
     with pytest.raises(DecodeError):
-        compare(LIST, 4, encode(listing("a"), 4), b"junk", sees_all=True)
+        compare(LIST, 4, encode(listing("a"), 4), b"junk", sees_all=True, true_hosts=True)
 
 
 # For people.

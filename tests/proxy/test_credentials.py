@@ -352,7 +352,7 @@ async def test_it_shows_a_certificate_of_its_own(
 async def test_a_broker_that_wants_a_certificate(nursery: trio.Nursery, authority: trustme.CA, ca_file: Path) -> None:
     address = await at(nursery, by_tls(authority, lister(), "127.0.0.1", wants_certificate=True))
     line = await refusal(address, OwnConnection(tls=Tls(ca_file=ca_file)), BrokerClosed)
-    assert line == "closed the connection at ApiVersions: it may want a certificate, or be older than 0.10"
+    assert line == "closed the connection at ApiVersions: it may want a certificate, or be older than 0.9"
 
 
 async def hang_up(stream: trio.SocketStream) -> None:

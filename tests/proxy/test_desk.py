@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from group_sidecar.codecs.headers import encode_reply
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -24,8 +25,9 @@ from group_sidecar.codecs.messages.offset_commit import (
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.views import Lacking
+from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
-from group_sidecar.proxy.commands import ToClient, ToUpstream
+from group_sidecar.proxy.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.desk import BEHIND
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.coordinator.all_groups import all_groups
@@ -470,3 +472,12 @@ def test_heartbeats_that_differ_are_told_apart() -> None:
     assert {m.member_id for m in copy.manager.view("g", EPOCH + 157.0).members} == {"m1", "m2"}
     assert copy.manager.refresh("g", EPOCH + 157.0) == []
     del second
+
+
+@pytest.mark.parametrize("key", [ApiKey.DESCRIBE_GROUPS, ApiKey.HEARTBEAT])
+def test_what_kafka_0_9_would_pass_over_ends_the_connection(key: ApiKey) -> None:
+    copy = certain_copy()
+    copy.learn_versions(KAFKA_0_9)
+    assert Line(copy).client(request(key, 1, version=7)) == [Close(CloseReason.MALFORMED_REQUEST)]
+    frame = request(ApiKey.HEARTBEAT, 1)
+    assert Line(copy).client(frame) == [ToUpstream(frame)]

@@ -7,7 +7,12 @@ from uuid import UUID
 import pytest
 
 from group_sidecar.codecs.headers import encode_reply
-from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.api_versions import (
+    KAFKA_0_9,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
@@ -280,3 +285,33 @@ def test_an_offer_in_a_version_that_is_not_described_passes_and_is_counted() -> 
     assert line.upstream(told) == [ToClient(told)]
     assert copy.traffic.decode_failures == {ApiKey.API_VERSIONS: 1}
     assert not copy.lacks(ApiKey.OFFSET_FETCH)
+
+
+@EVERY_VERSION
+def test_in_place_of_kafka_0_9_the_sidecar_says_what_it_speaks(version: int) -> None:
+    copy = broker_copy(answers={"authorizer": "none"})
+    copy.learn_versions(KAFKA_0_9)
+    line, message = Line(copy), ApiVersionsRequest()
+    answer: ApiVersionsResponse = line.reads(line.says(message, version), message, version)
+    assert answer.error_code == 0
+    raised = {key: (0, newest) for key, (_, newest) in copy.added_to(KAFKA_0_9).items()}
+    assert ranges(answer) == {**KAFKA_0_9, **raised} | {ApiKey.API_VERSIONS: (0, 4)}
+    assert ranges(answer)[ApiKey.JOIN_GROUP] == (0, 0)
+
+
+@pytest.mark.parametrize("length", [0, 100_000])
+def test_a_version_that_is_not_described_is_refused_in_the_oldest(length: int) -> None:
+    copy = broker_copy(limits={"inspected_frame": 65_536})
+    copy.learn_versions(KAFKA_0_9)
+    frame = request(ApiKey.API_VERSIONS, 1, version=5, body=bytes(length))
+    [told] = Line(copy).client(frame)
+    assert isinstance(told, ToClient)
+    answer = decode(ApiVersionsResponse, 0, told.data[8:])
+    assert (answer.error_code, ranges(answer)) == (35, {ApiKey.API_VERSIONS: (0, 4)})
+
+
+def test_an_upgraded_broker_is_asked_what_it_speaks() -> None:
+    copy = broker_copy()
+    copy.learn_versions(KAFKA_0_9)
+    copy.learn_versions({int(key): its for key, its in KAFKA_4.items()})
+    assert offered(copy, versions(KAFKA_4, 3), 3)[1]

@@ -10,7 +10,7 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest,
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.proxy import principals as room
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import ToClient, ToUpstream
@@ -203,8 +203,10 @@ def test_a_session_ends_when_the_broker_ends_it() -> None:
 
 QUESTION, TOLD = DescribeGroupsRequest(groups=("g",)), DescribeGroupsResponse(groups=())
 OFFER = ApiVersionsResponse(
-    error_code=0, api_keys=tuple(ApiVersion(api_key=key, min_version=0, max_version=1) for key in (15, 16))
+    error_code=0,
+    api_keys=tuple(ApiVersion(api_key=key, min_version=0, max_version=APIS[key].versions[-1]) for key in (15, 16)),
 )
+"""Of a broker to which nothing is added."""
 ACCEPTED = SaslHandshakeResponse(error_code=0, mechanisms=())
 
 

@@ -400,7 +400,7 @@ async def test_what_is_learned_at_the_next_connection(network: MemoryNetwork, au
         (
             {"hello": HangUp()},
             "broker closes the connection",
-            "broker:9092 closed the connection at ApiVersions: it may want TLS, or be older than 0.10",
+            "broker:9092 closed the connection at ApiVersions: it may want TLS, or be older than 0.9",
             {"setting": "own_connection.tls"},
         ),
         (

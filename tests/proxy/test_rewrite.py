@@ -99,7 +99,7 @@ BOTH = {"LIST_GROUPS": (0, 1), "DESCRIBE_GROUPS": (0, 1)}
 
 def test_versions_are_capped_where_requests_are_looked_into_and_only_as_far_as_needed() -> None:
     told = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
-    offered = api_versions(told, INSPECTED, gateway=False, serve=True)
+    offered = api_versions(told, INSPECTED, {}, gateway=False, serve=True)
     assert ranges_of(offered) == ranges_of(told) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
     assert replace(offered, api_keys=()) == replace(told, api_keys=())
     assert all(version.unknown_tags == ((9, b"kept"),) for version in offered.api_keys)
@@ -107,32 +107,35 @@ def test_versions_are_capped_where_requests_are_looked_into_and_only_as_far_as_n
 
 def test_an_offer_within_what_is_described_is_not_changed() -> None:
     told = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
-    assert api_versions(told, INSPECTED, gateway=False, serve=True) == told
+    assert api_versions(told, INSPECTED, {}, gateway=False, serve=True) == told
 
 
 def test_a_range_beyond_what_is_described_keeps_its_lowest_version() -> None:
-    offered = api_versions(offering(JOIN_GROUP=(20, 25)), INSPECTED, gateway=False, serve=False)
+    offered = api_versions(offering(JOIN_GROUP=(20, 25)), INSPECTED, {}, gateway=False, serve=False)
     assert ranges_of(offered) == {"JOIN_GROUP": (20, 20)}
 
 
 def test_a_key_that_is_inspected_but_not_described_is_not_capped() -> None:
-    offered = api_versions(offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, gateway=True, serve=False)
+    offered = api_versions(offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, {}, gateway=True, serve=False)
     assert ranges_of(offered) == {"DELETE_TOPICS": (0, 99)}
 
 
 def test_a_gateway_offers_fetch_only_as_far_as_it_carries_no_addresses() -> None:
     told = offering(FETCH=(4, 18), **BOTH)
-    assert ranges_of(api_versions(told, INSPECTED, gateway=True, serve=True))["FETCH"] == (
+    assert ranges_of(api_versions(told, INSPECTED, {}, gateway=True, serve=True))["FETCH"] == (
         4,
         LAST_FETCH_WITHOUT_ENDPOINTS,
     )
-    assert ranges_of(api_versions(offering(FETCH=(4, 11)), INSPECTED, gateway=True, serve=False))["FETCH"] == (4, 11)
+    assert ranges_of(api_versions(offering(FETCH=(4, 11)), INSPECTED, {}, gateway=True, serve=False))["FETCH"] == (
+        4,
+        11,
+    )
 
 
 @pytest.mark.parametrize("serve", [False, True])
 @pytest.mark.parametrize("has", [{}, {"LIST_GROUPS": (0, 0)}, {"DESCRIBE_GROUPS": (0, 0)}, BOTH])
 def test_what_is_served_here_is_offered_where_the_broker_lacks_it(serve: bool, has: dict[str, tuple[int, int]]) -> None:
-    offered = ranges_of(api_versions(offering(FETCH=(0, 11), **has), INSPECTED, gateway=False, serve=serve))
+    offered = ranges_of(api_versions(offering(FETCH=(0, 11), **has), INSPECTED, {}, gateway=False, serve=serve))
     ours = {ApiKey(key).name: (v.min_version, v.max_version) for key, v in SERVED.items()} if serve else {}
     assert offered == {"FETCH": (0, 11)} | ours | has
 
@@ -140,5 +143,5 @@ def test_what_is_served_here_is_offered_where_the_broker_lacks_it(serve: bool, h
 @pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
 def test_a_rewritten_offer_can_be_said_in_every_version(version: int) -> None:
     told = brought_down(offering(JOIN_GROUP=(0, 99)), version)
-    offered = api_versions(told, INSPECTED, gateway=True, serve=True)
+    offered = api_versions(told, INSPECTED, {}, gateway=True, serve=True)
     assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered

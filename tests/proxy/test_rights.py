@@ -187,7 +187,7 @@ def test_a_description_grants_what_it_tells(error: int, grants: bool) -> None:
 
 @pytest.mark.parametrize("version", range(1, 8))
 def test_offsets_grant_the_group_and_the_topics_that_are_told(version: int) -> None:
-    question = OffsetFetchRequest(group_id="a")
+    question = OffsetFetchRequest(group_id="a", topics=(OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1)),))
     answer = OffsetFetchResponse(
         topics=(answered("t", 0, 0), answered("u", 29), answered("v", 88, 0), answered("w", 88), answered("x"))
     )
@@ -199,6 +199,12 @@ def test_offsets_grant_the_group_and_the_topics_that_are_told(version: int) -> N
 def test_an_error_of_the_group_grants_nothing(version: int, error: int) -> None:
     answer = OffsetFetchResponse(error_code=error, topics=(answered("t", 0),))
     assert granted(OffsetFetchRequest(group_id="a", topics=None), version, answer) == set()
+
+
+def test_all_that_the_oldest_form_tells_where_nothing_was_named_grants_the_group_only() -> None:
+    """Brokers before 0.10.2 then do not look at who may see the topics."""
+    answer = OffsetFetchResponse(topics=(answered("t", 0, 0),))
+    assert granted(OffsetFetchRequest(group_id="a"), 1, answer) == {group("a")}
 
 
 @pytest.mark.parametrize("errors", [(30, 30), (16,), ()])

@@ -8,7 +8,7 @@ import pytest
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.commands import Close, ShutUpstream, ToClient, ToUpstream
-from group_sidecar.proxy.disposals import Answer, Forward, Pass, Reply
+from group_sidecar.proxy.disposals import Answer, Forward, HangUp, Pass, Reply
 from group_sidecar.proxy.session import MOST_EXPECTED
 from tests.proxy.playbook import LARGEST_FRAME, Playbook, ScriptedDesk, framed, reply, request, to_upstream
 
@@ -229,6 +229,34 @@ def test_a_client_that_is_owed_too_many_replies_is_not_read(desk: ScriptedDesk, 
 
 
 # What cannot be.
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["at a glance", "when it is whole"])
+@pytest.mark.parametrize("behind", [b"", request(FETCH, 9)], ids=["alone", "with another behind"])
+def test_the_desk_may_end_the_connection(desk: ScriptedDesk, play: Playbook, taken: bool, behind: bytes) -> None:
+    end = HangUp(CloseReason.MALFORMED_REQUEST)
+    desk.notes[ASK] = end
+    if taken:
+        desk.takes(ASK, end)
+    assert play.client(request(FETCH, 1), request(ASK, 2), behind) == [ToUpstream(request(FETCH, 1))]
+    assert not play.session.wants_client
+    assert play.upstream(reply(1)) == [ToClient(reply(1)), Close(CloseReason.MALFORMED_REQUEST)]
+    assert play.client(request(FETCH, 3)) == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_it_ends_at_once_where_nothing_is_owed(desk: ScriptedDesk, play: Playbook, taken: bool) -> None:
+    end = HangUp(CloseReason.MALFORMED_REQUEST)
+    desk.notes[ASK] = end
+    if taken:
+        desk.takes(ASK, end)
+    assert play.client(request(ASK, 1)) == [Close(CloseReason.MALFORMED_REQUEST)]
+
+
+def test_an_answer_may_turn_into_an_end(desk: ScriptedDesk, play: Playbook) -> None:
+    desk.takes(ASK, Answer(lambda _: HangUp(CloseReason.MALFORMED_REQUEST)))
+    assert play.client(request(FETCH, 1), request(ASK, 2)) == [ToUpstream(request(FETCH, 1))]
+    assert play.upstream(reply(1)) == [ToClient(reply(1)), Close(CloseReason.MALFORMED_REQUEST)]
 
 
 @pytest.mark.parametrize("size", [0, 7, -1, LARGEST_FRAME + 1])

@@ -320,7 +320,7 @@ async def test_a_log_that_is_not_read_to_its_end_is_waited_for(stage: Stage, aut
     stage.limit(1)
     await trio.sleep(10)
     assert stage.broker.asked == []
-    stage.copy.manager.log.serves(0)
+    stage.copy.manager.log.serves(0, trio.current_time())
     await trio.sleep(10)
     assert len(stage.left) == 1
 

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.messages.fetch import FetchRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
@@ -21,7 +22,7 @@ from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.tail import OffsetsTail
 from tests.coordinator.model_log import batch
-from tests.proxy.log_broker import LogBroker
+from tests.proxy.log_broker import THIS_NODE, LogBroker
 from tests.proxy.playbook import broker_copy
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork
 
@@ -95,6 +96,14 @@ def told(lines: list[Any], start: str) -> list[str]:
     return [line["event"] for line in lines if line["event"].startswith(start) and line["log_level"] != "debug"]
 
 
+async def test_a_broker_that_comes_back_may_have_been_upgraded(broker: LogBroker, autojump_clock: MockClock) -> None:
+    async with reading() as side:
+        side.copy.learn_versions(KAFKA_0_9)
+        await broker.drop()
+        await trio.sleep(10)
+        assert not side.copy.is_kafka_0_9
+
+
 async def test_all_partitions_are_loaded_and_tailed(
     broker: LogBroker, autojump_clock: MockClock, lines: list[Any]
 ) -> None:
@@ -123,6 +132,20 @@ async def test_an_idle_tail_asks_no_more_than_it_must(
         assert len(broker.requests(FetchRequest)) == pytest.approx(40, abs=2)
         assert len(broker.requests(MetadataRequest)) == pytest.approx(10, abs=2)
         assert broker.requests(ListOffsetsRequest) == []
+
+
+async def test_it_tells_where_groups_are_coordinated_while_it_is_connected(
+    broker: LogBroker, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    async with reading() as side:
+        assert side.copy.coordinator(GROUPS[1]) == THIS_NODE
+        broker.partitions[1].led = False  # By a broker that Metadata does not tell of.
+        await trio.sleep(3)
+        assert [side.copy.coordinator(GROUPS[n]) for n in (0, 1)] == [THIS_NODE, None]
+        del network.brokers[BROKER]
+        await broker.drop()
+        await trio.sleep(3)
+        assert side.copy.coordinator(GROUPS[0]) is None
 
 
 @pytest.mark.parametrize("versions", [None, OLD_VERSIONS])
@@ -162,6 +185,21 @@ async def test_leadership_gained_and_lost(broker: LogBroker, autojump_clock: Moc
         assert side.states == {0: "owned"}
     [line] = [line for line in lines if line["event"] == "the broker resigned from partitions of __consumer_offsets"]
     assert line["partitions"] == [1]
+
+
+@pytest.mark.parametrize("versions", [{}, OLD_VERSIONS])
+async def test_what_is_taken_over_is_told_from_what_was_led_before(
+    network: MemoryNetwork, autojump_clock: MockClock, lines: list[Any], versions: dict[type, tuple[int, int]]
+) -> None:
+    """However soon that is after the first look."""
+    broker = network.brokers[BROKER] = LogBroker(2, versions)
+    broker.partitions[1].led = False
+    async with reading() as side:
+        broker.partitions[1].led, broker.partitions[1].epoch = True, 2
+        await trio.sleep(3)
+        led = side.copy.manager.log.partitions.led
+        assert [led[number].tenure.moved for number in (0, 1)] == [None, True]
+        assert all(led[number].tenure.began_at <= side.copy.epoch(trio.current_time()) for number in (0, 1))
 
 
 @pytest.mark.parametrize("versions", [{}, {FetchRequest: (0, 8)}])

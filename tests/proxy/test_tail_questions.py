@@ -12,8 +12,8 @@ from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import BrokerRefused, KafkaClient, connect
-from group_sidecar.proxy.tail_questions import Wanted, fetch, leader_epochs, log_starts
-from tests.proxy.log_broker import TOPIC, LogBroker
+from group_sidecar.proxy.tail_questions import Wanted, fetch, leaders, log_starts
+from tests.proxy.log_broker import THIS_NODE, TOPIC, LogBroker
 from tests.proxy.scripted_broker import MemoryNetwork
 
 BROKER = Address("broker", 9092)
@@ -46,8 +46,10 @@ async def asking(
 async def test_partitions_and_epochs(network: MemoryNetwork, version: int) -> None:
     async with asking(network, {MetadataRequest: (version, version)}) as (client, broker):
         known = version >= 7
-        assert await leader_epochs(client, TOPIC) == ({0: 1, 1: 1, 2: 5} if known else dict.fromkeys(range(3), -1))
-        assert await leader_epochs(client, "another") == {}
+        epochs, nodes = await leaders(client, TOPIC)
+        assert epochs == ({0: 1, 1: 1, 2: 5} if known else dict.fromkeys(range(3), -1))
+        assert nodes == {0: THIS_NODE, 1: THIS_NODE}, "of the other leader Metadata does not tell where it is"
+        assert await leaders(client, "another") == ({}, {})
         [request, _] = broker.requests(MetadataRequest)
         if version >= 4:  # Else asking for it by name might create it.
             assert request.topics == (MetadataRequestTopic(name=TOPIC),)
@@ -60,14 +62,14 @@ async def test_partitions_and_epochs(network: MemoryNetwork, version: int) -> No
 async def test_a_topic_that_is_not_there_has_no_partitions(network: MemoryNetwork, error: int) -> None:
     async with asking(network) as (client, broker):
         broker.topic_error = error
-        assert await leader_epochs(client, TOPIC) == {}
+        assert await leaders(client, TOPIC) == ({}, {})
 
 
 async def test_a_topic_that_is_not_told_of(network: MemoryNetwork) -> None:
     async with asking(network) as (client, broker):
         broker.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         with pytest.raises(BrokerRefused, match="TOPIC_AUTHORIZATION_FAILED") as caught:
-            await leader_epochs(client, TOPIC)
+            await leaders(client, TOPIC)
         assert caught.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

@@ -15,6 +15,7 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import encode_reply_rest
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
@@ -93,6 +94,7 @@ class Copy:
         self.traffic = Traffic()
         self.samples = Samples(1.0, self.traffic)
         self.hides = False
+        self.true_hosts = True
         self.speechless = False
         self.lacking: Lacking | None = None
         self.offsets = OffsetFetchResponse()
@@ -102,7 +104,7 @@ class Copy:
     def epoch(self, now: float) -> float:
         return EPOCH + now
 
-    def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
+    def connect_again(self) -> AbstractAsyncContextManager[KafkaClient]:
         return connect(*self.address, timeout=5)
 
     def reply(self, request: Struct, version: int, at: float) -> bytes | None:
@@ -366,6 +368,36 @@ async def test_groups_that_may_be_hidden_are_not_missed(autojump_clock: MockCloc
     copy.answered(listed=True)
     await trio.sleep(10)
     assert copy.outcomes(LIST) == {Verification.SKIPPED: 1}
+
+
+@pytest.mark.parametrize(("true_hosts", "outcome"), [(True, Verification.AGREED), (False, Verification.DIFFERENT)])
+async def test_hosts_count_where_the_brokers_word_is_told(
+    autojump_clock: MockClock, copy: Copy, true_hosts: bool, outcome: Verification
+) -> None:
+    copy.true_hosts = true_hosts
+    ours, theirs = (
+        DescribeGroupsResponse(
+            groups=(
+                DescribedGroup(
+                    error_code=0,
+                    group_id="g",
+                    group_state=STABLE,
+                    protocol_type="",
+                    protocol_data="",
+                    members=(
+                        DescribedGroupMember(
+                            member_id="m", client_id="c", client_host=host, member_metadata=b"", member_assignment=b""
+                        ),
+                    ),
+                ),
+            )
+        )
+        for host in ("/10.0.0.7", "/127.0.0.1")
+    )
+    copy.broker.answers[DescribeGroupsRequest] = theirs
+    copy.samples.take(exchange(DescribeGroupsRequest(groups=("g",))), encode_reply_rest(ours, VERSION))
+    await trio.sleep(CATCH_UP_SECONDS + 1)
+    assert copy.outcomes() == {outcome: 1}
 
 
 async def test_a_version_that_the_broker_lacks_is_skipped(autojump_clock: MockClock, copy: Copy) -> None:

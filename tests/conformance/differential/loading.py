@@ -3,7 +3,8 @@
 Owns: how its offsets topic gets so long. Must not know: what is asked.
 
 A load reads every record. So one batch of many commits for one partition of a topic is produced, and then, while the
-broker is down, repeated in its log: a batch's checksum does not cover its base offset.
+broker is down, repeated in its log: a batch's checksum does not cover its base offset. Before 0.11 there are messages
+alone, and each is repeated: its checksum does not cover its offset either.
 """
 
 import struct
@@ -11,15 +12,17 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tests.conformance.librdkafka import PASSES_OVER
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import spelled
+from tests.kafka.releases import OLD_RELEASES
 
 ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
 _TOPIC = "__consumer_offsets"
 _RECORDS = 10_000
-_COPIES = 400
+_COPIES, _COPIES_OF_MESSAGES = 400, 150
 _HEAD = struct.Struct(">qi")
-"""Base offset and length of a batch."""
+"""Base offset and length of a batch, or offset and length of a message."""
 _LAST_OFFSET_DELTA = 23
 """Where that stands in a batch of magic 2."""
 
@@ -29,7 +32,10 @@ def lengthen(broker: KafkaBroker, topic: str) -> None:
     _produce(broker, topic)
     broker.stop()
     [segment] = (broker.folder / "data" / f"{_TOPIC}-0").glob("*.log")
-    _repeat_last_batch(segment)
+    if broker.release.version in OLD_RELEASES:
+        _repeat_last_messages(segment)
+    else:
+        _repeat_last_batch(segment)
     for index in segment.parent.glob("*index"):
         index.unlink()  # Made anew from the log.
 
@@ -39,10 +45,11 @@ def _produce(broker: KafkaBroker, topic: str) -> None:
     settings = {
         "bootstrap.servers": spelled(broker.direct),
         "client.id": "__admin_client",
-        "compression.type": "gzip",
+        "compression.type": "none" if broker.release.version in OLD_RELEASES else "gzip",
         "batch.num.messages": _RECORDS,
         "batch.size": 16_000_000,
         "linger.ms": 2_000,
+        **PASSES_OVER.get(broker.release.version, {}),
     }
     producer = Producer(settings)
     failures: list[object] = []
@@ -71,3 +78,20 @@ def _repeat_last_batch(segment: Path) -> None:
         for copy in range(1, _COPIES + 1):
             struct.pack_into(">q", batch, 0, base + copy * (last + 1))
             log.write(batch)
+
+
+def _repeat_last_messages(segment: Path) -> None:
+    data = segment.read_bytes()
+    places = []
+    end = 0
+    while end < len(data):
+        places.append(end)
+        offset, length = _HEAD.unpack_from(data, end)
+        end += _HEAD.size + length
+    first, places = places[-_RECORDS], [place - places[-_RECORDS] for place in places[-_RECORDS:]]
+    messages = bytearray(data[first:])
+    with segment.open("ab") as log:
+        for copy in range(_COPIES_OF_MESSAGES):
+            for number, place in enumerate(places, offset + 1 + copy * _RECORDS):
+                struct.pack_into(">q", messages, place, number)
+            log.write(messages)

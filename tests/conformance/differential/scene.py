@@ -44,9 +44,13 @@ class Scene:
     stack: ExitStack
     member: tuple[str, int] | None = field(default=None)
     """A member of the new protocol and its epoch, for questions that it asks itself."""
+    members: list[ClassicMember] = field(default_factory=list)
+    """All classic members that there have been."""
 
     def classic(self, **options: Any) -> ClassicMember:
-        return self.stack.enter_context(ClassicMember(self.client, self.group, self.topic, **options))
+        member = self.stack.enter_context(ClassicMember(self.client, self.group, self.topic, **options))
+        self.members.append(member)
+        return member
 
     def consumer(self, **options: Any) -> ConsumerMember:
         return self.stack.enter_context(ConsumerMember(self.client, self.group, (self.topic,), **options))

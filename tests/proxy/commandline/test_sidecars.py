@@ -139,13 +139,16 @@ def test_of_a_group_that_two_tell_of_the_better_copy_counts(
 
 
 def test_describe() -> None:
-    port = AdminPort([group("g", limit=4, lag=7)], {"g": {"leader": "m-1", "member_list": [MEMBER]}})
+    where = {"id": 2, "host": "broker-2", "port": 9092}
+    details = {"leader": "m-1", "coordinator": where, "member_list": [MEMBER]}
+    port = AdminPort([group("g", limit=4, lag=7)], {"g": details})
     with listening(port):
         result = run("describe", "g", "--utc", ports=[port])
     assert result.stdout.splitlines() == [
         "GROUP                g",
         "TYPE                 classic",
         "PROTOCOL-TYPE        consumer",
+        "COORDINATOR (ID)     broker-2:9092 (2)",
         "ASSIGNMENT-STRATEGY  range",
         "STATE                Stable",
         "GENERATION           3",
@@ -161,6 +164,14 @@ def test_describe() -> None:
         "CONSUMER-ID  GROUP-INSTANCE-ID  HOST       CLIENT-ID  #PARTITIONS  ASSIGNMENT",
         "m-1          -                  /10.0.0.7  app        2            t:0,1",
     ]
+
+
+@pytest.mark.parametrize("detail", [{}, {"coordinator": None}], ids=["an older sidecar", "one that does not know"])
+def test_describe_without_a_coordinator(detail: dict[str, Any]) -> None:
+    with listening(port := AdminPort([group("g")], {"g": {"leader": "", "member_list": [], **detail}})):
+        assert "COORDINATOR" not in run("describe", "g", ports=[port]).stdout
+        told = json.loads(run("describe", "g", "--json", ports=[port]).stdout)
+    assert told["coordinator"] is None
 
 
 def test_members() -> None:

@@ -1,0 +1,197 @@
+"""Where members are: clients on hosts of their own, a sidecar that is the broker's only client, both settings."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.schema import Struct
+from tests.conformance.librdkafka import create_topic
+from tests.conformance.routes import Route, Run
+from tests.conformance.test_verification import ANSWERED, DISTRUSTED, VERIFIED
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import Client, Dialect, until
+from tests.kafka.members import ClassicMember, ConsumerMember, succeeded
+from tests.kafka.processes import Address, free_addresses
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import ask
+
+SIDECAR = "/127.0.0.1"
+"""Where the broker sees everybody."""
+FIRST, SECOND, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
+ELSEWHERE = {host: f"/{host}" for host in (FIRST, SECOND, THIRD)}
+"""Client ids, and where each is: members are called after their hosts."""
+
+
+@dataclass
+class Scene:
+    """A broker, a sidecar before it, and groups of each protocol that are not there yet."""
+
+    broker: KafkaBroker
+    sidecar: SidecarProcess
+    run: Run
+    topic: str
+    journal: Path
+
+    def client(self, host: str) -> Client:
+        """A client on a host, which is called after it."""
+        return Client(self.sidecar.listen, Dialect.of(self.sidecar.listen), host, host)
+
+    @property
+    def classic(self) -> str:
+        return self.run.name("classic")
+
+    @property
+    def consumer(self) -> str:
+        return self.run.name("consumer")
+
+    def questions(self, *, operations: bool = False) -> list[tuple[Struct, int]]:
+        """About both groups. `operations`: with what only the broker can tell."""
+        classic = DescribeGroupsRequest(groups=(self.classic,), include_authorized_operations=operations)
+        new = ConsumerGroupDescribeRequest(group_ids=(self.consumer,), include_authorized_operations=operations)
+        return [(classic, 5), (new, 0)]
+
+    def direct(self) -> dict[str, str]:
+        """What the broker says to who asks it itself: hosts by client id."""
+        return {client: host for asked in self.questions() for client, host in hosts(self.broker.direct, *asked)}
+
+    def forwarded(self) -> dict[str, str]:
+        """What it says through the sidecar, which cannot answer such questions."""
+        before = self.sidecar.metric(ANSWERED)
+        asked = self.questions(operations=True)
+        told = {client: host for each in asked for client, host in hosts(self.sidecar.listen, *each)}
+        assert self.sidecar.metric(ANSWERED) == before
+        return told
+
+    def answered(self) -> dict[str, str]:
+        """What the sidecar answers, as soon as it does."""
+        told: dict[str, str] = {}
+        for request, version in self.questions():
+
+            def is_answered(request: Struct = request, version: int = version) -> bool:
+                before = self.sidecar.metric(ANSWERED)
+                found = dict(hosts(self.sidecar.listen, request, version))
+                told.update(found)
+                return self.sidecar.metric(ANSWERED) > before
+
+            self.sidecar.process.wait_until(is_answered)
+        return told
+
+    def on_the_page(self) -> dict[str, str]:
+        """What the JSON of the admin port has, which is what the page shows."""
+        rows = [row for group in (self.classic, self.consumer) for row in self.read("group", group)["member_list"]]
+        return {row["client_id"]: row["client_host"] for row in rows}
+
+    def timeline(self) -> dict[tuple[str, str], str]:
+        """The hosts that the flight recorder has, by client id and what happened."""
+        events = [*self.read("timeline", self.classic)["timeline"], *self.read("timeline", self.consumer)["timeline"]]
+        told = [(event["client_id"], event["what"], event["client_host"]) for event in events if "client_host" in event]
+        brought = [event["by"] for event in events if event.get("by")]
+        told += [(by["client_id"], "brought about a rebalance", by["client_host"]) for by in brought]
+        found: dict[tuple[str, str], str] = {}
+        for client, what, host in told:
+            assert found.setdefault((client, what), host) == host, "one member, two hosts"
+        return found
+
+    def read(self, what: str, group: str) -> Any:
+        status, body = self.sidecar.get(f"/api/v1/{what}?group={quote(group, safe='')}")
+        assert status == 200, body
+        return json.loads(body)
+
+    def recorded(self) -> set[tuple[str, str]]:
+        """Client ids and hosts that stand in the journal."""
+        files = sorted(self.journal.rglob("*.jsonl*"))
+        records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        members = [record for record in records if record["kind"] == "member"]
+        return {(record["client_id"], record["client_host"]) for record in members}
+
+
+def hosts(address: Address, request: Struct, version: int) -> list[tuple[str, str]]:
+    """Client ids and hosts of the members in a reply."""
+    groups = ask(address, request, version).groups
+    assert all(group.error_code == 0 for group in groups), groups
+    return [(member.client_id, member.client_host) for group in groups for member in group.members]
+
+
+@contextmanager
+def staged(broker: KafkaBroker, folder: Path, setting: str) -> Iterator[Scene]:
+    broker.wait_for_coordinator()
+    [listen] = free_addresses(1)
+    answers = {"exclusive": True, "client_host": setting, "verify": 1.0}
+    journal = {"folder": str(folder / "journal"), "interval_seconds": 0.2, "segment_seconds": 0.5}
+    settings = {"answers": answers, "journal": journal}
+    run = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
+    topic = create_topic(run, "topic", 4)
+    with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=settings) as sidecar:
+        sidecar.wait_for_log()
+        yield Scene(broker, sidecar, run, topic, folder / "journal")
+
+
+def gathered(scene: Scene, stack: ExitStack) -> tuple[ClassicMember, ClassicMember, ConsumerMember]:
+    """Two members of a classic group and one of the new protocol, each on its host."""
+    first, second = (
+        stack.enter_context(ClassicMember(scene.client(host), scene.classic, scene.topic)) for host in (FIRST, SECOND)
+    )
+    third = stack.enter_context(ConsumerMember(scene.client(THIRD), scene.consumer, (scene.topic,)))
+    first.join()
+    first.sync()
+    second.send_join()
+    until(lambda: first.heartbeat() != 0, "the group prepares its rebalance")
+    first.join()
+    succeeded(second.receive_join())
+    leader, follower = (first, second) if first.leads else (second, first)
+    leader.sync()
+    follower.sync()
+    third.join()
+    while not third.assigned:
+        third.heartbeat()
+    third.take()
+    return first, second, third
+
+
+@pytest.mark.parametrize("setting", ["client", "broker"])
+def test_where_members_are_is_told_alike_however_it_is_asked(broker: KafkaBroker, tmp_path: Path, setting: str) -> None:
+    wanted = ELSEWHERE if setting == "client" else dict.fromkeys(ELSEWHERE, SIDECAR)
+    with staged(broker, tmp_path, setting) as scene, ExitStack() as stack:
+        first, second, third = gathered(scene, stack)
+        assert scene.direct() == dict.fromkeys(ELSEWHERE, SIDECAR), "the broker sees the sidecar"
+        assert scene.forwarded() == wanted
+        assert scene.answered() == wanted
+        assert scene.on_the_page() == ELSEWHERE
+        told = scene.timeline()
+        assert {(client, "member_joined") for client in ELSEWHERE} <= told.keys()
+        assert all(host == ELSEWHERE[client] for (client, _), host in told.items()), told
+
+        scene.sidecar.stop()
+        scene.sidecar.start()
+        scene.sidecar.wait_for_log()
+        assert scene.forwarded() == scene.on_the_page() == dict.fromkeys(ELSEWHERE, SIDECAR), "nobody has spoken yet"
+        for member, host in ((first, FIRST), (second, SECOND)):
+            member.reconnect(scene.client(host))
+        assert first.heartbeat() == 0
+        halfway = {FIRST: f"/{FIRST}", SECOND: SIDECAR, THIRD: SIDECAR}
+        assert scene.on_the_page() == halfway
+        assert scene.forwarded() == (halfway if setting == "client" else wanted)
+        succeeded(second.commit({1: 5}))
+        third.heartbeat()
+        assert scene.forwarded() == wanted
+        assert scene.answered() == wanted
+        assert scene.on_the_page() == ELSEWHERE
+        succeeded(second.leave())
+        assert scene.timeline()[SECOND, "member_gone"] == f"/{SECOND}"
+        left = scene.read("timeline", scene.classic)["timeline"]
+        assert [event["how"] for event in left if event["what"] == "member_gone"] == ["left"], "it was no admin"
+
+        sidecar = scene.sidecar
+        sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED) > 0)
+        assert sidecar.metric(VERIFIED, result="different") == sidecar.metric(DISTRUSTED) == 0, sidecar.process.tail()
+        sidecar.stop()
+        assert scene.recorded() == set(ELSEWHERE.items())

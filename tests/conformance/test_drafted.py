@@ -1,0 +1,310 @@
+"""KIP-40's draft in front of real brokers, in bare frames: no client speaks it."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaConsumer
+
+from group_sidecar.codecs.headers import split_reply
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
+from group_sidecar.codecs.messages.group_metadata import (
+    DraftCoordinator,
+    DraftGroup,
+    DraftGroupMetadata,
+    DraftMember,
+    DraftMemberMetadata,
+    DraftState,
+    GroupMetadataRequest,
+    GroupMetadataResponse,
+)
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.schema import decode
+from tests.conformance.differential import loading
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.cluster import kafka_cluster
+from tests.kafka.dialect import Client, Dialect, until
+from tests.kafka.members import ClassicMember, commit
+from tests.kafka.processes import Address, free_addresses, spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.topics import make_topic
+from tests.kafka.wire import Wire, ask
+
+pytestmark = pytest.mark.timeout(300)
+
+TOPIC = "topic"
+DRAFT: dict[str, Any] = {"group_metadata_request": True}
+MEMBERS_ARE_AT = "127.0.0.7"
+VALUES = [f"value {number}" for number in range(10)]
+DEAD = DraftGroupMetadata()
+
+
+def draft(address: Address, *groups: str, everything: bool = False, members: bool = True) -> tuple[DraftGroup, ...]:
+    """What is told of groups, on a connection of its own."""
+    request = GroupMetadataRequest(
+        include_all_groups=int(everything), include_member_metadata=int(members), groups=groups
+    )
+    with Wire(address) as wire:
+        correlation = wire.send_request(request, 1)
+        frame = wire.receive()
+    assert int.from_bytes(frame[:4], "big") == correlation
+    return decode(GroupMetadataResponse, 1, split_reply(frame, flexible=False)).groups
+
+
+@dataclass(frozen=True)
+class Place:
+    """A broker, and a sidecar that speaks the draft."""
+
+    broker: KafkaBroker
+    sidecar: SidecarProcess
+    client: Client
+
+    @property
+    def coordinator(self) -> DraftCoordinator:
+        """The broker as its clients know it."""
+        host, port = self.broker.sidecar
+        return DraftCoordinator(id=1, host=host, port=port)
+
+    def member(self, group: str, client_id: str) -> ClassicMember:
+        client = Client(self.client.address, self.client.dialect, client_id, MEMBERS_ARE_AT)
+        return ClassicMember(client, group, TOPIC)
+
+    def told(self, group: str, **asked: bool) -> DraftGroup:
+        [told] = draft(self.broker.sidecar, group, **asked)
+        assert (told.group_id, told.error_code, told.coordinator) == (group, 0, self.coordinator)
+        return told
+
+
+@pytest.fixture(scope="module", params=["4.3.1", "1.1.1"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("drafted")
+    with (
+        KafkaBroker(folder / "broker", version=request.param) as broker,
+        SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=DRAFT) as sidecar,
+    ):
+        broker.wait_for_coordinator()
+        make_topic(broker, TOPIC, 4)
+        sidecar.wait_for_log()
+        yield Place(broker, sidecar, Client(broker.sidecar, Dialect.of(broker.direct)))
+
+
+@pytest.fixture
+def group() -> str:
+    """A name that no other test uses."""
+    return f"group-{secrets.token_hex(4)}"
+
+
+def test_a_group_from_its_first_member_to_its_last(place: Place, group: str) -> None:
+    assert place.told(group).group_metadata == DEAD
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(place.member(group, name)) for name in ("first", "second"))
+        first.join()
+        first.sync()
+        until(lambda: place.told(group).group_metadata.state == DraftState.STABLE, "it is stable")
+        generation = place.told(group).group_metadata.generation
+        assert generation == first.generation
+        second.send_join()
+        until(lambda: place.told(group).group_metadata.state == DraftState.REBALANCING, "it rebalances")
+        in_between = place.told(group)
+        assert in_between.group_metadata == DraftGroupMetadata(
+            state=DraftState.REBALANCING, protocol_type="consumer", generation=generation, protocol="range"
+        )
+        assert in_between.member_metadata == DraftMemberMetadata()
+        first.send_join()
+        for member in (first, second):
+            assert member.receive_join().error_code == 0
+        completing = place.told(group).group_metadata
+        assert (completing.state, completing.generation) == (DraftState.REBALANCING, generation)
+        leader, other = sorted((first, second), key=lambda member: not member.leads)
+        for member in (leader, other):
+            member.send_sync()
+        given = {member.member_id: member.receive_sync().assignment for member in (leader, other)}
+        until(lambda: place.told(group).group_metadata.state == DraftState.STABLE, "it is stable again")
+        stable = place.told(group)
+        assert stable.group_metadata == DraftGroupMetadata(
+            state=DraftState.STABLE, protocol_type="consumer", generation=generation + 1, protocol="range"
+        )
+        assert stable.member_metadata.leader == leader.member_id
+        assert {shown(member) for member in stable.member_metadata.members} == {
+            (first.member_id, "first", f"/{MEMBERS_ARE_AT}", given[first.member_id]),
+            (second.member_id, "second", f"/{MEMBERS_ARE_AT}", given[second.member_id]),
+        }
+        described = place.client.ask(DescribeGroupsRequest(groups=(group,))).groups[0]
+        assert {member.member_metadata for member in stable.member_metadata.members} == {
+            member.member_metadata for member in described.members
+        }
+        assert place.told(group, members=False).member_metadata == DraftMemberMetadata()
+        on_the_admin_port = json.loads(place.sidecar.get(f"/api/v1/group?group={group}")[1])
+        where, told = stable.coordinator, stable.group_metadata
+        assert on_the_admin_port["coordinator"] == {"id": where.id, "host": where.host, "port": where.port}
+        assert (on_the_admin_port["generation"], on_the_admin_port["leader"]) == (told.generation, leader.member_id)
+    until(lambda: place.told(group).group_metadata == DEAD, "nobody is in it")
+
+
+def shown(member: DraftMember) -> tuple[str, str, str, bytes]:
+    """Who a member is and what it has."""
+    return member.member_id, member.client_id, member.member_host, member.member_assignment
+
+
+def test_all_groups(place: Place, group: str) -> None:
+    commit(place.client, group, TOPIC, {0: 3})  # A group without members, which is there all the same.
+    with place.member(f"{group}-full", "member") as member:
+        member.join()
+        member.sync()
+        found = {each.group_id: each for each in draft(place.broker.sidecar, f"{group}-none", everything=True)}
+    assert [found[name].group_metadata.state for name in (group, f"{group}-full", f"{group}-none")] == [
+        DraftState.DEAD,
+        DraftState.STABLE,
+        DraftState.DEAD,
+    ]
+    assert {(each.error_code, each.coordinator) for each in found.values()} == {(0, place.coordinator)}
+    assert found[f"{group}-full"].member_metadata.leader == member.others[0]
+
+
+def test_released_clients_find_their_coordinators(place: Place, group: str) -> None:
+    producer = Producer({"bootstrap.servers": spelled(place.broker.sidecar)})
+    for value in VALUES:
+        producer.produce(TOPIC, value)
+    assert producer.flush(30) == 0
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": spelled(place.broker.sidecar), **settings})
+    try:
+        consumer.subscribe([TOPIC])
+        values: list[bytes] = []
+        until(lambda: len(polled(consumer, values)) >= len(VALUES), "all is read")
+        consumer.commit(asynchronous=False)
+        assert place.told(group).group_metadata.state == DraftState.STABLE
+    finally:
+        consumer.close()
+
+
+def polled(consumer: Consumer, values: list[bytes]) -> list[bytes]:
+    """The values so far."""
+    if (message := consumer.poll(0.1)) and not message.error():
+        values.append(message.value() or b"")
+    return values
+
+
+def test_kafka_python_finds_its_coordinator(place: Place, group: str) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=spelled(place.broker.sidecar), group_id=group)
+    try:
+        assert consumer.partitions_for_topic(TOPIC)
+        consumer.subscribe([TOPIC])
+        until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment()), "it is in the group")
+        assert place.told(group).group_metadata.state == DraftState.STABLE
+    finally:
+        consumer.close()
+
+
+def test_other_versions_are_as_ever(place: Place, group: str) -> None:
+    offered = {api.api_key: api for api in ask(place.broker.sidecar, ApiVersionsRequest(), 0).api_keys}
+    assert offered[ApiKey.FIND_COORDINATOR].max_version == 0
+    for version in Dialect.of(place.broker.direct).versions(ApiKey.FIND_COORDINATOR):
+        if version != 1:
+            asked = FindCoordinatorRequest(key=group, coordinator_keys=(group,))
+            found = ask(place.broker.sidecar, asked, version)
+            [one] = found.coordinators or (found,)
+            assert (one.node_id, one.port) == (1, place.broker.sidecar[1])
+
+
+def test_without_the_setting_version_1_is_kafkas(place: Place, group: str, tmp_path: Path) -> None:
+    [listen] = free_addresses(1)
+    with SidecarProcess(tmp_path, listen=listen, upstream=place.broker.client):
+        offered = {api.api_key: api for api in ask(listen, ApiVersionsRequest(), 0).api_keys}
+        assert offered[ApiKey.FIND_COORDINATOR].max_version >= 1
+        found = ask(listen, FindCoordinatorRequest(key=group), 1)
+        assert (found.error_code, found.node_id, found.port) == (0, 1, place.broker.sidecar[1])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"\0\0\x7f\xff\xff\xff", "malformed_request"),
+        (b"\0\5group\0", "malformed_request"),
+        (bytes(3_000_000), "request_too_long"),
+    ],
+)
+def test_what_is_malformed_or_absurd_closes_and_is_counted(
+    place: Place, tmp_path: Path, body: bytes, reason: str
+) -> None:
+    [listen] = free_addresses(1)
+    limits = {"limits": {"inspected_frame": 1_000_000}}
+    with SidecarProcess(tmp_path, listen=listen, upstream=place.broker.client, settings=DRAFT | limits) as sidecar:
+        with Wire(listen) as wire:
+            wire.send((10 + len(body)).to_bytes(4, "big") + b"\0\x0a\0\1\0\0\0\1\xff\xff" + body[:100])
+            if reason == "malformed_request":
+                wire.send(body[100:])
+            assert wire.closed()
+        closed = "group_sidecar_client_connections_closed_total"
+        until(lambda: sidecar.metric(closed, reason=reason) == 1, "it is counted")
+
+
+def test_of_another_brokers_group_only_the_coordinator_is_told(tmp_path: Path, group: str) -> None:
+    settings = {"mode": "gateway", **DRAFT}
+    with kafka_cluster(tmp_path, nodes=2) as brokers, ExitStack() as stack:
+        [listen] = free_addresses(1)
+        sidecar = SidecarProcess(tmp_path / "s", listen=listen, upstream=brokers[0].direct, settings=settings)
+        stack.enter_context(sidecar)
+        found = ask(brokers[0].direct, FindCoordinatorRequest(key=group), 0)
+        make_topic(brokers[0], TOPIC)
+        ports = {}
+        for name in (f"{group}-{number}" for number in range(20)):
+            [told] = draft(listen, name)
+            ports[told.coordinator.id] = told.coordinator
+            assert told.error_code == (0 if told.coordinator.id == 1 else 16)
+            assert (told.group_metadata, told.member_metadata) == (DEAD, DraftMemberMetadata())
+            [at_home] = draft((told.coordinator.host, told.coordinator.port), name)
+            assert (at_home.error_code, at_home.coordinator) == (0, told.coordinator)
+        assert sorted(ports) == [1, 2]
+        assert {where.port for where in ports.values()}.isdisjoint(broker.direct[1] for broker in brokers)
+        home = ports[found.node_id]
+        client = Client((home.host, home.port), Dialect.of(brokers[0].direct), "member")
+        with ClassicMember(client, group, TOPIC) as member:
+            member.join()
+            member.sync()
+            [stable] = draft((home.host, home.port), group)
+            assert (stable.group_metadata.state, stable.group_metadata.generation) == (DraftState.STABLE, 1)
+            [elsewhere] = draft((ports[3 - home.id].host, ports[3 - home.id].port), group)
+            assert elsewhere == DraftGroup(error_code=16, group_id=group, coordinator=home)
+
+
+def test_what_a_broker_loads_is_initializing(tmp_path: Path, group: str) -> None:
+    with (
+        KafkaBroker(tmp_path / "broker", properties=loading.ONE_PARTITION) as broker,
+        SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=DRAFT),
+    ):
+        broker.wait_for_coordinator()
+        make_topic(broker, TOPIC)
+        commit(Client(broker.sidecar, Dialect.of(broker.direct)), group, TOPIC, {0: 3})
+        loading.lengthen(broker, TOPIC)
+        for _ in range(5):  # One load lasts long enough, unless the machine is very busy.
+            broker.start()
+            if told := told_while_loading(broker, group):
+                break
+            broker.stop()
+        else:
+            pytest.fail("the broker was never found loading")
+    assert [(each.error_code, each.group_metadata) for each in told] == [
+        (0, DraftGroupMetadata(state=DraftState.INITIALIZING))
+    ]
+
+
+def told_while_loading(broker: KafkaBroker, group: str) -> tuple[DraftGroup, ...]:
+    """What is told between two moments at which the broker is loading; nothing where it was not."""
+
+    def refusal() -> int:
+        return int(ask(broker.direct, DescribeGroupsRequest(groups=(group,)), 0).groups[0].error_code)
+
+    while (before := refusal()) != 0:
+        told = draft(broker.sidecar, group)
+        if before == refusal() == 14:
+            return told
+    return ()

@@ -1,0 +1,162 @@
+"""Brokers whose listeners have no names, and real clients that come to them through a gateway.
+
+0.9.0.1 passes ApiVersions over: the sidecar says what it speaks. What such brokers are asked about groups is compared
+in `test_differential`.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from tests.conformance.librdkafka import PASSES_OVER
+from tests.kafka.broker import JVM_FLAGS, KafkaBroker
+from tests.kafka.dialect import Client, Dialect, until
+from tests.kafka.maven import kafka_jars
+from tests.kafka.members import ClassicMember
+from tests.kafka.processes import PATIENCE, Address, free_addresses, spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.topics import make_topic
+from tests.kafka.wire import Wire
+
+pytestmark = pytest.mark.timeout(300)
+
+SILENT = "0.9.0.1"
+FULL = 77
+"""The error as the sidecar gives it by default; brokers before 2.2 have none of that kind."""
+VALUES = [f"value {number}" for number in range(20)]
+BROKERS = ("0.10.1.1", SILENT)
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One of them, with a topic of two partitions for each way to it."""
+    with KafkaBroker(tmp_path_factory.mktemp("old"), version=request.param) as broker:
+        broker.wait_for_coordinator()
+        for topic in ("direct", "through"):
+            make_topic(broker, topic, 2)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def gateway(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
+    """Before it."""
+    settings = {"mode": "gateway", "answers": {"exclusive": True, "authorizer": "none"}}
+    with SidecarProcess(
+        tmp_path_factory.mktemp("gateway"), listen=broker.sidecar, upstream=broker.client, settings=settings
+    ) as sidecar:
+        sidecar.wait_for_log()
+        yield sidecar
+
+
+@pytest.fixture
+def limiting(broker: KafkaBroker, tmp_path: Path) -> Iterator[SidecarProcess]:
+    """Another sidecar before it, which lets one member into a group."""
+    [listen] = free_addresses(1)
+    settings = {"policies": {"group_max_size": {"limit": 1}}}
+    with SidecarProcess(tmp_path, listen=listen, upstream=broker.client, settings=settings) as sidecar:
+        yield sidecar
+
+
+def test_the_versions_of_kafka_0_9_are_those_of_its_own_table() -> None:
+    source = Path(__file__).with_name("KafkaVersions.java")
+    command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(SILENT)}/*", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    table = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert table == [(key, version) for key, (low, high) in KAFKA_0_9.items() for version in range(low, high + 1)]
+
+
+def test_librdkafka_sees_no_difference(broker: KafkaBroker, gateway: SidecarProcess) -> None:
+    direct = scenario(broker.direct, "direct", PASSES_OVER.get(broker.release.version, {}))
+    through = scenario(gateway.listen, "through", {})
+    assert through == direct
+    assert direct["offsets"] == [10, 10]
+    assert gateway.metric("group_sidecar_members_joined_total") >= 1
+
+
+def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Produces, consumes and commits; tells what came of it. The group is called as the topic."""
+    place = {"bootstrap.servers": spelled(address), **told}
+    produced: list[tuple[int | None, int | None]] = []
+    producer = Producer({**place, "acks": "all"})
+    for number, value in enumerate(VALUES):
+        producer.produce(
+            topic,
+            value,
+            partition=number % 2,
+            on_delivery=lambda _, sent: produced.append((sent.partition(), sent.offset())),
+        )
+    assert producer.flush(PATIENCE) == 0
+    quick = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "fetch.wait.max.ms": 50}
+    consumer = Consumer({**place, **quick, "group.id": topic, "session.timeout.ms": 10_000})
+    try:
+        consumer.subscribe([topic])
+        consumed = values_of(consumer, len(VALUES))
+        consumer.commit(asynchronous=False)
+        committed = consumer.committed([TopicPartition(topic, partition) for partition in range(2)], PATIENCE)
+    finally:
+        consumer.close()
+    offsets = [partition.offset for partition in committed]
+    return {"produced": sorted(map(str, produced)), "consumed": sorted(consumed), "offsets": offsets}
+
+
+def values_of(consumer: Consumer, count: int) -> list[str]:
+    """So many values that it polls."""
+    deadline = time.monotonic() + PATIENCE
+    values: list[str] = []
+    while len(values) < count:
+        assert time.monotonic() < deadline, f"only {len(values)} values came"
+        message = consumer.poll(0.05)
+        if message is not None and message.error() is None:
+            values.append((message.value() or b"").decode())
+    return values
+
+
+def test_the_limit_holds_in_front_of_brokers_that_have_none(broker: KafkaBroker, limiting: SidecarProcess) -> None:
+    dialect = Dialect.of(broker.direct)
+    direct, client = Client(broker.direct, dialect), Client(limiting.listen, dialect)
+    with (
+        ClassicMember(direct, "limited", "through") as unseen,
+        ClassicMember(client, "limited", "through") as first,
+        ClassicMember(client, "limited", "through") as second,
+    ):
+        unseen.join()
+        unseen.sync()
+        assert joined(first) == (FULL, -1), "the broker has told of the other member"
+        unseen.leave()
+        until(lambda: joined(first) == (0, first.generation), "the log has told that the place is free")
+        first.sync()
+        assert joined(second) == (FULL, -1)
+        [group] = direct.ask(DescribeGroupsRequest(groups=("limited",))).groups
+        assert [member.member_id for member in group.members] == [first.member_id]
+
+
+def joined(member: ClassicMember) -> tuple[int, int]:
+    """Error code and generation in the answer to its join."""
+    member.send_join()
+    reply = member.receive_join()
+    return reply.error_code, reply.generation_id
+
+
+def test_it_is_the_sidecar_that_says_what_kafka_0_9_speaks(broker: KafkaBroker, gateway: SidecarProcess) -> None:
+    spoken = Dialect.of(broker.direct)
+    before = passed_over(broker)
+    with Wire(gateway.listen) as wire:
+        for version in ApiVersionsRequest.VERSIONS if broker.release.version == SILENT else (0,):
+            reply = wire.ask(ApiVersionsRequest(), version)
+            offered = {api.api_key: range(api.min_version, api.max_version + 1) for api in reply.api_keys}
+            assert offered[JoinGroupRequest.KEY] == spoken.spoken[JoinGroupRequest.KEY]
+            assert ApiVersionsRequest.KEY in offered
+    assert passed_over(broker) == before
+
+
+def passed_over(broker: KafkaBroker) -> int:
+    """How often it has passed ApiVersions over, which it logs."""
+    return (broker.folder / "broker.log").read_text().count("Index 18 out of bounds")

@@ -1,0 +1,121 @@
+"""Brokers before 0.10.1: a group goes with its last member, and nothing tells of the offsets that it leaves."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
+from group_sidecar.codecs.schema import decode
+from group_sidecar.coordinator.answers import describe_groups
+from group_sidecar.coordinator.events import DescribedMember, GroupDescribed, GroupsListed, MembersLeft
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.views import GroupState, Lacking
+from tests.coordinator.model_log import Entry, batch
+from tests.coordinator.test_following import T0, Reader, gone, offset
+
+
+def described(manager: GroupMetadataManager, state: GroupState, at: float, *members: str) -> None:
+    """The broker tells of group g."""
+    told = tuple(
+        DescribedMember(member_id=m, instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b"")
+        for m in members
+    )
+    kind, as_of = "consumer" if members else "", manager.changes_of("g")[0]
+    event = GroupDescribed(
+        group_id="g", sent_at=at, state=state, protocol_type=kind, protocol="", members=told, as_of=as_of
+    )
+    manager.apply([event], at)
+
+
+def generation(number: int, *members: str) -> Entry:
+    """A record of group g."""
+    told = tuple(
+        MemberMetadata(
+            member_id=m, client_id="c", client_host="/h", session_timeout=9000, subscription=b"", assignment=b""
+        )
+        for m in members
+    )
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=told
+    )
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 0)
+
+
+def old(load: Iterable[Entry] = ()) -> Reader:
+    """An exclusive copy of such a broker."""
+    reader = Reader(exclusive=True, load=load)
+    reader.manager.keep_empty_groups(False)
+    return reader
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_group_that_is_described_as_dead_may_have_offsets(keeps: bool) -> None:
+    reader = Reader(exclusive=True, load=[offset(0, 5)])
+    reader.manager.keep_empty_groups(keeps)
+    described(reader.manager, GroupState.DEAD, 1)
+    view = reader.manager.view("g", 1)
+    assert (view.state, view.lacking) == (GroupState.DEAD if keeps else GroupState.EMPTY, None)
+    if not keeps:
+        assert reader.offsets(1) == {T0: 5}
+
+
+def test_one_that_has_none_is_not_there() -> None:
+    reader = old()
+    described(reader.manager, GroupState.DEAD, 1)
+    assert reader.manager.existing("g", 1) is None
+
+
+def test_its_type_outlasts_its_record() -> None:
+    reader = old([generation(3, "m"), offset(0, 5)])
+    described(reader.manager, GroupState.STABLE, 1, "m")
+    reader.read(gone(), at=2)
+    view = reader.manager.view("g", 2)
+    assert (view.state, view.protocol_type, view.generation, view.members) == (GroupState.EMPTY, "consumer", 0, ())
+
+
+def test_the_next_life_begins_with_the_first_generation() -> None:
+    reader = old([generation(3, "m"), offset(0, 5)])
+    manager = reader.manager
+    described(manager, GroupState.STABLE, 1, "m")
+    manager.apply([MembersLeft(group_id="g", sent_at=2, members=(("m", None),))], 2)
+    assert manager.view("g", 2).state is GroupState.EMPTY
+    reader.read(gone(), generation(1, "n"), at=3)
+    view = manager.view("g", 3)
+    assert (view.generation, [member.member_id for member in view.members]) == (1, ["n"])
+
+
+def test_what_is_not_listed_may_have_offsets_where_the_log_is_not_read() -> None:
+    for keeps, lacking in ((True, None), (False, Lacking.COLD)):
+        manager = GroupMetadataManager(exclusive=True)
+        manager.keep_empty_groups(keeps)
+        manager.inherit(())
+        manager.apply([GroupsListed(groups=frozenset(), sent_at=1, as_of=manager.notings)], 1)
+        assert manager.offsets_lacking("g", 1) is lacking
+
+
+def test_an_empty_group_is_told_of_only_where_the_broker_is_not_asked() -> None:
+    manager = old([offset(0, 5)]).manager
+    described(manager, GroupState.DEAD, 1)
+    for empty, state in ((True, "Empty"), (False, "Dead")):
+        asked = DescribeGroupsRequest(groups=("g",))
+        [told] = describe_groups(asked, 0, {"g": manager.view("g", 1)}, empty=empty).groups
+        assert told.group_state == state
+        body = manager.listing(1).reply(ListGroupsRequest(), 0, empty=empty)
+        assert len(decode(ListGroupsResponse, 0, body).groups) == empty
+
+
+def test_a_description_that_was_heard_before_the_log_is_not_taken_back_by_it() -> None:
+    manager = GroupMetadataManager(exclusive=True)
+    manager.inherit(("g",))
+    manager.log.count_partitions(1, 0)
+    log = manager.log.begin_load(0, 3, 0, 0)
+    described(manager, GroupState.PREPARING_REBALANCE, 1, "m", "n")
+    list(log.replay(batch(0, [generation(3, "m")])))
+    list(manager.log.follow(0, 2, 2))
+    manager.log.caught_up(0, 2, 2)
+    assert manager.view("g", 2).lacking is Lacking.IN_DOUBT
+    described(manager, GroupState.PREPARING_REBALANCE, 3, "m", "n")
+    assert manager.view("g", 3).state is GroupState.PREPARING_REBALANCE

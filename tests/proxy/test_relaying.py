@@ -1,0 +1,310 @@
+"""Questions in versions that the broker lacks, on a client's connection: when they are put in others, and when not.
+
+What is asked and answered then is `test_translations`.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.headers import decode_request_header, encode_reply
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.registry import APIS, ApiKey
+from group_sidecar.codecs.schema import Struct, decode_start
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, Lacking
+from group_sidecar.metrics.traffic import CloseReason
+from group_sidecar.proxy.additions import additions
+from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.commands import Close, Command, ToClient, ToUpstream
+from group_sidecar.proxy.relaying import CORRELATION, Asked
+from group_sidecar.proxy.replying import Replying
+from tests.kafka.members import offsets_to_commit
+from tests.proxy.old_brokers import RELEASES, OldBroker
+from tests.proxy.playbook import (
+    EPOCH,
+    Line,
+    broker_copy,
+    certain_copy,
+    joining,
+    reply,
+    request,
+    settled,
+    to_client,
+    to_upstream,
+)
+
+FETCH, DESCRIBE, LIST = ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS
+OLD = "0.10.1.1"
+GROUPS = {
+    "g": GroupView(
+        group_id="g",
+        state=GroupState.EMPTY,
+        protocol_type="consumer",
+        offsets={("t", 0): CommittedOffset(42, metadata="m")},
+    )
+}
+
+
+def everything(version: int) -> OffsetFetchRequest:
+    """Asks for all offsets of the group."""
+    if version < 8:
+        return OffsetFetchRequest(group_id="g", topics=None)
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+
+
+QUESTIONS: list[tuple[Struct, int]] = [
+    *((ListGroupsRequest(), version) for version in range(1, 6)),
+    *((DescribeGroupsRequest(groups=("g",)), version) for version in range(1, 7)),
+    *((everything(version), version) for version in range(2, 10)),
+]
+"""All that is added to Kafka 0.10.1."""
+EACH = pytest.mark.parametrize(("question", "version"), QUESTIONS)
+
+
+def old(copy: BrokerCopy, release: str = OLD) -> BrokerCopy:
+    """The same of a broker of a release."""
+    copy.learn_versions(RELEASES[release])
+    return copy
+
+
+def asked_in(data: bytes) -> list[tuple[int, Asked]]:
+    """The questions that the broker gets, with their correlation ids."""
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        frame, data = data[4 : 4 + size], data[4 + size :]
+        api, version = APIS[int.from_bytes(frame[:2], "big")], int.from_bytes(frame[2:4], "big")
+        header, body = decode_request_header(frame, api.flexible(version))
+        assert api.request is not None
+        message, rest = decode_start(api.request, version, body)
+        assert rest == b""
+        found.append((header.correlation_id, Asked(message, version)))
+    return found
+
+
+def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Command]:
+    """What is commanded when the broker has answered all that it is asked; till then the client gets nothing."""
+    while asked := asked_in(to_upstream(commands)):
+        assert to_client(commands) == b""
+        assert not line.session.wants_client
+        commands = []
+        for correlation, each in asked:
+            assert correlation == CORRELATION
+            commands += line.upstream(encode_reply(broker.answer(each), each.version, correlation))
+    return commands
+
+
+# Where the copy does not know.
+
+
+@EACH
+def test_the_broker_is_asked_in_versions_that_it_has(question: Any, version: int) -> None:
+    copy, broker = old(broker_copy()), OldBroker(RELEASES[OLD], GROUPS)
+    line = Line(copy)
+    answer = line.reads(served(line, broker, line.says(question, version)), question, version)
+    if question.KEY == LIST:
+        assert [group.group_id for group in answer.groups] == ["g"]
+    elif question.KEY == DESCRIBE:
+        assert [group.group_state for group in answer.groups] == ["Empty"]
+    else:
+        [topic] = answer.topics if version < 8 else answer.groups[0].topics
+        assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(0, 42)]
+    assert copy.traffic.relays == {question.KEY: 1}
+    assert copy.traffic.fallbacks == {(question.KEY, Lacking.UNAUTHORIZED): 1}
+    assert copy.traffic.answers == {}
+    assert sum(copy.traffic.durations[question.KEY].counts) == 1
+    assert copy.traffic.durations.keys() == {question.KEY}
+    assert line.session.wants_client
+
+
+def test_it_is_asked_in_the_clients_name_when_the_clients_turn_has_come() -> None:
+    line = Line(old(broker_copy()), client_id="somebody")
+    first = request(1, 90)
+    frame = line.frame(ListGroupsRequest(), 3)
+    assert line.client(first, frame) == [ToUpstream(first)]
+    passed, asked = line.upstream(reply(90))
+    assert passed == ToClient(reply(90))
+    assert isinstance(asked, ToUpstream)
+    header, _ = decode_request_header(asked.data[4:], flexible=False)
+    assert (header.api_key, header.api_version, header.client_id) == (LIST, 0, "somebody")
+
+
+def test_what_comes_behind_waits_for_the_answer() -> None:
+    line, broker = Line(old(broker_copy())), OldBroker(RELEASES[OLD], GROUPS)
+    behind = request(1, 91)
+    commands = line.client(line.frame(DescribeGroupsRequest(groups=("g",)), 6), behind)
+    [(correlation, asked)] = asked_in(to_upstream(commands))
+    answer, last = line.upstream(encode_reply(broker.answer(asked), asked.version, correlation))
+    assert isinstance(answer, ToClient)
+    assert last == ToUpstream(behind)
+
+
+def test_the_copy_learns_from_it() -> None:
+    """From then on the client is told without the broker."""
+    copy = old(broker_copy(answers={"exclusive": True, "authorizer": "none"}), "0.10.2.2")
+    copy.learn_groups_at_start(["g"])
+    committed = OffsetCommitResponsePartition(partition_index=0, error_code=0)
+    line, broker = Line(copy), OldBroker(RELEASES["0.10.2.2"], GROUPS)
+    line.exchange(
+        OffsetCommitRequest(group_id="g", topics=offsets_to_commit("t", {0: 41}, "m")),
+        OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(committed,)),)),
+        2,
+    )
+    told = line.reads(served(line, broker, line.says(everything(4), 4)), everything(4), 4)
+    assert line.reads(line.says(everything(4), 4), everything(4), 4) == told
+    assert (copy.traffic.answers, copy.traffic.relays) == ({FETCH: 1}, {FETCH: 1})
+
+
+@EACH
+def test_a_reply_that_cannot_be_read_sends_the_client_for_the_coordinator(question: Any, version: int) -> None:
+    copy = old(broker_copy())
+    line = Line(copy)
+    commands = line.says(question, version)
+    assert len(asked_in(to_upstream(commands))) == 1
+    garbage = CORRELATION.to_bytes(4, "big", signed=True) + b"\x7f"
+    answer = line.reads(line.upstream(len(garbage).to_bytes(4, "big") + garbage), question, version)
+    told = answer.groups if question.KEY == DESCRIBE or version >= 8 else [answer]
+    assert [each.error_code for each in told] == [15]
+    assert sum(copy.traffic.decode_failures.values()) == 1
+    assert line.session.wants_client
+
+
+def test_an_answer_that_cannot_be_made_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise ValueError("does not fit its field")
+
+    monkeypatch.setattr(Replying, "_make", fails)
+    line, broker = Line(old(certain_copy())), OldBroker(RELEASES[OLD], GROUPS)
+    question = DescribeGroupsRequest(groups=("g",))
+    [group] = line.reads(served(line, broker, line.says(question, 6)), question, 6).groups
+    assert group.group_state == "Empty"
+    assert "a question was not understood and passed on" in capsys.readouterr().out
+
+
+# Where it does.
+
+
+@EACH
+def test_a_certain_copy_answers_without_the_broker(question: Any, version: int) -> None:
+    copy = old(certain_copy())
+    settled(copy, "m1")
+    line = Line(copy)
+    answer = line.reads(line.says(question, version), question, version)
+    if question.KEY != FETCH:
+        assert [group.group_id for group in answer.groups] == ["g"]
+    assert copy.traffic.answers == {question.KEY: 1}
+    assert copy.traffic.relays == {}
+    assert copy.traffic.fallbacks == {}
+
+
+@pytest.mark.parametrize(("release", "version"), [(OLD, version) for version in range(3, 7)] + [("2.8.2", 6)])
+def test_it_tells_what_a_client_may_do_where_nobody_can_forbid_it(release: str, version: int) -> None:
+    copy = old(certain_copy(), release)
+    settled(copy, "m1")
+    line = Line(copy)
+    question = DescribeGroupsRequest(groups=("g", "g"), include_authorized_operations=True)
+    groups = line.reads(line.says(question, version), question, version).groups
+    assert [group.authorized_operations for group in groups] == [328, 328]
+    modest = DescribeGroupsRequest(groups=("g",))
+    [group] = line.reads(line.says(modest, version), modest, version).groups
+    assert group.authorized_operations == -2147483648
+
+
+@pytest.mark.parametrize("odd", ["stable", " STABLE "])
+def test_a_state_is_known_however_it_is_written(odd: str) -> None:
+    """Where brokers have the version, not all of them do that."""
+    copy = old(certain_copy())
+    settled(copy, "m1")
+    line, question = Line(copy), ListGroupsRequest(states_filter=(odd,))
+    assert [group.group_id for group in line.reads(line.says(question, 4), question, 4).groups] == ["g"]
+
+
+def test_an_answer_is_not_remembered_beyond_a_change_of_what_may_be_forbidden() -> None:
+    copy = old(certain_copy(answers={"exclusive": True}))
+    copy.learn_authorizer(present=False)
+    settled(copy, "m1")
+    line = Line(copy)
+    broker = OldBroker(RELEASES[OLD], {"g": copy.manager.view("g", EPOCH + line.now)})
+    question = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
+    for present, operations in ((False, 328), (True, -2147483648), (False, 328), (True, -2147483648)):
+        copy.learn_authorizer(present=present)
+        [group] = line.reads(served(line, broker, line.says(question, 4)), question, 4).groups
+        assert group.authorized_operations == operations
+    assert (copy.traffic.answers, copy.traffic.relays) == ({DESCRIBE: 3}, {DESCRIBE: 1})
+
+
+# What never goes to the broker.
+
+
+@EACH
+def test_what_cannot_be_read_ends_the_connection_as_the_broker_would(question: Struct, version: int) -> None:
+    copy = old(broker_copy())
+    line = Line(copy)
+    garbage = request(question.KEY, 1, version=version, body=b"\xff\xff\xff\xff\x7f")
+    if isinstance(question, ListGroupsRequest) and version < 4:
+        garbage = request(question.KEY, 1, version=version)[:-1]  # It has no fields to be wrong.
+        garbage = (len(garbage) - 4).to_bytes(4, "big") + garbage[4:]
+    assert line.client(garbage) == [Close(CloseReason.MALFORMED_REQUEST)]
+    assert copy.traffic.decode_failures == {question.KEY: 1}
+
+
+def test_a_request_longer_than_what_is_inspected_is_answered_all_the_same() -> None:
+    copy = old(broker_copy(limits={"inspected_frame": 1024}))
+    line, broker = Line(copy), OldBroker(RELEASES[OLD], {})
+    question = DescribeGroupsRequest(groups=tuple(f"group {number}" for number in range(1000)))
+    assert len(line.reads(served(line, broker, line.says(question, 6)), question, 6).groups) == 1000
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"apis": ["ListGroups"]}])
+def test_where_answers_are_off_nothing_is_added(settings: dict[str, Any]) -> None:
+    copy = old(broker_copy(answers=settings))
+    line = Line(copy)
+    frame = line.frame(everything(2), 2)
+    assert line.client(frame) == [ToUpstream(frame)]
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_a_version_that_nobody_advertises_is_left_to_the_broker(version: int) -> None:
+    copy = old(certain_copy(), "1.1.1")
+    line = Line(copy)
+    frame = line.frame(everything(version), version)
+    assert line.client(frame) == [ToUpstream(frame)]
+    assert copy.traffic.fallbacks == {(FETCH, Lacking.VERSION): 1}
+
+
+@settings(max_examples=60)
+@given(
+    release=st.sampled_from(sorted(RELEASES)),
+    asked=st.sampled_from([(q, v) for q, v in QUESTIONS]),
+    certain=st.booleans(),
+    authorizer=st.sampled_from([None, False, True]),
+    parked=st.booleans(),
+)
+def test_the_broker_never_gets_what_is_added(
+    release: str, asked: tuple[Struct, int], certain: bool, authorizer: bool | None, parked: bool
+) -> None:
+    question, version = asked
+    copy = old((certain_copy if certain else broker_copy)(), release)
+    if authorizer is not None:
+        copy.learn_authorizer(authorizer)
+    if parked:
+        Line(copy).says(joining(), 3)
+    line, broker = Line(copy), OldBroker(RELEASES[release], GROUPS)
+    lowest, highest = additions(RELEASES[release]).get(question.KEY, (0, -1))
+    commands = line.says(question, version)
+    if lowest <= version <= highest:
+        line.reads(served(line, broker, commands), question, version)  # The model has only what the release has.
+    else:
+        assert copy.traffic.relays == {}
