@@ -30,7 +30,7 @@ from benchmarks.tables import NOTHING, figure, table
 from group_sidecar.metrics.records import Record
 
 PANDAS_BYTES = 1_500
-"""Memory that pandas may need for a record, and then some: it is not tried where there is less."""
+"""Memory that pandas may need for a record, until it was measured: it is not tried where there is less."""
 ABOUT = """\
 `python -m benchmarks.fleet`: records of a fleet that never was (`benchmarks/fleet_records.py`), {per_hour:,} an hour,
 as its sidecars write them: segments of {segment_seconds} s, few groups with most of the partitions, {damage:.0%} of the
@@ -41,8 +41,9 @@ CPU and memory are those of all its processes. *Late*: another run, after one mo
 is answered again. The last column is CPU per record in that of the first row.
 
 pandas answers the same questions of the same segments and writes the same tables and records
-(`benchmarks/fleet_pandas.py`): pyarrow reads the lines, all are in memory at once. All rows of all tables of both were
-compared, and Spark's with what is known to be true of the fleet: {compared}"""
+(`benchmarks/fleet_pandas.py`), all of them in memory at once. Two ways of reading: *pandas with pyarrow*, whose reader
+of JSON is C++ and is told the types; *pandas alone*, by `pandas.read_json`. All rows of all tables were compared, and
+Spark's with what is known to be true of the fleet: {compared}"""
 STREAM = """\
 The same as a stream, in one JVM: each hour's segments come when the hour is over, the late ones later. The stream has
 no operator that keeps rows: each batch answers the hours again that it has records of. Open hours are those whose
@@ -82,8 +83,8 @@ class Row(NamedTuple):
         written: bytes of the store.
         compressed: the share of its bytes that zstd makes of a segment.
         files: of the store, by hour.
-        spark, late, pandas: what they cost. `late`: another run, after one more line of each hour. `pandas`: None
-            where there is not memory enough.
+        spark, late, pandas, alone: what they cost. `late`: another run, after one more line of each hour. `pandas`:
+            with pyarrow's reader; `alone`: with its own; None where there is not memory enough.
         faults: what was wrong with the tables, or different; nothing, if all is right.
     """
 
@@ -95,25 +96,35 @@ class Row(NamedTuple):
     spark: Cost
     late: Cost
     pandas: Cost | None
+    alone: Cost | None
     faults: Sequence[str]
 
 
-def row(folder: Path, name: str, fleet: Fleet) -> Row:
-    """Writes a fleet's records and has both answer."""
+def row(folder: Path, name: str, fleet: Fleet, pandas_bytes: float) -> Row:
+    """Writes a fleet's records and has all answer. `pandas_bytes`: what pandas is expected to need for a record."""
     print(f"fleet: {name}", file=sys.stderr, flush=True)
-    segments, store, answers = folder / "segments", folder / "store", folder / "answers"
+    segments, store = folder / "segments", folder / "store"
     truth = write(segments, fleet)
     command = [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(segments), "--output", str(store)]
     spark = cost(command, folder / "spark.log")
     _come_late(segments, fleet)
     late = cost(command, folder / "late.log")
-    faults, pandas = wrong(store, Shape(fleet), truth), None
-    if truth.lines * PANDAS_BYTES < psutil.virtual_memory().available:
-        command = [sys.executable, "-m", "benchmarks.fleet_pandas", str(segments), str(answers)]
-        pandas = cost(command, folder / "pandas.log")
-        faults += differences(store, answers)
+    faults = wrong(store, Shape(fleet), truth)
+    pandas = alone = None
+    if truth.lines * pandas_bytes < psutil.virtual_memory().available:
+        pandas = _by_pandas("pyarrow", folder, faults)
+        alone = _by_pandas("pandas", folder, faults)
     files = sum(1 for _ in store.rglob("hour=*/**/*.parquet")) / fleet.hours
-    return Row(name, truth, bytes_below(store), _compressed(segments), files, spark, late, pandas, faults)
+    return Row(name, truth, bytes_below(store), _compressed(segments), files, spark, late, pandas, alone, faults)
+
+
+def _by_pandas(reader: str, folder: Path, faults: list[str]) -> Cost:
+    """Has pandas answer; adds to the faults where it and Spark differ."""
+    answers = folder / "answers" / reader
+    command = [sys.executable, "-m", "benchmarks.fleet_pandas", str(folder / "segments"), str(answers), reader]
+    found = cost(command, folder / f"{reader}.log")
+    faults += (f"{reader}: {each}" for each in differences(folder / "store", answers))
+    return found
 
 
 def _come_late(segments: Path, fleet: Fleet) -> None:
@@ -141,11 +152,18 @@ def _rows(plan: Plan) -> list[Row]:
     ]
     if plan.wide is not None:
         fleets.append((f"{plan.wide:,} in one hour", an_hour_of(plan.wide, begin=begin(1))))
-    found = []
+    found: list[Row] = []
+    pandas_bytes: float = PANDAS_BYTES
     for name, fleet in fleets:
         with tempfile.TemporaryDirectory() as place:
-            found.append(row(Path(place), name, fleet))
+            found.append(row(Path(place), name, fleet, pandas_bytes))
+        pandas_bytes = _held_by_pandas(found[-1]) or pandas_bytes
     return found
+
+
+def _held_by_pandas(each: Row) -> float | None:
+    """Bytes that pandas held for a record."""
+    return each.pandas and each.pandas.peak_bytes / each.truth.lines
 
 
 def cells(each: Row, first: Row) -> list[str]:
@@ -161,7 +179,9 @@ def cells(each: Row, first: Row) -> list[str]:
         f"{spark.peak_bytes / 1e6:,.0f}",
         f"{lines / pandas.cpu_seconds:,.0f}" if pandas else NOTHING,
         f"{pandas.peak_bytes / 1e6:,.0f}" if pandas else NOTHING,
-        figure(pandas and (lines / spark.cpu_seconds) / (lines / pandas.cpu_seconds), 2),
+        figure(pandas and pandas.cpu_seconds / spark.cpu_seconds, 2),
+        f"{lines / each.alone.cpu_seconds:,.0f}" if each.alone else NOTHING,
+        figure(each.alone and each.alone.cpu_seconds / spark.cpu_seconds, 2),
         f"{(spark.cpu_seconds / lines) / (first.spark.cpu_seconds / first.truth.lines):.2f}",
     ]
 
@@ -174,9 +194,11 @@ HEADS = [
     "s, late",
     "records per CPU s",
     "MB held",
-    "pandas, records per CPU s",
+    "pandas with pyarrow, records per CPU s",
     "pandas, MB held",
-    "Spark in pandas'",
+    "Spark in that",
+    "pandas alone, records per CPU s",
+    "Spark in that",
     "cost of a record",
 ]
 
@@ -201,15 +223,33 @@ def marginal(rows: Sequence[Row]) -> Measured:
 
 
 def judgement(rows: Sequence[Row]) -> str:
-    """From which size on Spark does more for a second of CPU than pandas."""
-    compared = [each for each in rows if each.pandas is not None]
-    ahead = [each for each in compared if each.pandas and each.spark.cpu_seconds < each.pandas.cpu_seconds]
-    alone = [each for each in rows if each.pandas is None]
-    since = next((size for size in range(len(compared)) if compared[size:] == ahead[-len(compared) + size :]), None)
-    if since is not None:
-        return f"Per core Spark is ahead of pandas from {compared[since].name} records on."
-    text = f"Per core pandas is ahead at {compared[-1].name} records, the most that both were given."
-    return text + (f" From {alone[0].name} on it has not memory enough on this machine." if alone else "")
+    """From which size on Spark does more for a second of CPU than pandas; how far pandas' memory goes."""
+    told = [
+        _ahead("pandas with pyarrow", [(each, each.pandas) for each in rows if each.pandas]),
+        _ahead("pandas alone", [(each, each.alone) for each in rows if each.alone]),
+    ]
+    most = max((each for each in rows if each.pandas), key=lambda each: each.truth.lines, default=None)
+    if most and (held := _held_by_pandas(most)):
+        memory = psutil.virtual_memory().total
+        told.append(
+            f"At {most.name} records pandas held {held:,.0f} bytes a record: the {memory / 1e9:,.0f} GB of this "
+            f"machine are enough for {memory / held / 1e6:,.0f} million."
+        )
+    without = next((each.name for each in rows if each.pandas is None), None)
+    return " ".join(
+        filter(None, [*told, without and f"From {without} on it was not tried: there is not memory enough."])
+    )
+
+
+def _ahead(who: str, compared: Sequence[tuple[Row, Cost]]) -> str:
+    """Who is ahead in CPU seconds; `compared`: by size."""
+    if not compared:
+        return ""
+    behind = [place for place, (each, theirs) in enumerate(compared) if each.spark.cpu_seconds >= theirs.cpu_seconds]
+    since = behind[-1] + 1 if behind else 0
+    if since < len(compared):
+        return f"Per core Spark is ahead of {who} from {compared[since][0].name} records on."
+    return f"Per core {who} is ahead at {compared[-1][0].name} records, the most that both were given."
 
 
 def stream_lines(found: Sequence[Kept], truth: Truth) -> list[str]:

@@ -1,20 +1,21 @@
 """The tables of the fleet pipeline, made by pandas on one machine: something to compare Spark with.
 
-    python -m benchmarks.fleet_pandas INPUT OUTPUT
+    python -m benchmarks.fleet_pandas INPUT OUTPUT [pyarrow|pandas]
 
 Owns: the same questions, asked the way somebody who knows pandas would who has one machine and memory enough. Must not
 know: Spark, nor how the pipeline asks.
 
-pyarrow reads the lines, which is three times as fast as pandas' own reader. It takes a whole block or nothing, so a
-block with a line that is no JSON is halved until that line is alone. Names become categories, so that groups are
-formed of numbers. All of it is in memory at once.
+Either pyarrow reads the lines, or pandas' own reader, which takes several times as long. Both take a whole block or
+nothing, so a block with a line that cannot be read is halved until that line is alone. Names become categories, so that
+groups are formed of numbers. All of it is in memory at once.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pandas as pd
@@ -50,14 +51,44 @@ class Judged(NamedTuple):
     faults: Mapping[str, int]
 
 
-def read(folder: Path) -> Judged:
+Reader = Callable[[bytes], pa.Table]
+"""Makes a table of lines; raises ValueError, TypeError or AttributeError if it cannot read one of them."""
+
+
+def by_pyarrow(content: bytes) -> pa.Table:
+    """pyarrow's reader, which is written in C++ and is told the types."""
+    return pj.read_json(BytesIO(content), parse_options=PARSING, read_options=READING)
+
+
+def by_pandas(content: bytes) -> pa.Table:
+    """pandas' own reader, and the types afterwards."""
+    if b"\n[" in b"\n" + content:
+        raise ValueError("pandas would make a row of a list, too")
+    found = pa.Table.from_pandas(
+        pd.read_json(BytesIO(content), lines=True, dtype=False, convert_dates=False), preserve_index=False
+    )
+    cells = {field.name: _typed(found, field) for field in SCHEMA}
+    return pa.table(cells | ({"sample": found["sample"]} if "sample" in found.column_names else {}))
+
+
+def _typed(found: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    if field.name not in found.column_names:
+        return pa.nulls(len(found), field.type)
+    cells = found[field.name]
+    return (cells.cast(pa.timestamp("ms", "UTC")) if pa.types.is_timestamp(field.type) else cells).cast(field.type)
+
+
+READERS: Mapping[str, Reader] = MappingProxyType({"pyarrow": by_pyarrow, "pandas": by_pandas})
+
+
+def read(folder: Path, reader: Reader = by_pyarrow) -> Judged:
     """Reads, judges and deduplicates the lines of all segments below a folder."""
     tables, faults = [], dict[str, int]()
     # In the order in which they arrived: of several copies of a record the first one counts.
     for path in sorted(folder.rglob("segment-*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
         bad: list[bytes] = []
         arrived = pa.scalar(path.stat().st_mtime_ns // 1_000_000, pa.timestamp("ms"))
-        for table in _parsed(path.read_bytes(), bad):
+        for table in _parsed(path.read_bytes(), reader, bad):
             tables.append(table.append_column("arrived_at", pa.repeat(arrived, len(table))))
         for line in bad:
             _count(faults, {_unreadable(line): 1})
@@ -72,21 +103,21 @@ def _count(faults: dict[str, int], more: Mapping[str, int]) -> None:
         faults[fault] = faults.get(fault, 0) + times
 
 
-def _parsed(content: bytes, bad: list[bytes]) -> Iterator[pa.Table]:
-    """Tables of lines; those that pyarrow cannot read go to `bad`."""
+def _parsed(content: bytes, reader: Reader, bad: list[bytes]) -> Iterator[pa.Table]:
+    """Tables of lines; those that cannot be read go to `bad`."""
     if not content:
         return
     try:
-        yield pj.read_json(BytesIO(content), parse_options=PARSING, read_options=READING)
-    except pa.ArrowInvalid:
+        yield reader(content)
+    except (ValueError, TypeError, AttributeError):
         middle = content.find(b"\n", len(content) // 2) + 1
         if middle in (0, len(content)):
             middle = content.rfind(b"\n", 0, len(content) // 2) + 1
         if middle in (0, len(content)):
             bad.append(content)
             return
-        yield from _parsed(content[:middle], bad)
-        yield from _parsed(content[middle:], bad)
+        yield from _parsed(content[:middle], reader, bad)
+        yield from _parsed(content[middle:], reader, bad)
 
 
 def _unreadable(line: bytes) -> str:
@@ -158,10 +189,10 @@ def _frame(table: pa.Table) -> pd.DataFrame:
     return frame
 
 
-def run(source: Path, output: Path) -> Judged:
+def run(source: Path, output: Path, reader: Reader = by_pyarrow) -> Judged:
     """Makes all tables and writes them and the records, as Parquet."""
     output.mkdir(parents=True, exist_ok=True)
-    judged = read(source)
+    judged = read(source, reader)
     pq.write_table(judged.records, output / "records.parquet")
     told = frames(judged.records)
     for name, answer in answers(told):
@@ -171,7 +202,7 @@ def run(source: Path, output: Path) -> Judged:
 
 def main(argv: Sequence[str]) -> None:
     """Runs it over what the command line names, and says what it read."""
-    judged = run(Path(argv[0]), Path(argv[1]))
+    judged = run(Path(argv[0]), Path(argv[1]), *(READERS[name] for name in argv[2:]))
     print(json.dumps({"records": len(judged.records), "faults": judged.faults}))
 
 

@@ -18,8 +18,9 @@ from benchmarks.fleet_truth import Truth
 from group_sidecar.spark.progress import Progress
 from group_sidecar.spark.session import session
 from group_sidecar.spark.sources import files_stream
-from group_sidecar.spark.store import CHECKPOINT, RECORDS, Store
+from group_sidecar.spark.store import CHECKPOINT, Store
 from group_sidecar.spark.stream import stream
+from group_sidecar.spark.tables import RECORDS
 
 
 class Kept(NamedTuple):

@@ -66,7 +66,7 @@ def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = 
         oldest: records that were made before are too old; None if none are.
 
     Returns:
-        `record` (a struct with the columns of the contract), `fault` (a `Fault`; null for a record), `line` (as it
+        The columns of the contract, as far as they can be read; `fault` (a `Fault`; null for a record), `line` (as it
         was; null for a record) and `arrived_at`.
     """
     options = {
@@ -77,21 +77,21 @@ def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = 
         "allowNonNumericNumbers": "false",
     }
     schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
-    read = lines.select("value", "arrived_at", F.from_json("value", schema, options).alias("record"))
-    found = read.withColumn("fault", _fault(F.current_timestamp() if now is None else now, oldest))
-    record = F.col("record").dropFields(_UNREADABLE).alias("record")
+    # Spark would read a line anew for each column that a condition names, did the columns not come out of `inline`.
+    read = lines.select("value", "arrived_at", F.inline(F.array(F.from_json("value", schema, options))))
+    fault = _fault(F.current_timestamp() if now is None else now, oldest).alias("fault")
     line = F.when(F.col("fault").isNotNull(), F.col("value")).alias("line")
-    return found.select(record, "fault", line, "arrived_at")
+    return read.select("*", fault).select(*_types(), "fault", line, "arrived_at")
 
 
 def accepted(judged: DataFrame) -> DataFrame:
     """The records among judged lines: the columns of the contract, and `arrived_at`."""
-    return judged.where(F.col("fault").isNull()).select("record.*", "arrived_at")
+    return judged.where(F.col("fault").isNull()).select(*_types(), "arrived_at")
 
 
 def quarantined(judged: DataFrame) -> DataFrame:
     """The others: `fault`, `sidecar` (null where not even that can be read), `line` as it was, `arrived_at`."""
-    return judged.where(F.col("fault").isNotNull()).select("fault", "record.sidecar", "line", "arrived_at")
+    return judged.where(F.col("fault").isNotNull()).select("fault", "sidecar", "line", "arrived_at")
 
 
 def deduplicated(records: DataFrame) -> DataFrame:
@@ -107,40 +107,36 @@ def deduplicated(records: DataFrame) -> DataFrame:
 
 
 def _fault(now: Column, oldest: Column | None) -> Column:
-    value, unreadable = F.col("value"), _field(_UNREADABLE).isNotNull()
+    value, unreadable = F.col("value"), F.col(_UNREADABLE).isNotNull()
     blank = F.trim(value) == ""
     no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
     future = now + F.lit(CLOCK_SKEW)
-    outdated = F.lit(False) if oldest is None else _field("emitted_at") < oldest
+    outdated = F.lit(False) if oldest is None else F.col("emitted_at") < oldest
     tests = {
         Fault.NOT_JSON_OBJECT: blank | no_object,
-        Fault.UNKNOWN_VERSION: _field("version").isNull() | (_field("version") != VERSION),
-        Fault.UNKNOWN_KIND: _field("kind").isNull() | ~_field("kind").isin(*KINDS),
+        Fault.UNKNOWN_VERSION: F.col("version").isNull() | (F.col("version") != VERSION),
+        Fault.UNKNOWN_KIND: F.col("kind").isNull() | ~F.col("kind").isin(*KINDS),
         Fault.WRONG_TYPE: unreadable,
         Fault.MISSING_COLUMN: _in_envelope_or_kind(_lacks),
         Fault.OUT_OF_RANGE: _in_envelope_or_kind(_exceeds),
-        Fault.IN_FUTURE: (_field("observed_at") > future) | (_field("emitted_at") > future),
+        Fault.IN_FUTURE: (F.col("observed_at") > future) | (F.col("emitted_at") > future),
         Fault.TOO_OLD: outdated,
     }
     return F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
 
 
-def _field(name: str) -> Column:
-    return F.col(f"record.{name}")
-
-
 def _in_envelope_or_kind(breach: Callable[[Part], Column]) -> Column:
-    return _any([breach(Envelope), *((_field("kind") == body.KIND) & breach(body) for body in BODIES)])
+    return _any([breach(Envelope), *((F.col("kind") == body.KIND) & breach(body) for body in BODIES)])
 
 
 def _lacks(part: Part) -> Column:
-    return _any(_field(column.name).isNull() for column in columns(part) if not column.nullable)
+    return _any(F.col(column.name).isNull() for column in columns(part) if not column.nullable)
 
 
 def _exceeds(part: Part) -> Column:
     numbers = [column for column in columns(part) if column.sql_type in ("BIGINT", "DOUBLE")]
-    low = (_field(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
-    high = (_field(each.name) > GREATEST for each in numbers)
+    low = (F.col(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
+    high = (F.col(each.name) > GREATEST for each in numbers)
     return _any(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))
 
 

@@ -6,8 +6,8 @@ one. Must not know: what the rows say.
     <name>/day=2025-01-31/hour=9/batch=12/*.parquet          what batch 12 brought for that hour
     <name>/day=2025-01-31/hour=9/batch=compacted-ab12/...    what several batches brought
 
-Whoever reads takes all that is there and each row once, by its name. So compaction needs no moment at which it counts:
-while the old folders and the new one are both there, or the new one only half, rows are there twice and are read once.
+A row may be there several times, under one name. So compaction needs no moment at which it counts: while the old
+folders and the new one are both there, or the new one only half, rows are there twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,35 +49,32 @@ class Pile:
         self._unique = unique
         self._added: int | None = None
 
-    def add(self, batch: Batch, rows: DataFrame, moment: str) -> set[datetime]:
-        """Writes a batch in place of what an earlier attempt at it left.
+    def add(self, batch: Batch, staged: str) -> set[datetime]:
+        """Takes a batch in place of what an earlier attempt at it left.
 
         Args:
             batch: its number or name.
-            rows: what it brought.
-            moment: the column that says which hour a row belongs to.
+            staged: the folder in which it lies by day and hour; it is moved from there.
 
         Returns:
-            The hours that had something of the earlier attempt.
+            The hours that had something of the earlier attempt, and those that have something now.
         """
-        left = self._clear(batch)
-        by_hour = rows.select(
-            *self._schema.names,
-            F.to_date(moment).alias("day"),
-            F.hour(moment).alias("hour"),
-            F.lit(str(batch)).alias("batch"),
-        )
-        by_hour.write.mode("append").partitionBy("day", "hour", "batch").parquet(self._folders.url(self._name))
+        left, brought = self._clear(batch), self._folders.hours(staged)
+        for hour in brought:
+            folder = hour_folder(hour)
+            self._folders.replace(f"{self._name}/{folder}/{_BATCH}{batch}", by=f"{staged}/{folder}")
         self._added = batch if isinstance(batch, int) else self._added
-        return left
+        return left | set(brought)
 
     def read(self, hours: Iterable[datetime]) -> DataFrame:
-        """All rows of these hours, each once."""
+        """All rows of these hours, as they lie there: some may be there several times."""
         folders = [f"{self._name}/{hour_folder(hour)}" for hour in hours]
         paths = [self._folders.url(folder) for folder in folders if self._folders.below(folder)]
-        if not paths:
-            return empty(self._spark, self._schema)
-        return self._unique(self._read(paths))
+        return self._read(paths) if paths else empty(self._spark, self._schema)
+
+    def read_once(self, hours: Iterable[datetime]) -> DataFrame:
+        """All rows of these hours, each once."""
+        return self._unique(self.read(hours))
 
     def compact(self, before: datetime, batch: int) -> int:
         """Makes one folder of several, in each hour before `before` that has several. Returns how many it removed.

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from group_sidecar.spark import intake
 from group_sidecar.spark.piles import Batch
 from group_sidecar.spark.store import Store
-from group_sidecar.spark.tables import TABLES
+from group_sidecar.spark.tables import RECORDS, TABLES, Table
 
 _AT_ONCE = 3
 """Tables that are answered side by side: planning one keeps the driver busy, and the executors wait."""
@@ -74,7 +74,7 @@ def replay(store: Store, lines: DataFrame, since: datetime, until: datetime, now
         now: as for `refresh`.
     """
     now = now or datetime.now(UTC)
-    told = F.col("record.emitted_at")
+    told = F.col("emitted_at")
     judged = _judged(store, lines, now)
     chosen = judged.where(F.col("fault").isNull() & (told >= F.lit(since)) & (told < F.lit(until)))
     taken = _take(store, chosen, f"replay-{now:%Y%m%d%H%M%S%f}", now)
@@ -87,18 +87,18 @@ def answer(store: Store, hours: Collection[datetime]) -> None:
     """Answers every question for these hours again, from the records that the store has of them."""
     if not hours:
         return
-    records = store.records(hours).persist()
-    try:
-        records.count()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            asked = [
-                pool.submit(store.replace, name, table.ask(records, store.window), hours)
-                for name, table in TABLES.items()
-            ]
-        for each in asked:
-            each.result()
-    finally:
-        records.unpersist()
+    records = store.records(hours)
+
+    def ask(first: Table) -> None:
+        store.replace(first.name, first.ask(records, store.window), hours)
+        for table in TABLES.values():
+            if table.source == first.name:
+                store.replace(table.name, table.ask(store.answers(first.name, hours), store.window), hours)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        asked = [pool.submit(ask, table) for table in TABLES.values() if table.source == RECORDS]
+    for each in asked:
+        each.result()
 
 
 def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:
@@ -107,18 +107,5 @@ def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:
 
 
 def _take(store: Store, judged: DataFrame, batch: Batch, now: datetime) -> Refreshed:
-    judged = judged.persist()
-    try:
-        records, quarantined, touched = _counted(judged)
-        again = store.add(batch, intake.accepted(judged), intake.quarantined(judged), now)
-    finally:
-        judged.unpersist()
-    return Refreshed(records=records, quarantined=quarantined, hours=tuple(sorted(touched | again)))
-
-
-def _counted(judged: DataFrame) -> tuple[int, dict[str, int], set[datetime]]:
-    hour = F.date_format("record.emitted_at", "yyyy-MM-dd HH")
-    counted = judged.groupBy("fault", F.when(F.col("fault").isNull(), hour).alias("hour")).count().collect()
-    quarantined = {row["fault"]: row["count"] for row in counted if row["fault"] is not None}
-    hours = {datetime.strptime(row["hour"], "%Y-%m-%d %H").replace(tzinfo=UTC) for row in counted if row["hour"]}
-    return sum(row["count"] for row in counted if row["fault"] is None), quarantined, hours
+    added = store.add(batch, judged, now)
+    return Refreshed(records=added.records, quarantined=added.quarantined, hours=tuple(sorted(added.hours)))

@@ -8,25 +8,26 @@ of records, nor where lines come from. One process at a time may write.
     quarantine/day=.../hour=.../batch=...
     <table>/day=.../hour=...            the answers of that hour
     checkpoint/                         how far the stream is, if it has no other folder for that
+    _taken/                             a batch that is not in its place yet
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from group_sidecar.spark import intake
 from group_sidecar.spark.folders import HOUR, Folders, day_folder, hour_folder
 from group_sidecar.spark.piles import Batch, Pile, empty
-from group_sidecar.spark.tables import TABLES
+from group_sidecar.spark.tables import RECORDS, TABLES
 
 PARQUET = "parquet"
 QUARANTINE = "quarantine"
-RECORDS = "records"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
 """An hour that ended so long ago is compacted. What comes later is taken as well, and compacted the next time."""
@@ -34,10 +35,27 @@ _MADE_WITH = "store.json"
 _LAYOUT = 1
 _STAGED = "_staged"
 """Spark passes over names that begin so."""
+_TAKEN = "_taken"
+"""Where a batch lies that was written, and is not yet in its place."""
 
 
 class StoreError(Exception):
     """The store cannot be used as it was asked for; the text says why, in one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What a batch brought.
+
+    Attributes:
+        records: lines that are records, repeated ones included.
+        quarantined: number of the other lines, by fault.
+        hours: those that have records of it, or had some of an earlier attempt at it.
+    """
+
+    records: int
+    quarantined: Mapping[str, int]
+    hours: Collection[datetime]
 
 
 class Store:
@@ -92,33 +110,43 @@ class Store:
         """The URL of the folder in which a stream keeps how far it is."""
         return self._folders.url(CHECKPOINT)
 
-    def add(self, batch: Batch, accepted: DataFrame, quarantined: DataFrame, now: datetime) -> set[datetime]:
+    def add(self, batch: Batch, judged: DataFrame, now: datetime) -> Added:
         """Writes what a batch brought, in place of what an earlier attempt at the batch may have left.
+
+        All lines are read and written once, and then moved to where they belong.
 
         Args:
             batch: its number or name.
-            accepted: the records among its lines, as `intake` gives them.
-            quarantined: the other lines, as `intake` gives them.
+            judged: its lines, as `intake.judged` gives them.
             now: the hour of a quarantined line whose arrival is not known.
-
-        Returns:
-            The hours that had records of the earlier attempt.
         """
-        name = F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id())
-        moment = F.coalesce("arrived_at", F.lit(now))
-        lines = quarantined.withColumn("name", name).withColumn("moment", moment)
-        self._quarantine.add(batch, lines, "moment")
-        return self._records.add(batch, accepted, "emitted_at")
+        accepted = F.col("fault").isNull()
+        moment = F.when(accepted, F.col("emitted_at")).otherwise(F.coalesce("arrived_at", F.lit(now)))
+        name = F.when(~accepted, F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id()))
+        pile = F.when(accepted, F.lit(RECORDS)).otherwise(F.lit(QUARANTINE))
+        rows = judged.select("*", name.alias("name"), pile.alias("pile"), *_day_and_hour(moment))
+        rows.write.mode("overwrite").partitionBy("pile", "day", "hour").parquet(self._folders.url(_TAKEN))
+        records, quarantined = self._count_taken()
+        self._quarantine.add(batch, f"{_TAKEN}/pile={QUARANTINE}")
+        hours = self._records.add(batch, f"{_TAKEN}/pile={RECORDS}")
+        self._folders.remove(_TAKEN)
+        return Added(records=records, quarantined=quarantined, hours=hours)
+
+    def _count_taken(self) -> tuple[int, dict[str, int]]:
+        files = self._spark.read.schema("fault STRING").option("recursiveFileLookup", "true")
+        counted = files.parquet(self._folders.url(_TAKEN)).groupBy("fault").count().collect()
+        by_fault = {row["fault"]: row["count"] for row in counted}
+        return by_fault.pop(None, 0), by_fault
 
     def records(self, hours: Iterable[datetime]) -> DataFrame:
-        """The records of these hours, each once."""
+        """The records of these hours; one that came twice may be there twice."""
         return self._records.read(hours)
 
     def replace(self, table: str, answer: DataFrame, hours: Iterable[datetime]) -> None:
         """Puts an answer in the place of what the table has for these hours; it has no rows of others."""
         self._schemas[table] = answer.schema
         # AQE makes few files of a small answer, and several of an hour that is large.
-        rows = _by_hour(answer).hint("rebalance", "day", "hour")
+        rows = answer.select("*", *_day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
         if self._format != PARQUET:
             self._hand_over(table, rows)
             return
@@ -135,7 +163,7 @@ class Store:
             KeyError: there is no such table.
         """
         if table == QUARANTINE:
-            lines = self._quarantine.read(self._folders.hours(QUARANTINE, since, until))
+            lines = self._quarantine.read_once(self._folders.hours(QUARANTINE, since, until))
             return lines.drop("name")
         rows = self._rows(table, since, until)
         if since is not None:
@@ -143,6 +171,13 @@ class Store:
         if until is not None:
             rows = rows.where(F.col("window") < F.lit(until))
         return rows.select(*self._schema(table).names)
+
+    def answers(self, table: str, hours: Iterable[datetime]) -> DataFrame:
+        """The rows of a table of these hours."""
+        if self._format != PARQUET:
+            hour = F.date_trunc("hour", F.col("window"))
+            return self.read(table).where(hour.isin(*hours))
+        return self._parquet(table, hours)
 
     def hours(self, since: datetime | None = None, until: datetime | None = None) -> list[datetime]:
         """The hours that have records, oldest first."""
@@ -217,7 +252,11 @@ class Store:
             if self._folders.below(table):
                 return self._spark.read.format(self._format).load(self._folders.url(table))
             return empty(self._spark, self._schema(table))
-        paths = [self._folders.url(f"{table}/{hour_folder(hour)}") for hour in self._folders.hours(table, since, until)]
+        return self._parquet(table, self._folders.hours(table, since, until))
+
+    def _parquet(self, table: str, hours: Iterable[datetime]) -> DataFrame:
+        folders = (f"{table}/{hour_folder(hour)}" for hour in hours)
+        paths = [self._folders.url(folder) for folder in folders if self._folders.below(folder)]
         if not paths:
             return empty(self._spark, self._schema(table))
         return self._spark.read.schema(self._schema(table)).parquet(*paths)
@@ -225,12 +264,12 @@ class Store:
     def _schema(self, table: str) -> StructType:
         if table not in self._schemas:
             nothing = empty(self._spark, _records_schema())
-            self._schemas[table] = TABLES[table].ask(nothing, self.window).schema
+            self._schemas[table] = TABLES[table].asked_of(nothing, self.window).schema
         return self._schemas[table]
 
 
-def _by_hour(answer: DataFrame) -> DataFrame:
-    return answer.withColumn("day", F.to_date("window")).withColumn("hour", F.hour("window"))
+def _day_and_hour(moment: Column) -> tuple[Column, Column]:
+    return F.to_date(moment).alias("day"), F.hour(moment).alias("hour")
 
 
 def _width(window: str) -> timedelta:

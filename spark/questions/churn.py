@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics.records import Member
-from group_sidecar.spark.questions.windows import WINDOW, told
+from group_sidecar.spark.questions.windows import WINDOW, told_once
 
 
 def churn(records: DataFrame, width: str) -> DataFrame:
@@ -14,4 +14,4 @@ def churn(records: DataFrame, width: str) -> DataFrame:
         window, group, change (joined, left, expired, dropped, removed, kicked or fenced), members (how many; one that
         came twice counts twice).
     """
-    return told(records, width, Member.KIND).groupBy(WINDOW, "group", "change").agg(F.count("*").alias("members"))
+    return told_once(records, width, Member.KIND).groupBy(WINDOW, "group", "change").agg(F.count("*").alias("members"))

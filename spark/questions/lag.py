@@ -49,25 +49,21 @@ def messages_behind() -> Column:
     return F.when(F.col("log_end").isNotNull(), F.greatest(F.col("log_end") - F.col("committed"), F.lit(0)))
 
 
-def group_lag(records: DataFrame, width: str) -> DataFrame:
-    """How far each group was behind in all.
+def group_lag(lags: DataFrame, width: str) -> DataFrame:
+    """How far each group was behind in all. Asked of what `lag` answered.
 
     Returns:
         window, group, lag (sum over the partitions with a log end; null if there are none, or if a sidecar lies and
         the sum is beyond BIGINT), max_partition_lag, lag_seconds (the largest; null if none is known), topics,
         partitions, partitions_without_log_end.
     """
-    return (
-        lag(records, width)
-        .groupBy(WINDOW, "group")
-        .agg(
-            F.try_sum("lag").alias("lag"),
-            F.max("lag").alias("max_partition_lag"),
-            F.max("lag_seconds").alias("lag_seconds"),
-            F.count_distinct("topic").alias("topics"),
-            F.count("*").alias("partitions"),
-            F.count_if(F.col("lag").isNull()).alias("partitions_without_log_end"),
-        )
+    return lags.groupBy(WINDOW, "group").agg(
+        F.try_sum("lag").alias("lag"),
+        F.max("lag").alias("max_partition_lag"),
+        F.max("lag_seconds").alias("lag_seconds"),
+        F.count_distinct("topic").alias("topics"),
+        F.count("*").alias("partitions"),
+        F.count_if(F.col("lag").isNull()).alias("partitions_without_log_end"),
     )
 
 

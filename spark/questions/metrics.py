@@ -51,7 +51,7 @@ def _boots(records: DataFrame, width: str) -> DataFrame:
         F.min_by("sample", F.when(own, F.col("seq"))).alias("first"),
         F.max_by("sample", F.when(before, F.col("seq"))).alias("before"),
     )
-    began = told(records.where(F.col("seq") == 1), width).select(*_START, F.lit(True).alias("began"))
+    began = told(records.where(F.col("seq") == 1), width).select(*_START, F.lit(True).alias("began")).distinct()
     base = F.when(F.col("began"), F.create_map().cast("map<string,double>")).otherwise(F.coalesce("before", "first"))
     return samples.join(began, [*_START], "left_outer").select(*_START, "last_at", "last", base.alias("base"))
 

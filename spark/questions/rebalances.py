@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics.records import Rebalance
-from group_sidecar.spark.questions.windows import WINDOW, told
+from group_sidecar.spark.questions.windows import WINDOW, told_once
 
 UNKNOWN = "unknown"
 """The cause of a rebalance whose sidecar did not tell one."""
@@ -20,7 +20,7 @@ def rebalances(records: DataFrame, width: str) -> DataFrame:
     """
     lasted = F.col("duration_seconds")
     return (
-        told(records, width, Rebalance.KIND)
+        told_once(records, width, Rebalance.KIND)
         .withColumn("cause", F.coalesce("cause", F.lit(UNKNOWN)))
         .groupBy(WINDOW, "group", "cause", "reason")
         .agg(

@@ -6,6 +6,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from group_sidecar.metrics.records import Heartbeat
 from group_sidecar.spark.questions.windows import WINDOW, seconds_between, told
 
+_BLOCK_BITS = 6
+"""A BIGINT has two to the power of this bits."""
+
 
 def sidecars(records: DataFrame, width: str) -> DataFrame:
     """What each start of each sidecar told in each window.
@@ -18,17 +21,25 @@ def sidecars(records: DataFrame, width: str) -> DataFrame:
     """
     beat = F.when(F.col("kind") == Heartbeat.KIND, F.col("emitted_at"))
     start = (WINDOW, "sidecar", "boot")
-    # Each heartbeat is a row, and all between are one: the median is then of few rows.
-    beats = (
+    # Records that came twice count once: a number is a bit of its block, and a bit is set or not.
+    blocks = (
         told(records, width)
-        .groupBy(*start, beat.alias("beat"))
+        .groupBy(*start, beat.alias("beat"), F.shiftright("seq", _BLOCK_BITS).alias("block"))
         .agg(
             F.min("seq").alias("first_seq"),
             F.max("seq").alias("last_seq"),
-            F.count("*").alias("records"),
+            F.bit_or(F.expr(f"shiftleft(1L, CAST(seq & {2**_BLOCK_BITS - 1} AS INT))")).alias("numbers"),
             F.max("emitted_at").alias("last_record"),
             F.min("arrived_at").alias("arrived_at"),
         )
+    )
+    # Each heartbeat is a row, and all between are one: the median is then of few rows.
+    beats = blocks.groupBy(*start, "beat").agg(
+        F.min("first_seq").alias("first_seq"),
+        F.max("last_seq").alias("last_seq"),
+        F.sum(F.bit_count("numbers").cast("bigint")).alias("records"),
+        F.max("last_record").alias("last_record"),
+        F.min("arrived_at").alias("arrived_at"),
     )
     skew = F.when(F.col("beat").isNotNull(), seconds_between("beat", "arrived_at"))
     return beats.groupBy(*start).agg(

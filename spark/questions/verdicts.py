@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics.records import Audit, Refusal
-from group_sidecar.spark.questions.windows import WINDOW, told
+from group_sidecar.spark.questions.windows import WINDOW, told_once
 
 
 def refusals(records: DataFrame, width: str) -> DataFrame:
@@ -27,7 +27,7 @@ def audits(records: DataFrame, width: str) -> DataFrame:
 
 def _verdicts(records: DataFrame, width: str, kind: str, counted: str) -> DataFrame:
     return (
-        told(records, width, kind)
+        told_once(records, width, kind)
         .groupBy(WINDOW, "group", "policy", "error_code")
         .agg(
             F.count("*").alias(counted),

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from group_sidecar.spark.intake import deduplicated
+
 WINDOW = "window"
 """The first column of every table: when the window begins. Windows are counted from the full hour, in UTC."""
 
@@ -32,7 +34,7 @@ def told(records: DataFrame, width: str, *kinds: str) -> DataFrame:
     moment of observation, in milliseconds before or after that hour began.
 
     Args:
-        records: as `intake.deduplicated` has them.
+        records: of the contract; see `told_once` for those that came twice.
         width: of a window, for instance ``5 minutes``; it divides an hour.
         kinds: which records; all if none is named.
     """
@@ -42,6 +44,15 @@ def told(records: DataFrame, width: str, *kinds: str) -> DataFrame:
     observed = F.greatest(F.unix_millis("observed_at") - (emitted - of_hour), F.lit(_LONGEST_AGO))
     order = F.shiftleft(observed, _HOUR_BITS).bitwiseOR(of_hour)
     return chosen.withColumns({WINDOW: F.window("emitted_at", width)["start"], ORDER: order})
+
+
+def told_once(records: DataFrame, width: str, kind: str) -> DataFrame:
+    """The same for what is counted: of records that came twice each once.
+
+    For kinds that are rare. It hands all columns around; whatever a sidecar restates is asked so that a record which
+    came twice makes no difference.
+    """
+    return told(deduplicated(records.where(F.col("kind") == kind)), width)
 
 
 def next_window(width: str) -> Column:

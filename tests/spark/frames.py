@@ -124,7 +124,7 @@ def by_key(answer: DataFrame, *keys: str) -> dict[Any, Row]:
 
 def table(spark: SparkSession, name: str, *records: Row) -> dict[Any, Row]:
     """A table's rows by the moment of their window, in seconds after midnight, and their keys."""
-    answer = TABLES[name].ask(frame(spark, *records), WIDTH)
+    answer = TABLES[name].asked_of(frame(spark, *records), WIDTH)
     assert answer.columns[0] == "window"
     found = by_key(answer, "window", *TABLES[name].keys)
     return {((window - MIDNIGHT).total_seconds(), *keys): cells for (window, *keys), cells in found.items()}

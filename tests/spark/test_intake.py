@@ -162,6 +162,12 @@ def test_the_time_is_that_of_the_job_if_none_is_given_and_nothing_is_too_old(spa
     ]
 
 
+def test_a_line_is_read_once_however_much_is_asked_of_it(spark: SparkSession) -> None:
+    lines = judged(spark, line())
+    for asked in (intake.accepted(lines), intake.quarantined(lines), lines.where("fault IS NULL AND seq > 1")):
+        assert str(asked._jdf.queryExecution().optimizedPlan()).count("from_json") == 1
+
+
 def test_a_record_counts_once(spark: SparkSession) -> None:
     first, other_boot, other_sidecar = Told(), Told(boot="2"), Told(sidecar="b")
     once = [told.heartbeat(1) for told in (first, first, other_boot, other_sidecar)]

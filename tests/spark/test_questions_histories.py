@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark.intake import deduplicated
 from group_sidecar.spark.tables import TABLES
 from tests.spark.frames import WIDTH, Row, Told, at, by_key, frame
 from tests.spark.oracle import ORACLE
@@ -92,7 +91,7 @@ class Fleet:
 def answers(name: str, *parts: DataFrame) -> dict[Any, Row]:
     """What a table says of these records, asked of one part after the other."""
     table = TABLES[name]
-    together = reduce(DataFrame.unionByName, (table.ask(records, WIDTH) for records in parts))
+    together = reduce(DataFrame.unionByName, (table.asked_of(records, WIDTH) for records in parts))
     return by_key(together, "window", *table.keys)
 
 
@@ -107,7 +106,7 @@ def test_random_histories_are_answered_as_plain_python_does(seed: int, at_once: 
     random = Random(seed)
     told = [record for number in range(FLEETS) for record in Fleet(random, f"{number}").records()]
     shuffled = random.sample(told, len(told)) + random.sample(told, len(told) // 10)
-    records = deduplicated(frame(spark, *shuffled)).cache()
+    records = frame(spark, *shuffled).cache()
     # The hours may be asked one by one, or at once: the answers are the same.
     later = F.col("emitted_at") >= at(3600)
     parts = [records] if at_once else [records.where(~later), records.where(later)]

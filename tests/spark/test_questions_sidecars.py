@@ -32,6 +32,16 @@ def test_each_start_of_a_sidecar_is_told_with_its_numbers_and_its_clock(spark: S
     }
 
 
+def test_numbers_are_counted_once_wherever_they_lie(spark: SparkSession) -> None:
+    told = Told("a", travels=1)
+    many = [told.heartbeat(1) if number % 50 == 0 else told.group(1, "g", 1) for number in range(62)]
+    told.skip(3)  # The last number of one block, and the first of the next.
+    many += [told.group(2, "g", 1) for _ in range(70)]
+    again = [{**each, "arrived_at": at(200)} for each in many[::3]]
+    [found] = cut(table(spark, "sidecars", *many, *again), "first_seq", "last_seq", "records", "heartbeats").values()
+    assert found == (1, 135, 132, 2)
+
+
 def test_metrics_are_summed_over_the_sidecars(spark: SparkSession) -> None:
     a, b, old, new = Told("a"), Told("b"), Told("c", "1"), Told("c", "2")
     lives: list[Row] = [

@@ -9,20 +9,23 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark.folders import Folders
-from group_sidecar.spark.store import RECORDS, Store, StoreError
+from group_sidecar.spark.store import Store, StoreError
+from group_sidecar.spark.tables import RECORDS
 from tests.spark.frames import MIDNIGHT, Row, Told, at, frame
 from tests.spark.journals import HOUR, NOW, cells, folders
 
 HOURS = [at(hour * HOUR) for hour in range(4)]
 
 
-def quarantine(spark: SparkSession, *lines: str) -> DataFrame:
-    rows = [("not_json_object", None, line, MIDNIGHT) for line in lines]
-    return spark.createDataFrame(rows, "fault STRING, sidecar STRING, line STRING, arrived_at TIMESTAMP")
+def judged(spark: SparkSession, records: list[Row], *lines: str) -> DataFrame:
+    """Records, and lines that came at midnight and are none, as `intake.judged` gives them."""
+    broken = [("not_json_object", line, MIDNIGHT) for line in lines]
+    quarantine = spark.createDataFrame(broken, "fault STRING, line STRING, arrived_at TIMESTAMP")
+    return frame(spark, *records).unionByName(quarantine, allowMissingColumns=True)
 
 
 def seqs(records: DataFrame) -> list[int]:
-    return sorted(row["seq"] for row in records.select("seq").collect())
+    return sorted(row["seq"] for row in records.select("seq").distinct().collect())
 
 
 @pytest.fixture
@@ -30,7 +33,10 @@ def add(spark: SparkSession) -> Callable[..., set[datetime]]:
     """Adds records and broken lines to a store."""
 
     def add(store: Store, batch: int, records: list[Row], *lines: str) -> set[datetime]:
-        return store.add(batch, frame(spark, *records), quarantine(spark, *lines), NOW)
+        added = store.add(batch, judged(spark, records, *lines), NOW)
+        assert added.records == len(records)
+        assert added.quarantined == ({"not_json_object": len(lines)} if lines else {})
+        return set(added.hours)
 
     return add
 
@@ -42,19 +48,39 @@ def test_a_batch_that_is_written_again_replaces_what_it_left(spark: SparkSession
     a = Told("a")
     first, second, third = a.heartbeat(10), a.heartbeat(HOUR + 10), a.heartbeat(2 * HOUR + 10)
     store = Store(spark, str(tmp_path))
-    assert add(store, 1, [first, second], "{", "{") == set()
-    assert add(store, 2, [second]) == set()
+    assert add(store, 1, [first, second], "{", "{") == {at(0), at(HOUR)}
+    assert add(store, 2, [second]) == {at(HOUR)}
     # The job was killed, and batch 2 has other hours and other lines now.
     store = Store(spark, str(tmp_path))
-    assert add(store, 2, [third], "[") == {at(HOUR)}
+    assert add(store, 2, [third], "[") == {at(HOUR), at(2 * HOUR)}
     assert seqs(store.records(HOURS)) == [1, 2, 3]
     assert seqs(store.records([at(0), at(2 * HOUR)])) == [1, 3]
     assert sorted(row["line"] for row in store.read("quarantine").collect()) == ["[", "{", "{"]
     assert folders(tmp_path, "records/*/hour=1/*") == ["records/day=2025-01-31/hour=1/batch=1"]
     assert store.hours() == HOURS[:3]
     # The same store again: it knows what it wrote itself.
-    assert add(store, 2, [second]) == {at(2 * HOUR)}
+    assert add(store, 2, [second]) == {at(HOUR), at(2 * HOUR)}
     assert seqs(store.records(HOURS)) == [1, 2]
+
+
+def test_a_batch_that_was_cut_short_before_it_was_in_its_place_is_not_there(
+    spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Told("a")
+    first, second, third = a.heartbeat(10), a.heartbeat(HOUR + 10), a.heartbeat(2 * HOUR + 10)
+    # The job is killed when it has moved the quarantine, and of the records one hour.
+    for moved in (0, 1, 2):
+        store = Store(spark, str(tmp_path / f"{moved}"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Folders, "replace", _failing_after(moved, Folders.replace))
+            with pytest.raises(KeyboardInterrupt):
+                add(store, 1, [first, second], "{")
+        assert len(store.hours()) == max(0, moved - 1)
+        store = Store(spark, str(tmp_path / f"{moved}"))
+        add(store, 1, [second, third], "[")
+        assert sorted(row["seq"] for row in store.records(HOURS).collect()) == [2, 3]
+        assert [row["line"] for row in store.read("quarantine").collect()] == ["["]
+        assert folders(tmp_path / f"{moved}", "_*") == []
 
 
 def test_compaction_may_be_cut_short_anywhere(
@@ -78,6 +104,8 @@ def test_compaction_may_be_cut_short_anywhere(
     assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
     compacted, untouched = sorted(folders(tmp_path, "records/*/hour=0/*"), reverse=True)
     assert untouched.endswith("/batch=3")
+    rows = spark.read.parquet(str(tmp_path / compacted))
+    assert sorted(row["seq"] for row in rows.collect()) == [1, 2, 3, 4]
     assert len(list((tmp_path / compacted).glob("*.parquet"))) == 1
     # An hour that is still open is left alone; the batch is done again; something comes late.
     assert store.compact(at(0), 4) == 0
@@ -87,14 +115,14 @@ def test_compaction_may_be_cut_short_anywhere(
     assert [row["line"] for row in store.read("quarantine").collect()] == ["{"]
 
 
-def _failing_after(removals: int, remove: Callable[[Folders, str], None]) -> Callable[[Folders, str], None]:
-    left = [removals]
+def _failing_after(times: int, done: Callable[..., None]) -> Callable[..., None]:
+    left = [times]
 
-    def fail(self: Folders, folder: str) -> None:
+    def fail(self: Folders, *folders: str, **others: str) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        remove(self, folder)
+        done(self, *folders, **others)
 
     return fail
 
@@ -124,6 +152,9 @@ def test_an_hour_of_a_table_is_replaced_as_a_whole(format: str, spark: SparkSess
     assert told(store.read("refusals", since=late)) == [(late, "e"), (at(HOUR), "c")]
     assert told(store.read("refusals", until=late)) == [(at(0), "d")]
     assert told(store.read("refusals", late, at(HOUR))) == [(late, "e")]
+    assert told(store.answers("refusals", HOURS[:1])) == [(at(0), "d"), (late, "e")]
+    assert told(store.answers("refusals", [HOURS[1], HOURS[3]])) == [(at(HOUR), "c")]
+    assert store.answers("refusals", HOURS).columns == answer(spark).columns
     assert store.read("refusals").columns == answer(spark).columns
 
 

@@ -16,7 +16,7 @@ Read = Callable[[str], DataFrame]
 def tables(spark: SparkSession, *records: Row) -> Read:
     """Reads tables made of these records."""
     told = frame(spark, *records)
-    return cache(lambda name: TABLES[name].ask(told, WIDTH))
+    return cache(lambda name: TABLES[name].asked_of(told, WIDTH))
 
 
 def test_a_group_is_told_of_in_one_row(spark: SparkSession) -> None:

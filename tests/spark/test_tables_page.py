@@ -22,7 +22,7 @@ def test_every_column_of_a_table_is_on_the_page(spark: SparkSession) -> None:
     none = frame(spark)
     for table in TABLES.values():
         told = set(re.findall(r"\w+", columns(table.ask)))
-        assert set(table.ask(none, "5 minutes").columns) <= told, table.name
+        assert set(table.asked_of(none, "5 minutes").columns) <= told, table.name
 
 
 @pytest.mark.parametrize("name", SUMMARIES)

@@ -1,9 +1,8 @@
-"""What is asked of the records: a table each."""
+"""What is asked of the records, or of another table: a table each."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.spark.intake import deduplicated
 from group_sidecar.spark.tables import TABLES, Table
 
 
@@ -13,7 +12,7 @@ def define(table: Table) -> None:
     @dp.materialized_view(name=table.name, comment=table.doc)
     def asked() -> DataFrame:
         spark = SparkSession.active()
-        return table.ask(deduplicated(spark.read.table("records")), str(spark.conf.get("spark.group_sidecar.window")))
+        return table.ask(spark.read.table(table.source), str(spark.conf.get("spark.group_sidecar.window")))
 
 
 for each in TABLES.values():

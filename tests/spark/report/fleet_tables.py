@@ -41,7 +41,7 @@ def tables(spark: SparkSession, rows: Mapping[str, Rows]) -> Callable[[str], Dat
 @cache
 def _schema(spark: SparkSession, name: str) -> StructType:
     if name in TABLES:
-        return TABLES[name].ask(frame(spark), "30 minutes").schema
+        return TABLES[name].asked_of(frame(spark), "30 minutes").schema
     schema = StructType.fromDDL(QUARANTINE)
     assert isinstance(schema, StructType)
     return schema
