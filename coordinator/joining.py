@@ -39,6 +39,9 @@ TOLD_OTHERWISE = frozenset(
 )
 """Errors of a join that changed nothing in the group, or after which the change is told by another reply."""
 
+_BETWEEN = (GroupState.DEAD, GroupState.EMPTY)
+"""Whatever its number, the next generation is a new one."""
+
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
     """A reservation."""
@@ -96,7 +99,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         group.reservations.arrivals.arriving(event.member_id, now, event.joining.client_host)
         return _admitted(group, event, now)  # A classic member of a KIP-848 group, which has no such generations.
     facts: list[Fact] = []
-    if event.generation != group.generation or group.state in (GroupState.DEAD, GroupState.EMPTY):
+    if event.generation != group.generation or group.state in _BETWEEN or _made_anew(group, event):
         facts += begin(group, now, _let_in_at_once(event))
         group.start_generation(event, now)
         if group.rebalance is not None:
@@ -109,6 +112,13 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     else:
         facts += _answered_again(group, event, now)
     return facts + _roll_called(group, event, now)
+
+
+def _made_anew(group: Group, event: JoinAccepted) -> bool:
+    """Whether the broker has counted from the beginning again: nobody was left, and then there is no such generation
+    any more.
+    """
+    return not group.members and not group.overdue and event.sent_at > group.generation_at
 
 
 def _let_in_at_once(event: JoinAccepted) -> Blame | None:

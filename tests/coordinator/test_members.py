@@ -295,6 +295,22 @@ def test_an_admin_removes_a_static_member(world: World) -> None:
     assert seen(world).state is GroupState.PREPARING_REBALANCE
 
 
+def test_a_group_that_was_made_anew_counts_its_generations_from_one_again(world: World) -> None:
+    first, second, other = (Client(world, name, "g", i) for name, i in (("a", "i"), ("b", "i"), ("c", None)))
+    admin = Client(world, "admin", "g", "i")
+    admin.leave()
+    first.join()
+    world.settle()  # The join is handled first.
+    assert (seen(world).state, names(world)) == (GroupState.PREPARING_REBALANCE, {})
+    world.clean_up()
+    second.join()
+    world.settle()
+    assert names(world) == {second.member_id: "b"}
+    world.gather(other, first)
+    assert seen(world).lacking is None
+    assert names(world) == {first.member_id: "b", other.member_id: "c"}, "the second was the group's first"
+
+
 # Heartbeats.
 
 
