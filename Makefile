@@ -37,7 +37,8 @@ lint: .venv/.dev # ruff, mypy and the import contracts
 conformance: system .venv/.dev # the broker's answers and the sidecar's, compared at length; writes docs/conformance.md
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
 	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md -m "long or not long" \
-		tests/conformance/test_differential.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
+		tests/conformance/test_differential.py tests/conformance/test_added_versions.py \
+		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
 
 bench: proxies .venv/.dev # measures everything, an hour; QUICK=1 in ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.3.1

@@ -25,11 +25,69 @@ ANSWER = DescribeGroupsResponse(groups=(GROUP, replace(GROUP, group_id="other", 
 OPERATIONS = Difference("groups.simple.authorized_operations", 3400, 328)
 
 
-def compared(other: DescribeGroupsResponse) -> list[Difference]:
+def compared(*groups: DescribedGroup) -> list[Difference]:
     """How another answer differs, in which the member has another id."""
+    mine, others = ({member_id: "member 1"} for member_id in ("c-1", "c-2"))
+    expected = places(ANSWER, lambda text: mine.get(text, text))
     return list(
-        differences(
-            places(ANSWER, {"c-1": "member 1"}.get and (lambda text: "member 1" if text == "c-1" else text)),
-            places(other, lambda text: "member 1" if text == "c-2" else text),
-        )
+        differences(expected, places(DescribeGroupsResponse(groups=groups), lambda text: others.get(text, text)))
     )
+
+
+OTHER_MEMBER = replace(MEMBER, member_id="c-2")
+SAME = replace(GROUP, members=(OTHER_MEMBER,)), replace(GROUP, group_id="other", members=())
+
+
+def test_neither_order_nor_the_ids_of_members_count() -> None:
+    assert compared(*SAME) == []
+    assert compared(*SAME[::-1]) == []
+
+
+def test_each_place_that_differs_is_told() -> None:
+    changed = replace(SAME[0], group_state="Empty", members=(replace(OTHER_MEMBER, client_host="/x"),))
+    assert compared(changed, SAME[1]) == [
+        Difference("groups.g.group_state", "Stable", "Empty"),
+        Difference("groups.g.members.member 1.client_host", "/h", "/x"),
+    ]
+
+
+def test_what_a_list_lacks_is_told_once() -> None:
+    assert compared(SAME[0]) == [Difference("groups.other", THERE, ABSENT)]
+    assert compared(replace(GROUP, members=()), SAME[1]) == [Difference("groups.g.members.member 1", THERE, ABSENT)]
+    assert compared(*SAME, SAME[1]) == [Difference("groups.other (2)", ABSENT, THERE)]
+
+
+def asked(version: int, way: str = "operations") -> Asked:
+    return Asked("simple", Question("DescribeGroups", version, way, DescribeGroupsRequest(groups=("simple",))))
+
+
+def test_a_difference_is_natural_only_where_its_row_says_so() -> None:
+    row = nature_of("1.1.1", WITNESS, LOCAL, asked(6), OPERATIONS)
+    assert row is not None
+    assert row.name == "operations"
+    others = (
+        ("4.3.1", asked(6), OPERATIONS),
+        ("1.1.1", asked(5), OPERATIONS),
+        ("1.1.1", asked(6, ""), OPERATIONS),
+        ("1.1.1", asked(6), OPERATIONS._replace(told=0)),
+        ("1.1.1", asked(6), OPERATIONS._replace(place="groups.simple.group_state")),
+    )
+    for broker, question, difference in others:
+        assert nature_of(broker, WITNESS, LOCAL, question, difference) is None
+
+
+def cell(situation: str, state: str, how: str, *names: str, way: str = "") -> Added:
+    natures = frozenset(row for row in NATURE if row.name in names)
+    return Added("1.1.1", situation, state, "DescribeGroups", 6, way, how, natures)
+
+
+def test_a_row_says_who_answered_and_the_reasons_stand_below() -> None:
+    table = AddedTable()
+    assert table.section() == ""
+    table.record(cell(WITNESS, state, LOCAL) for state in ("simple", "empty"))
+    table.record([cell(WITNESS, ALL, RELAYED, "operations"), cell(ASKING, "simple", RELAYED)])
+    table.record(cell(LATE, "simple", how, way=way) for how, way in ((LOCAL, ""), (LOCAL, "a"), (DIFFERENT, "b")))
+    lines = table.section().splitlines()
+    told = "local; relayed: all together | local; DIFFERENT: *b* | relayed | operations"
+    assert f"| 1.1.1 | DescribeGroups | v6 | {told} |" in lines
+    assert [line.partition(":")[0] for line in lines if line.startswith("- **")][2:] == ["- **operations**"]

@@ -1,0 +1,116 @@
+"""The table of the versions that a sidecar adds to what its broker speaks.
+
+Owns: `AddedTable`, its section of the page. Must not know: how an answer is got, why it may differ.
+
+Like the rest of the page it says nothing that changes from run to run.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conformance.differential.comparison import LOCAL
+from tests.conformance.differential.history import ALL, HISTORY, SETTLED_ONES
+from tests.conformance.differential.nature import ASKING, LATE, NATURE, RELAYED, WITNESS, Nature
+from tests.conformance.differential.questions import APIS_ASKED
+from tests.conformance.differential.table import spans
+from tests.kafka.releases import ALL_RELEASES
+
+_INTRODUCTION = f"""
+## Versions that the sidecar adds
+
+The same history (`tests/conformance/differential/history.py`) on an old broker behind a sidecar, and on newer ones.
+Each version that the old one lacks was asked of the sidecar, and its answer compared field by field with what 2.8.2
+says in the same version, or 4.3.1 where that lacks it too. No request in a version that the broker lacks came to it.
+The sidecar **{WITNESS}**; or **{LATE}**; or **{ASKING}**, because it reads no log and may not
+rely on seeing all.
+
+- **{LOCAL}**: answered from the sidecar's own copy.
+- **{RELAYED}**: the broker was asked in versions that it has, and the answer made of what it said.
+
+Where a cell says more than one thing, the first holds for all but the states and *ways to ask* that are named.
+
+| Kafka | API | versions | {WITNESS} | {LATE} | {ASKING} | otherwise than a newer broker |
+|---|---|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Added:
+    """One question in one situation: who answered, and what differs by nature."""
+
+    broker: str
+    situation: str
+    state: str
+    api: str
+    version: int
+    way: str
+    how: str
+    natures: frozenset[Nature]
+
+
+@dataclass
+class AddedTable:
+    """All that was asked in a run."""
+
+    cells: list[Added] = field(default_factory=list)
+
+    def record(self, cells: Iterable[Added]) -> None:
+        """Takes what was asked."""
+        self.cells += cells
+
+    def section(self) -> str:
+        """Its part of the page; empty where nothing was asked."""
+        if not self.cells:
+            return ""
+        used = {nature for cell in self.cells for nature in cell.natures}
+        reasons = [f"- **{nature.name}**: {nature.because}" for nature in NATURE if nature in used]
+        return "\n".join([_INTRODUCTION + "\n".join(self._rows()), "", *dict.fromkeys(reasons)]) + "\n"
+
+    def _rows(self) -> Iterator[str]:
+        by_place = defaultdict(list)
+        for cell in self.cells:
+            by_place[cell.broker, cell.api].append(cell)
+        for broker in ALL_RELEASES:
+            for api in APIS_ASKED:
+                if its := by_place.get((broker, api)):
+                    yield "| " + " | ".join([broker, api, *_columns(its)]) + " |"
+
+
+def _columns(cells: Sequence[Added]) -> Iterator[str]:
+    yield spans({cell.version for cell in cells})
+    for situation in (WITNESS, LATE, ASKING):
+        yield _by_whom([cell for cell in cells if cell.situation == situation])
+    names = {nature.name for cell in cells for nature in cell.natures}
+    yield "; ".join(dict.fromkeys(nature.name for nature in NATURE if nature.name in names)) or "nowhere"
+
+
+def _by_whom(cells: Sequence[Added]) -> str:
+    """Who answered for most states; then for which others, and which ways to ask, somebody else did."""
+    hows = {}
+    for state in (*(state.name for state in HISTORY), SETTLED_ONES, ALL):
+        if its := [cell.how for cell in cells if cell.state == state]:
+            hows[state] = _most(its)
+    rule = _most(hows.values())
+    others: dict[str, dict[str, None]] = defaultdict(dict)
+    for state, how in hows.items():
+        if how != rule:
+            others[how][state] = None
+    for cell in sorted(cells, key=lambda cell: cell.way):
+        if cell.how != hows[cell.state]:
+            others[cell.how][f"*{cell.way or 'plain'}*"] = None
+    return "; ".join([rule, *(f"{how}: " + ", ".join(names) for how, names in sorted(others.items()))])
+
+
+def _most(hows: Iterable[str]) -> str:
+    return min(Counter(hows).items(), key=lambda item: (-item[1], item[0]))[0]
+
+
+_TABLE = pytest.StashKey[AddedTable]()
+
+
+def added_table_of(config: pytest.Config) -> AddedTable:
+    """The run's table."""
+    return config.stash.setdefault(_TABLE, AddedTable())

@@ -1,0 +1,105 @@
+"""Versions that only the sidecar speaks are answered as a newer broker with the same history answers them.
+
+What may differ stands in `NATURE`. ``make conformance`` takes further brokers, and writes to ``docs/conformance.md``.
+"""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.headers import RequestHeader, encode_request
+from group_sidecar.codecs.registry import api_name
+from tests.conformance.added import (
+    ASKER,
+    SITUATIONS,
+    TOO_NEW,
+    Answers,
+    Outcome,
+    Stage,
+    answers_of,
+    staged,
+)
+from tests.conformance.differential.added_table import added_table_of
+from tests.conformance.differential.comparison import LOCAL
+from tests.conformance.differential.history import SETTLED_ONES, VERSIONS, Asked, asked_of
+from tests.conformance.differential.nature import NATURE, WITNESS
+from tests.conformance.differential.places import Place
+from tests.kafka.wire import Wire
+
+pytestmark = pytest.mark.timeout(300)
+
+BROKERS = (
+    "0.9.0.1",
+    "0.10.1.1",
+    *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "1.1.1", "2.8.2")),
+)
+REFERENCES = ("4.3.1", "2.8.2")
+"""Of two that speak a version, the later one here says what is right."""
+
+MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (
+    (WITNESS, SETTLED_ONES, "ListGroups", "*"),
+    (WITNESS, "stable", "DescribeGroups", ""),
+    *((WITNESS, "*", "OffsetFetch", way) for way in ("all", "none", "named", "several")),
+)
+"""Situation, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """What newer brokers say."""
+    answers: dict[Asked, Mapping[Place, Any]] = {}
+    for version in REFERENCES:
+        answers.update(answers_of(version, tmp_path_factory.mktemp("reference")))
+    return answers
+
+
+@pytest.fixture(scope="module")
+def stage(
+    request: pytest.FixtureRequest, expected: Answers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """For one old version of Kafka."""
+    with staged(request.param, tmp_path_factory.mktemp("added"), expected) as stage:
+        yield stage
+
+
+@pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
+def test_the_answers_are_those_of_a_newer_broker(stage: Stage, request: pytest.FixtureRequest) -> None:
+    wrong, used = [], set()
+    for situation in SITUATIONS:
+        outcomes = stage.outcomes(situation)
+        added_table_of(request.config).record(outcome.cell(stage.version, situation) for outcome in outcomes)
+        wrong += [f"{situation}: {outcome}" for outcome in outcomes if outcome.wrong or not fitting(situation, outcome)]
+        used |= {nature for outcome in outcomes for nature in outcome.natural.values()}
+    assert not wrong, "\n".join(wrong)
+    assert [row for row in NATURE if stage.version in row.brokers and row not in used] == []
+    assert stage.forwarded_amiss() == []
+
+
+def fitting(situation: str, outcome: Outcome) -> bool:
+    """Whether it was answered by whom it has to be."""
+    place = (situation, outcome.asked.state, outcome.asked.question.api, outcome.asked.question.way)
+    must_be_local = any(all(map(fnmatchcase, place, patterns)) for patterns in MUST_BE_LOCAL)
+    return outcome.how == LOCAL or not must_be_local
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
+def test_what_is_offered_is_answered_and_nothing_else(stage: Stage, situation: str) -> None:
+    offered = stage.offered(situation)
+    asked = {
+        (question.request.KEY, question.version): question.request
+        for question in (each.question for each in asked_of(stage.scenes, offered.spoken))
+    }
+    with Wire(stage.sidecars[situation].listen, client_id=ASKER) as wire:
+        for (_, version), request in asked.items():
+            wire.ask(request, version)
+    assert {key for key, _ in asked} == set(VERSIONS)
+    for key in VERSIONS:
+        newest = offered.newest(key)
+        frame = encode_request(asked[key, newest], RequestHeader(key, newest, 1, TOO_NEW))
+        with Wire(stage.sidecars[situation].listen) as wire:
+            wire.send(frame[:6] + (newest + 1).to_bytes(2, "big") + frame[8:])
+            assert wire.closed(), f"{api_name(key)} v{newest + 1} is answered"
+    assert stage.forwarded_amiss() == []
