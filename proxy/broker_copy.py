@@ -222,6 +222,8 @@ class BrokerCopy:
 
     def learn_versions(self, versions: Versions) -> None:
         """The broker's own ApiVersions: (lowest, highest) by API key."""
+        if versions is self._versions:
+            return  # As each client that connects is told.
         self._versions = versions
         self._keeps_empty = versions.get(ApiKey.FETCH, _FETCH_OF_0_10_1)[1] >= _FETCH_OF_0_10_1[1]
         self.manager.keep_empty_groups(self._keeps_empty)
