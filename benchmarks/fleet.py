@@ -157,6 +157,8 @@ def _rows(plan: Plan) -> list[Row]:
     for name, fleet in fleets:
         with tempfile.TemporaryDirectory() as place:
             found.append(row(Path(place), name, fleet, pandas_bytes))
+        told = (f"{head}: {cell}" for head, cell in zip(HEADS, cells(found[-1], found[0]), strict=True))
+        print("fleet:", ", ".join(told), file=sys.stderr, flush=True)
         pandas_bytes = _held_by_pandas(found[-1]) or pandas_bytes
     return found
 
