@@ -123,7 +123,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--title", default="Consumer groups of the cluster", help="title of the report")
     parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help="ISO 8601, UTC (the beginning)")
     parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="ISO 8601, UTC (the end)")
-    parser.add_argument("--master", metavar="URL", help="Spark master (local[*], or that of spark-submit)")
+    _add_spark(parser)
     parser.set_defaults(act=_report)
 
 
@@ -134,7 +134,11 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--command-config", type=_properties, default={}, metavar="FILE", help=text)
     text = "end where Kafka dropped records unread; otherwise the tables tell what is missing"
     parser.add_argument("--fail-on-data-loss", action="store_true", help=text)
-    text = "jars for Spark, with commas: its Kafka connector, where Maven cannot be reached"
+    _add_spark(parser)
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    text = "jars for Spark, with commas: of Delta or Iceberg; its Kafka connector, where Maven cannot be reached"
     parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
     parser.add_argument("--master", metavar="URL", help="Spark master (local[*], or that of spark-submit)")
 
@@ -225,7 +229,7 @@ def _properties(text: str) -> dict[str, str]:
 
 def _session(chosen: argparse.Namespace) -> SparkSession:
     if chosen.command == "report":
-        return session(chosen.master)
+        return session(chosen.master, jars=chosen.jars)
     kafka = chosen.input.startswith(KAFKA)
     small = not kafka and not getattr(chosen, "stream", False) and _is_small(Path(chosen.input))
     return session(chosen.master, small=small, jars=chosen.jars, kafka=kafka)

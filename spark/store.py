@@ -15,6 +15,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from zlib import crc32
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,6 +28,7 @@ from group_sidecar.spark.piles import Batch, Pile, empty
 from group_sidecar.spark.tables import RECORDS, TABLES
 
 PARQUET = "parquet"
+ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
@@ -87,6 +89,7 @@ class Store:
         self._spark = spark
         self._format = format
         self._folders = Folders(spark, path)
+        self._catalog = _catalog(spark, self._folders.root) if format == ICEBERG else None
         self._check_made_with()
         self._schemas: dict[str, StructType] = {}
         self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated)
@@ -217,12 +220,20 @@ class Store:
     def drop_before(self, day: datetime) -> int:
         """Drops all days before that of `day`, of records, quarantine and tables. Returns how many days those were."""
         dropped: set[str] = set()
-        for name in (RECORDS, QUARANTINE, *TABLES):
+        own = self._format == PARQUET
+        for name in (RECORDS, QUARANTINE, *(TABLES if own else ())):
             for folder in self._folders.days(name):
                 if folder < day_folder(day):
                     self._folders.remove(f"{name}/{folder}")
                     dropped.add(folder)
+        for table in () if own or not dropped else TABLES:
+            if self._folders.below(table):
+                self._spark.sql(f"DELETE FROM {self._sql_name(table)} WHERE day < DATE '{day:%Y-%m-%d}'")
         return len(dropped)
+
+    def _sql_name(self, table: str) -> str:
+        """Of a table that is not made of plain folders."""
+        return f"{self._catalog}.{table}" if self._catalog else f"{self._format}.`{self._folders.url(table)}`"
 
     def _check_made_with(self) -> None:
         made = {"layout": _LAYOUT, "format": self._format, "window": self.window}
@@ -244,13 +255,18 @@ class Store:
             raise StoreError(f"this Spark has no format {self._format}: its jars are not there") from error
 
     def _hand_over(self, table: str, rows: DataFrame) -> None:
+        if self._catalog is not None:
+            name = self._sql_name(table)
+            there, made = self._spark.catalog.tableExists(name), rows.writeTo(name)
+            made.overwritePartitions() if there else made.partitionedBy(F.col("day"), F.col("hour")).create()
+            return
         writer = rows.write.format(self._format).mode("overwrite").partitionBy("day", "hour")
         writer.option("partitionOverwriteMode", "dynamic").save(self._folders.url(table))
 
     def _rows(self, table: str, since: datetime | None, until: datetime | None) -> DataFrame:
         if self._format != PARQUET:
             if self._folders.below(table):
-                return self._spark.read.format(self._format).load(self._folders.url(table))
+                return self._spark.table(self._sql_name(table))
             return empty(self._spark, self._schema(table))
         return self._parquet(table, self._folders.hours(table, since, until))
 
@@ -266,6 +282,15 @@ class Store:
             nothing = empty(self._spark, _records_schema())
             self._schemas[table] = TABLES[table].asked_of(nothing, self.window).schema
         return self._schemas[table]
+
+
+def _catalog(spark: SparkSession, root: str) -> str:
+    """Iceberg makes no table without a catalog. This one is the store's own: its tables are the folders below it."""
+    name = f"fleet_{crc32(root.encode()):08x}"
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".cache-enabled": "false"}
+    for key, value in (settings | {".warehouse": root}).items():
+        spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+    return name
 
 
 def _day_and_hour(moment: Column) -> tuple[Column, Column]:
