@@ -28,8 +28,6 @@ from group_sidecar.coordinator.partitions import partition_for
 from group_sidecar.proxy.client import CLIENT_ID, BrokerRefused, KafkaClient
 from group_sidecar.proxy.questions import START_OF_LOG, Node, metadata, nodes_of
 
-"""As a timestamp in ListOffsets (Kafka class ``ListOffsetsRequest``)."""
-
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): later ones may be answered by followers.
 _WHOLE_SINCE = 3  # Fetch (KIP-74): a first batch comes whole, whatever the limits, and there is one for the reply.
 _SMALLEST_SHARE = 4096
