@@ -158,7 +158,7 @@ def _rows(plan: Plan) -> list[Row]:
         with tempfile.TemporaryDirectory() as place:
             found.append(row(Path(place), name, fleet, pandas_bytes))
         told = (f"{head}: {cell}" for head, cell in zip(HEADS, cells(found[-1], found[0]), strict=True))
-        print("fleet:", ", ".join(told), file=sys.stderr, flush=True)
+        print("fleet:", ", ".join([*told, *(found[-1].faults or ["no fault"])]), file=sys.stderr, flush=True)
         pandas_bytes = _held_by_pandas(found[-1]) or pandas_bytes
     return found
 
@@ -225,7 +225,10 @@ def marginal(rows: Sequence[Row]) -> Measured:
 
 
 def judgement(rows: Sequence[Row]) -> str:
-    """From which size on Spark does more for a second of CPU than pandas; how far pandas' memory goes."""
+    """From which size on Spark does more for a second of CPU than pandas; how far pandas' memory goes.
+
+    `rows`: of fleets that differ in their size only, by size.
+    """
     told = [
         _ahead("pandas with pyarrow", [(each, each.pandas) for each in rows if each.pandas]),
         _ahead("pandas alone", [(each, each.alone) for each in rows if each.alone]),
@@ -287,7 +290,7 @@ def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
         "",
         *table(HEADS, (cells(each, rows[0]) for each in rows)),
         "",
-        judgement(rows),
+        judgement(rows[: len(plan.hours)]),
         "",
         "### What a stream keeps",
         "",
