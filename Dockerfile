@@ -2,6 +2,9 @@
 #   docker build --target sidecar -t kafka-group-sidecar .         the proxy, no JVM
 #   docker build --target spark   -t kafka-group-sidecar-spark .   the fleet pipeline, with Java 17
 FROM python:3.11-slim-bookworm AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 RUN python -m venv /opt/group-sidecar
 COPY pyproject.toml constraints.txt README.md LICENSE ./

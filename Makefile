@@ -52,7 +52,7 @@ lock: python # renews constraints.txt
 	@PYTHON=$(PYTHON) scripts/lock
 
 clean: # removes all that was made here; downloads are kept, they lie outside
-	@rm -rf .venv build *.egg-info .hypothesis
+	@rm -rf .venv build *.egg-info .hypothesis proxy/short_way.c proxy/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 system: python # Java, Maven, Prometheus and Chromium, where they are missing and may be installed
@@ -66,7 +66,7 @@ java: python # Java alone, and no failure without it
 
 .venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
 .venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt scripts/bootstrap.py | python
+.venv/.dev .venv/.demo: pyproject.toml constraints.txt proxy/short_way.pyx scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
 	@touch $@
 

@@ -19,6 +19,7 @@ import psutil
 import yaml
 
 from benchmarks.shotover import VERSION, Unavailable, built
+from group_sidecar.proxy.pump import SHORT_WAY
 from scripts.bootstrap import haproxy
 from tests.kafka.broker import KafkaBroker, answers
 from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
@@ -145,7 +146,8 @@ def _sidecar(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
     sidecar = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=SETTINGS)
     stack.enter_context(sidecar)
     sidecar.wait_for_log()
-    said = "inspection, policy `group_max_size`, `answers.exclusive`, metrics, the offsets log read"
+    said = "inspection, policy `group_max_size`, `answers.exclusive`, metrics, the offsets log read, small frames "
+    said += "compiled" if SHORT_WAY else "not compiled"
     process = psutil.Process(sidecar.process.running.pid)
     return Target(SIDECAR, broker.sidecar, process, importlib.metadata.version("kafka-group-sidecar"), said)
 

@@ -1,6 +1,6 @@
 """Frozen dataclasses made cheaply, for what is made with every request.
 
-Owns: `twin` and `maker`. Must not know: what any class means.
+Owns: `twin`, `maker` and `changer`. Must not know: what any class means.
 
 A frozen dataclass sets each field through `object.__setattr__`, and calling a class packs its arguments twice. So a
 plain object is filled, and then takes on the class: Python allows a change of class where both have the same slots.
@@ -40,6 +40,17 @@ def maker(cls: Callable[P, T]) -> Callable[P, T]:
     exec("\n    ".join(lines), names)
     make: Callable[P, T] = names["make"]
     return make
+
+
+def changer(cls: Callable[..., T], name: str) -> Callable[[T, Any], T]:
+    """What makes another instance of a frozen dataclass with slots, in which one field has another value."""
+    names: dict[str, Any] = {"cls": cls, "twin": twin(cls)}
+    declared = fields(cls)  # type: ignore[arg-type]
+    values = ((each.name, name if each.name == name else f"given.{each.name}") for each in declared)
+    lines = [f"def change(given, {name}):", "self = twin()", *(f"self.{field} = {value}" for field, value in values)]
+    exec("\n    ".join([*lines, "self.__class__ = cls", "return self"]), names)
+    change: Callable[[T, Any], T] = names["change"]
+    return change
 
 
 def _parameter(field: Field[Any], names: dict[str, Any]) -> str:

@@ -325,7 +325,8 @@ class BrokerDesk:
         """See Desk."""
         for note in notes:
             self._lost(note, now)
-        self._copy.rights.drop(self._principals.gone(origin))
+        if own := self._principals.gone(origin):
+            self._copy.rights.drop(own)
         self._enforcing.gone(origin)
         self._learning.gone(origin)
 

@@ -19,9 +19,9 @@ SHORTCUT_BYTES = 1 << 20
 
 
 class End:
-    """One socket of a connection. `interest`: the events that are waited for."""
+    """One socket of a connection. `interest`: the events that are waited for. `room`: most bytes of the next read."""
 
-    __slots__ = ("_room", "backlog", "fd", "interest", "socket")
+    __slots__ = ("backlog", "fd", "interest", "room", "socket")
 
     def __init__(self, sock: socket.socket) -> None:
         if sock.gettimeout() != 0:
@@ -30,7 +30,7 @@ class End:
         self.fd = sock.fileno()
         self.interest = EPOLLIN
         self.backlog: list[memoryview] = []
-        self._room = SMALL_CHUNK
+        self.room = SMALL_CHUNK
 
     @property
     def kept_bytes(self) -> int:
@@ -39,12 +39,16 @@ class End:
 
     def read(self) -> bytes:
         """What has come; nothing at its end. Raises OSError: BlockingIOError where nothing has come."""
-        chunk = self.socket.recv(self._room)
-        if len(chunk) == self._room:
-            self._room = min(self._room * 8, CHUNK)
-        elif self._room > SMALL_CHUNK and len(chunk) < SMALL_CHUNK:
-            self._room = SMALL_CHUNK
+        chunk = self.socket.recv(self.room)
+        if len(chunk) == self.room:
+            self.widen()
+        elif self.room > SMALL_CHUNK and len(chunk) < SMALL_CHUNK:
+            self.room = SMALL_CHUNK
         return chunk
+
+    def widen(self) -> None:
+        """A read filled the room: the next one has more."""
+        self.room = min(self.room * 8, CHUNK)
 
     def send(self, data: bytes) -> None:
         """Sends what the peer takes now and keeps the rest. Raises OSError where it has gone."""

@@ -5,17 +5,26 @@ know: what goes to whom, and when (`desk`, `session`), how state changes (the co
 """
 
 import struct
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header, split_reply
+from group_sidecar.codecs.instances import changer
 from group_sidecar.codecs.messages import fetch
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.coordinator import wire, wire_offsets
-from group_sidecar.coordinator.events import LOST_SECONDS
+from group_sidecar.coordinator.events import (
+    LOST_SECONDS,
+    AnyEvent,
+    CoordinatorMoved,
+    MemberSeen,
+    MemberUnknown,
+    RebalanceSeen,
+)
 from group_sidecar.coordinator.exchange import Exchange, begin_exchange
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.broker_refusals import BrokerRefusals
@@ -30,7 +39,11 @@ is; and where a group ever had offsets in a transaction, only the broker answers
 _DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
 LONGEST_HEARTBEAT = 1_024
-"""Bytes of a frame beyond which it is not kept as it was decoded."""
+"""Bytes of a request beyond which it is not kept to be known again."""
+_CHANGERS: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
+    event: changer(event, "sent_at") for event in (MemberSeen, MemberUnknown, RebalanceSeen, CoordinatorMoved)
+}
+"""What makes the same event of another time, of those that a heartbeat may be."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 
@@ -53,6 +66,21 @@ class Fetching(NamedTuple):
     api_key: int = ApiKey.FETCH
 
 
+class _Heartbeat(NamedTuple):
+    """A connection's last heartbeat. The next ones are mostly the same, but for their correlation ids.
+
+    `request`, `reply`: without the correlation id. `event`: what they say, of one that was sent at another time.
+    """
+
+    request: bytes
+    reply: bytes
+    event: Callable[[float], AnyEvent]
+
+    def repeats(self, request: bytes, reply: bytes) -> bool:
+        """Whether this is it again."""
+        return self.reply == reply[4:] and self.request == request[:4] + request[8:]
+
+
 class Learning:
     """What is learnt about one broker's groups from its clients."""
 
@@ -61,8 +89,8 @@ class Learning:
         self._principals = principals
         self._broker_refusals = BrokerRefusals(copy.traffic)
         self._recurring = Recurring()
-        self._heartbeats: dict[int, tuple[bytes, tuple[Struct, str]]] = {}
-        """The last of each connection, as it came and as it was decoded."""
+        self._heartbeats: dict[int, _Heartbeat] = {}
+        """By the number of their connection."""
 
     # Requests.
 
@@ -85,22 +113,11 @@ class Learning:
         frame, origin, now = went
         key, version, correlation = _unpack_start(frame)
         try:
-            request, client_id = self._heartbeat(frame, origin) if key == _HEARTBEAT else _decoded(frame)
+            request, client_id = _decoded(frame)
             return self.exchange(request, version, correlation, client_id, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self.warn("request", key, error)
         return self.undecoded(key, frame)
-
-    def _heartbeat(self, frame: bytes, origin: Origin) -> tuple[Struct, str]:
-        """As `_decoded`. What a member sends is the same each time, but for the correlation id."""
-        alike = frame[:4] + frame[8:]
-        last = self._heartbeats.get(origin.number)
-        if last is not None and last[0] == alike:
-            return last[1]
-        found = _decoded(frame)
-        if len(frame) <= LONGEST_HEARTBEAT:
-            self._heartbeats[origin.number] = alike, found
-        return found
 
     def undecoded(self, api_key: int, frame: bytes | None) -> Unfollowed | None:
         """Notes that a request goes on unread. Gives the note for its reply."""
@@ -116,17 +133,22 @@ class Learning:
 
     # Replies.
 
-    def replied(self, x: Exchange, reply: Struct, origin: Origin, now: float) -> None:
-        """The broker answered."""
+    def replied(self, x: Exchange, reply: Struct, origin: Origin, now: float) -> Sequence[AnyEvent]:
+        """The broker answered. Gives what that says."""
         copy, key = self._copy, x.request.KEY
         self._broker_refusals.count(key, reply)
         events = wire.replied(x, reply, copy.epoch(now))
         copy.apply(followed(events) if copy.hides else events, now)
         if key in LOCAL_APIS and (principal := self._principals.of(origin, now)):
             copy.rights.grant(principal, shown(x, reply), x.sent_at)
+        return events
 
     def learn(self, went: Shown, frame: bytes, now: float) -> None:
         """The broker answered what went on unread. `frame`: its reply, without its length."""
+        last = self._heartbeats.get(went.origin.number)
+        if last is not None and last.repeats(went.frame, frame):
+            self._copy.apply((last.event(self._copy.epoch(went.at)),), now)
+            return
         x = self.understood(went)
         if not isinstance(x, Exchange):
             self.lost(x, now)
@@ -134,10 +156,14 @@ class Learning:
         try:
             response = APIS[x.request.KEY].response
             body = split_reply(frame, x.version >= response.HEADER_FLEXIBLE)
-            self.replied(x, decode_start(response, x.version, body)[0], went.origin, now)
+            events = self.replied(x, decode_start(response, x.version, body)[0], went.origin, now)
         except Exception as error:  # noqa: BLE001  As above.
             self.warn("reply", x.request.KEY, error)
             self.unread(x, now)
+        else:
+            if x.request.KEY == _HEARTBEAT and len(events) == 1 and len(went.frame) <= LONGEST_HEARTBEAT:
+                again = partial(_CHANGERS[type(events[0])], events[0])
+                self._heartbeats[went.origin.number] = _Heartbeat(went.frame[:4] + went.frame[8:], frame[4:], again)
 
     def fetched(self, note: Fetching, frame: bytes, now: float) -> None:
         """A Fetch reply told how far logs go. Raises DecodeError where a whole one cannot be read."""

@@ -123,9 +123,11 @@ class Principals:
             return _own(origin) if known.rounds and known.served else None
         return known.named if known.rounds == ROUNDS[known.mechanism] else None
 
-    def gone(self, origin: Origin) -> Principal:
-        """The connection is over. Gives whom it alone could have been."""
-        self._known.pop(origin.number, None)
+    def gone(self, origin: Origin) -> Principal | None:
+        """The connection is over. Gives whom it alone could have been; None where it was nobody of its own."""
+        if origin.number not in self._known:
+            return None
+        del self._known[origin.number]
         return _own(origin)
 
 

@@ -67,23 +67,26 @@ class Session:
 
     Attributes:
         at_ease: nothing is held, nobody's turn is awaited, and the client is to be read. Then most of what comes is one
-            whole frame, and goes the short way.
+            whole frame, and goes the short way: that of `short_way`, or the same in `receive_client` and
+            `receive_upstream`.
+        expected: the replies that are owed, in their order.
+        fetch_due: when a Fetch reply may be looked into again.
     """
 
     def __init__(self, desk: Desk, traffic: Traffic, origin: Origin, largest_frame: int) -> None:
-        self._desk = desk
-        self._traffic = traffic
+        self.desk = desk
+        self.traffic = traffic
         self.origin = origin
+        self.at_ease = True
+        self.expected: deque[_Expected] = deque()
+        self.fetch_due = 0.0
         self._now = 0.0
         self._out: list[Command] = []
-        self.at_ease = True
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
-        self._expected: deque[_Expected] = deque()
         self._turn: _Turn | None = None
         self._handshaking = False
         self._raw_tokens = 0
-        self._fetch_due = 0.0
         self._client_ended = False
         self._fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
         self._failed: CloseReason | None = None
@@ -97,7 +100,7 @@ class Session:
             and not self._handshaking
             and self._fault is None
             and not self._over
-            and len(self._expected) < MOST_EXPECTED
+            and len(self.expected) < MOST_EXPECTED
         )
 
     @property
@@ -124,13 +127,24 @@ class Session:
         """What the client sent. `now` in seconds of the shell's clock."""
         self._now = now
         if self.at_ease and self._requests.is_frame(chunk):
-            look = self._look_at_request(chunk, 0, len(chunk))
-            if look is PASS:
-                self.at_ease = len(self._expected) < MOST_EXPECTED
-                return [_tuple(ToUpstream, (chunk,))]
-            if look is TAKE:
-                self._take(chunk)
-                return self._commands()
+            return self._receive_request(chunk, self._look_at_request(chunk, 0, len(chunk)))
+        return self._receive_any(chunk)
+
+    def glanced(self, request: bytes, note: Any, now: float) -> list[Command]:
+        """The client sent one whole request while all was at ease, and the desk has glanced at it and gave a note."""
+        self._now = now
+        return self._receive_request(request, self._noted(note, request, 0, len(request)))
+
+    def _receive_request(self, request: bytes, look: Look) -> list[Command]:
+        if look is PASS:
+            self.at_ease = len(self.expected) < MOST_EXPECTED
+            return [_tuple(ToUpstream, (request,))]
+        if look is TAKE:
+            self._take(request)
+            return self._commands()
+        return self._receive_any(request)
+
+    def _receive_any(self, chunk: bytes) -> list[Command]:
         if self._raw_tokens == OPAQUE:
             return [ToUpstream(chunk)]
         if self._over:
@@ -192,8 +206,8 @@ class Session:
             self._over = True
             self._requests.end()
             self._replies.end()
-            self._desk.catch_up()
-            self._desk.gone([note for _, _, _, note, _ in self._expected if note is not None], self.origin, now)
+            self.desk.catch_up()
+            self.desk.gone([note for _, _, _, note, _ in self.expected if note is not None], self.origin, now)
         return []
 
     def _commands(self) -> list[Command]:
@@ -233,8 +247,8 @@ class Session:
             self._end_requests()
 
     def _take(self, request: bytes) -> None:
-        self._desk.catch_up()
-        self._dispose(self._desk.request(request[LENGTH_BYTES:], self.origin, self._now), request)
+        self.desk.catch_up()
+        self._dispose(self.desk.request(request[LENGTH_BYTES:], self.origin, self._now), request)
 
     def _end_requests(self) -> None:
         self._client_ended = False
@@ -248,15 +262,19 @@ class Session:
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> Look:
         if self._raw_tokens:
             return self._look_at_token()
-        size, key, version, correlation = _unpack_request(buffer, start)
+        size, key, version, _ = _unpack_request(buffer, start)
         if key == PRODUCE:
             wanted = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
             if wanted is None and end - start < min(LENGTH_BYTES + size, REACH):
                 return MORE
             if wanted == 0:
-                self._traffic.request_unanswered(key)
+                self.traffic.request_unanswered(key)
                 return PASS
-        note: object = None if key == FETCH and self._now < self._fetch_due else self._desk.glance(key, version, size)
+        glances = key != FETCH or self._now >= self.fetch_due
+        return self._noted(self.desk.glance(key, version, size) if glances else None, buffer, start, end)
+
+    def _noted(self, note: object, buffer: bytes, start: int, end: int) -> Look:
+        size, key, _, correlation = _unpack_request(buffer, start)
         if note is TAKE:
             return TAKE
         if note is SHOW:
@@ -267,11 +285,11 @@ class Session:
         elif type(note) is HangUp:
             self._fault = note.reason
             return MORE
-        self._expected.append((correlation, key, self._now, note, False))
+        self.expected.append((correlation, key, self._now, note, False))
         return PASS
 
     def _look_at_token(self) -> Look:
-        self._expected.append((0, RAW_TOKEN, self._now, None, False))
+        self.expected.append((0, RAW_TOKEN, self._now, None, False))
         self._raw_tokens -= 1
         if not self._raw_tokens:
             self._requests.head, self._requests.smallest = REQUEST_HEAD.size, SMALLEST_REQUEST
@@ -293,7 +311,7 @@ class Session:
 
     def _send(self, data: bytes, note: Any, since: float, *, injected: bool = False) -> None:
         _, key, version, correlation = REQUEST_HEAD.unpack_from(data)
-        self._expected.append((correlation, key, since, note, injected))
+        self.expected.append((correlation, key, since, note, injected))
         self._out.append(ToUpstream(data))
         # What follows SaslHandshake v0 cannot be read before its reply.
         self._handshaking = key == SASL_HANDSHAKE and version == 0 and note is not None
@@ -301,17 +319,17 @@ class Session:
     @property
     def _nothing_owed(self) -> bool:
         """Whether all replies to what was forwarded have come and gone on, to their last byte."""
-        return not self._expected and not self._replies.passing
+        return not self.expected and not self._replies.passing
 
     def _take_turn(self) -> None:
         if self._turn is None or not self._nothing_owed:
             return
         (answer, request, since), self._turn = self._turn, None
-        self._desk.catch_up()
+        self.desk.catch_up()
         made = answer.make(self._now)
         if isinstance(made, bytes):
             self._out.append(ToClient(made))
-            self._traffic.request_done(REQUEST_HEAD.unpack_from(request)[1], self._now - since)
+            self.traffic.request_done(REQUEST_HEAD.unpack_from(request)[1], self._now - since)
         else:
             self._dispose(made, request, since)
 
@@ -339,9 +357,9 @@ class Session:
             self._serve_requests()
 
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> Look:
-        if not self._expected:
+        if not self.expected:
             return self._mismatch()
-        expected, key, since, note, injected = self._expected[0]
+        expected, key, since, note, injected = self.expected[0]
         if key == RAW_TOKEN:
             return self._look_at_token_reply()
         size, correlation = _unpack_reply(buffer, start)
@@ -350,18 +368,18 @@ class Session:
         if note is not None:
             if injected or key == SASL_HANDSHAKE:
                 return TAKE
-            look = self._desk.glance_reply(note, size, self._now)
+            look = self.desk.glance_reply(note, size, self._now)
             stop = start + LENGTH_BYTES + size
             if key == FETCH and look is not PASS:
-                self._fetch_due = self._now + FETCH_SECONDS
+                self.fetch_due = self._now + FETCH_SECONDS
             if look is TAKE or (look is SHOW and stop > end):
                 return TAKE
             if look is SHOW:
-                self._desk.later(note, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
+                self.desk.later(note, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             elif look is BEGIN:
-                self._desk.begun(note, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now)
-        self._expected.popleft()
-        self._traffic.request_done(key, self._now - since)
+                self.desk.begun(note, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now)
+        self.expected.popleft()
+        self.traffic.request_done(key, self._now - since)
         return PASS
 
     def _mismatch(self) -> Look:
@@ -369,20 +387,20 @@ class Session:
         return MORE
 
     def _look_at_token_reply(self) -> Look:
-        self._expected.popleft()
-        if not self._raw_tokens and not (self._expected and self._expected[0][1] == RAW_TOKEN):
+        self.expected.popleft()
+        if not self._raw_tokens and not (self.expected and self.expected[0][1] == RAW_TOKEN):
             self._replies.head, self._replies.smallest = REPLY_HEAD.size, SMALLEST_REPLY
         return PASS
 
     def _settle(self, frame: bytes) -> None:
-        _, key, since, note, injected = self._expected.popleft()
-        self._desk.catch_up()
-        reply = self._desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
+        _, key, since, note, injected = self.expected.popleft()
+        self.desk.catch_up()
+        reply = self.desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
             return
-        self._traffic.request_done(key, self._now - since)
+        self.traffic.request_done(key, self._now - since)
         self._out.append(ToClient(reply.frame or frame))
-        if key == SASL_HANDSHAKE and not (self._handshaking and self._expected):  # A v0 that is waited for is the last.
+        if key == SASL_HANDSHAKE and not (self._handshaking and self.expected):  # A v0 that is waited for is the last.
             self._handshaking = False
             self._begin_raw_tokens(reply.raw_tokens)
 

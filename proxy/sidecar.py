@@ -269,6 +269,7 @@ class Sidecar:
             "admin": str(addresses.admin) if addresses.admin else None,
             "mode": self._config.mode,
             "version": version(DISTRIBUTION),
+            "small_frames": "compiled" if self._pump.compiled else "not compiled",
         }
 
     # Brokers.

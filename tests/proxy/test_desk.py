@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import encode_reply
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.messages.delete_groups import (
@@ -24,7 +25,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.coordinator import wire
-from group_sidecar.coordinator.views import Lacking
+from group_sidecar.coordinator.views import GroupState, Lacking
 from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.commands import Close, ToClient, ToUpstream
@@ -472,6 +473,31 @@ def test_heartbeats_that_differ_are_told_apart() -> None:
     assert {m.member_id for m in copy.manager.view("g", EPOCH + 157.0).members} == {"m1", "m2"}
     assert copy.manager.refresh("g", EPOCH + 157.0) == []
     del second
+
+
+def test_a_heartbeat_like_the_last_counts_from_when_it_was_sent() -> None:
+    copy = certain_copy()
+    (line,) = settled(copy, "m1")
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m1")
+    for at in (110.0, 128.0, 146.0):
+        line.now = at
+        line.exchange(beat, HeartbeatResponse(error_code=0), 4)
+    assert copy.manager.refresh("g", EPOCH + 175.0) == []
+    assert copy.manager.refresh("g", EPOCH + 177.0)
+
+
+def test_a_heartbeat_like_the_last_may_have_another_reply() -> None:
+    copy = certain_copy()
+    line, _ = settled(copy, "m1", "m2")
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m1")
+    for error in (0, 0, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
+        line.now += 1
+        line.exchange(beat, HeartbeatResponse(error_code=error), 4)
+        preparing = copy.manager.view("g", EPOCH + line.now).state is GroupState.PREPARING_REBALANCE
+        assert preparing is bool(error)
+    line.now += 1
+    line.exchange(beat, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), 4)
+    assert {m.member_id for m in copy.manager.view("g", EPOCH + line.now).members} == {"m2"}
 
 
 @pytest.mark.parametrize("key", [ApiKey.DESCRIBE_GROUPS, ApiKey.HEARTBEAT])

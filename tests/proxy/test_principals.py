@@ -215,7 +215,7 @@ class Client(Line):
 
     def __init__(self, copy: BrokerCopy) -> None:
         super().__init__(copy)
-        self.desk = self.session._desk
+        self.desk = self.session.desk
         assert isinstance(self.desk, BrokerDesk)
         self.principals = self.desk._principals
 

@@ -2,6 +2,7 @@
 
 import random
 import resource
+import shutil
 import socket
 import struct
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy import pump as pumping
 from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.end import CHUNK
+from group_sidecar.proxy.link import FLUSH_SECONDS
 from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.pump import FLUSH_SECONDS, SWEEP_SECONDS, Pump
+from group_sidecar.proxy.pump import SWEEP_SECONDS, Pump
 from group_sidecar.proxy.session import Session
 from tests.proxy.fakes import (
     LARGEST_FRAME,
@@ -37,6 +40,23 @@ from tests.proxy.fakes import (
 
 KERNEL_BUFFERS = 32 << 20
 """More than the kernel takes for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
+
+
+WAYS = [False, True] if pumping.SHORT_WAY else [False]
+
+
+@pytest.fixture(scope="module", autouse=True, params=WAYS, ids=["compiled" if way else "plain" for way in WAYS])
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything here holds for both ways of small frames."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.param:
+            patch.setattr(pumping, "SHORT_WAY", None)
+        yield
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_where_there_is_a_compiler_the_short_way_is_compiled() -> None:
+    assert WAYS == [False, True]
 
 
 def payload(size: int) -> bytes:
@@ -522,7 +542,7 @@ async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery
     nursery.start_soon(poller.run)
     nursery.start_soon(pump.run)
     with client:
-        client.sendall(request_frame(1))
+        client.sendall(request_frame(1)[:-1])
         await holds(lambda: pump.held_bytes > 0)
         async with trio.SocketStream(trio.socket.from_stdlib_socket(broker)) as stream:
             assert len(await read_to_end(stream)) == KERNEL_BUFFERS
@@ -540,7 +560,7 @@ async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_c
     pump.add(at_pump, to_broker, scripted(traffic, ToClient(kept), ToUpstream(kept)))
     nursery.start_soon(poller.run)
     nursery.start_soon(pump.run)
-    client.sendall(request_frame(1))
+    client.sendall(request_frame(1)[:-1])
     await holds(lambda: pump.held_bytes > KERNEL_BUFFERS)
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()

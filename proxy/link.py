@@ -1,0 +1,344 @@
+"""One connection: reads, asks its session, sends.
+
+Owns: the sockets of a connection once both sides stand, what is kept until a peer can take it, and the closing
+of both. Must not know: frames, how connections come about, how it is waited (`poller`), and other connections.
+
+Each socket that is ready is read once, then the next one has its turn.
+
+A peer that does not take what it is sent stops the reading from the other side. So what is kept for it is
+bounded by what one read can lead to.
+"""
+
+import socket
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT
+from typing import NamedTuple
+
+from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.end import End, Shortcut
+from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.poller import Poller
+from group_sidecar.proxy.session import Session
+
+FLUSH_SECONDS = 5.0
+"""How long a connection that is over may take to hand its last bytes to the client."""
+LONG_BYTES = 65_536
+"""What is still to come of a frame that nobody looks into is moved by the kernel, if it is so long."""
+
+
+class Shared(NamedTuple):
+    """What all connections of a pump have in common. `links`: those that have not ended."""
+
+    poller: Poller
+    traffic: Traffic
+    shortcut: Shortcut
+    links: set["Link"]
+
+
+class Link:
+    """One client connection and its upstream twin. `now`: the shell's clock.
+
+    Attributes:
+        active: when bytes last moved on either side.
+        asking: the client spoke last: most likely it waits for a reply.
+        flowing: both sides are read, as far as the session wants it.
+    """
+
+    __slots__ = (
+        "active",
+        "asking",
+        "client",
+        "client_ended",
+        "closing",
+        "deaf",
+        "flowing",
+        "flush_until",
+        "session",
+        "shared",
+        "shut",
+        "upstream",
+    )
+
+    def __init__(self, shared: Shared, client: End, upstream: End, session: Session, now: float) -> None:
+        self.shared = shared
+        self.client = client
+        self.upstream = upstream
+        self.session = session
+        self.active = now
+        self.asking = False
+        self.flowing = True
+        self.client_ended = False
+        """The client sends nothing more."""
+        self.deaf = False
+        """The broker takes nothing more."""
+        self.shut = False
+        """The broker is to be told, behind what is kept for it."""
+        self.closing: CloseReason | None = None
+        self.flush_until = 0.0
+
+    # What the poller calls.
+
+    def client_ready(self, events: int) -> None:
+        """The client's socket is ready."""
+        wanted = self.client.interest
+        try:
+            if wanted & EPOLLIN and events & ~EPOLLOUT:
+                self._read_client()
+            elif wanted & EPOLLOUT and events & ~EPOLLIN:
+                self._flush_client()
+            elif not wanted and events & (EPOLLHUP | EPOLLERR):
+                # It is not being read, yet epoll tells when it has gone altogether.
+                self.finish(CloseReason.CLIENT_CLOSED)
+        except Exception:  # noqa: BLE001  Whatever it is, it must not reach the other connections.
+            self.fail()
+
+    def upstream_ready(self, events: int) -> None:
+        """The broker's socket is ready."""
+        wanted = self.upstream.interest
+        try:
+            if wanted & EPOLLIN and events & ~EPOLLOUT:
+                self._read_upstream()
+            if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
+                self._flush_upstream()
+        except Exception:  # noqa: BLE001  As above.
+            self.fail()
+
+    def fail(self) -> None:
+        """Ends a connection over the exception that is being handled."""
+        log.exception("a connection failed", client=self.session.origin.client_host)
+        self.finish(CloseReason.ERROR)
+
+    # Reading.
+
+    def _read_client(self) -> None:
+        session = self.session
+        if not session.at_ease and session.passing_requests >= LONG_BYTES and not self.upstream.backlog:
+            self._relay_request()
+            return
+        try:
+            chunk = self.client.read()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        self.client_sent(chunk)
+
+    def client_sent(self, chunk: bytes) -> None:
+        """So much was read from the client; nothing at its end."""
+        if chunk:
+            self.execute(self.session.receive_client(chunk, self._heard(len(chunk))))
+        else:
+            self.active = self.shared.poller.now
+            self._client_ended()
+
+    def _heard(self, count: int) -> float:
+        """So many bytes came from the client. Gives when."""
+        self.active = now = self.shared.poller.now
+        self.asking = True
+        self.shared.traffic.received_bytes += count
+        return now
+
+    def _client_ended(self) -> None:
+        self.client_ended, self.asking, self.flowing = True, False, False
+        self.execute(self.session.client_closed(self.shared.poller.now))
+
+    def _relay_request(self) -> None:
+        shared, session = self.shared, self.session
+        try:
+            came = shared.shortcut.move(self.client, self.upstream, session.passing_requests)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._give_up_upstream()
+            self.watch()
+            return
+        except OSError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        if not came:
+            self.client_sent(b"")
+            return
+        self._heard(came)
+        session.passed_request(came)
+        if self.upstream.backlog:
+            self.watch()
+
+    def _read_upstream(self) -> None:
+        session = self.session
+        if not session.at_ease and session.passing_replies >= LONG_BYTES and not self.client.backlog:
+            self._relay_reply()
+            return
+        try:
+            chunk = self.upstream.read()
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""  # A reset says the same as an end, after what came before it.
+        self.upstream_sent(chunk)
+
+    def upstream_sent(self, chunk: bytes) -> None:
+        """So much was read from the broker; nothing at its end."""
+        session = self.session
+        self.active = now = self.shared.poller.now
+        self.asking = False
+        self.execute(session.receive_upstream(chunk, now) if chunk else session.upstream_closed(now))
+
+    def _relay_reply(self) -> None:
+        shared, session = self.shared, self.session
+        try:
+            came = shared.shortcut.move(self.upstream, self.client, session.passing_replies)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        except OSError:
+            came = 0
+        self.active = now = shared.poller.now
+        self.asking = False
+        if not came:
+            self.execute(session.upstream_closed(now))
+            return
+        shared.traffic.sent_bytes += came
+        self.execute(session.passed_reply(came, now))
+
+    # Sending.
+
+    def execute(self, commands: list[Command]) -> None:
+        """Does what a session said, in its order."""
+        session, client, upstream = self.session, self.client, self.upstream
+        if len(commands) > 1:
+            commands = _joined(commands)
+        for command in commands:
+            if isinstance(command, ToUpstream):
+                try:
+                    upstream.send(command.data)
+                except OSError:
+                    self._give_up_upstream()
+            elif isinstance(command, ToClient):
+                self.shared.traffic.sent_bytes += len(command.data)
+                try:
+                    client.send(command.data)
+                except OSError:
+                    self.finish(CloseReason.CLIENT_CLOSED)
+                    return
+            elif isinstance(command, ShutUpstream):
+                if session.at_rest and not upstream.backlog:
+                    self.finish(CloseReason.CLIENT_CLOSED)  # There is nothing to wait for.
+                    return
+                self.shut = True
+                self._shut_if_sent()
+            else:
+                self._close(command.reason)
+                return
+        if not (session.at_ease and self.flowing) or client.backlog or upstream.backlog:
+            self.watch()
+
+    def _give_up_upstream(self) -> None:
+        """The broker takes nothing more. What it sent before that still goes to the client; then its end is read."""
+        self.upstream.backlog.clear()
+        self.deaf, self.flowing = True, False
+
+    def _flush_client(self) -> None:
+        try:
+            self.client.flush()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.finish(self.closing or CloseReason.CLIENT_CLOSED)
+            return
+        self.active = self.shared.poller.now
+        if self.closing and not self.client.backlog:
+            self.finish(self.closing)
+            return
+        self.watch()
+
+    def _flush_upstream(self) -> None:
+        try:
+            self.upstream.flush()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._give_up_upstream()
+        else:
+            self.active = self.shared.poller.now
+        self._shut_if_sent()
+        self.watch()
+
+    def _shut_if_sent(self) -> None:
+        if self.shut and not self.upstream.backlog:
+            self.shut = False
+            try:
+                self.upstream.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                return  # It has gone already; reading tells.
+
+    def watch(self) -> None:
+        """Asks the poller for what can be gone on with, and for nothing else."""
+        client, upstream = self.client, self.upstream
+        if client.backlog:
+            from_client, from_upstream = EPOLLOUT, 0
+        else:
+            reads = self.session.wants_client and not (upstream.backlog or self.client_ended or self.deaf)
+            from_client, from_upstream = EPOLLIN if reads else 0, EPOLLIN
+        if from_client != client.interest:
+            client.interest = from_client
+            self.shared.poller.change(client.fd, from_client)
+        if upstream.backlog:
+            from_upstream |= EPOLLOUT
+        if from_upstream != upstream.interest:
+            self._watch_upstream(from_upstream)
+        self.flowing = from_client == from_upstream == EPOLLIN
+
+    def _watch_upstream(self, wanted: int) -> None:
+        # A broker that hangs up while it is not read would be reported for ever: so it is taken out altogether.
+        poller, upstream = self.shared.poller, self.upstream
+        if not wanted:
+            poller.pause(upstream.fd)
+        elif upstream.interest:
+            poller.change(upstream.fd, wanted)
+        else:
+            poller.resume(upstream.fd, wanted)
+        upstream.interest = wanted
+
+    # Its end.
+
+    def _close(self, reason: CloseReason) -> None:
+        """Ends a connection behind what is kept for its client."""
+        if reason is CloseReason.BROKER_CLOSED and self.client_ended:
+            reason = CloseReason.CLIENT_CLOSED
+        if not self.client.backlog:
+            self.finish(reason)
+            return
+        self.closing = reason
+        self.flush_until = self.shared.poller.now + FLUSH_SECONDS
+        self.upstream.backlog.clear()
+        self.watch()
+
+    def finish(self, reason: CloseReason) -> None:
+        """Ends a connection now. May be called more than once."""
+        shared = self.shared
+        if self not in shared.links:
+            return
+        shared.links.discard(self)
+        for end in (self.client, self.upstream):
+            shared.poller.forget(end.fd)
+            end.socket.close()
+        shared.traffic.connection_closed(reason)
+        try:
+            self.session.close(shared.poller.now)
+        except Exception:  # noqa: BLE001  As in client_ready.
+            log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
+
+
+def _joined(commands: list[Command]) -> list[Command]:
+    """The same with one send for each side: their order matters within a side only."""
+    to_client = [command.data for command in commands if isinstance(command, ToClient)]
+    to_upstream = [command.data for command in commands if isinstance(command, ToUpstream)]
+    rest: list[Command] = [command for command in commands if isinstance(command, ShutUpstream | Close)]
+    if to_client:
+        rest.insert(0, ToClient(b"".join(to_client)))
+    if to_upstream:
+        rest.insert(0, ToUpstream(b"".join(to_upstream)))
+    return rest

@@ -1,0 +1,150 @@
+# cython: language_level=3
+"""The short way, compiled: a small frame that comes whole goes from one socket to the other.
+
+Owns: nothing. On a connection that is at ease it does with such a frame what `link`, `end` and `session` do, and
+leaves them everything else: what is long, comes in pieces, is taken by the desk, or cannot be sent at once. Must not
+know: what frames mean, and what their notes are for.
+
+Where it could not be compiled all goes their way, and small frames cost the more.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint16_t, uint32_t
+
+from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.metrics.traffic import CloseReason
+from group_sidecar.proxy.commands import ToClient, ToUpstream
+from group_sidecar.proxy.disposals import Shown
+from group_sidecar.proxy.end import SMALL_CHUNK
+from group_sidecar.proxy.framing import LENGTH_BYTES, Look
+from group_sidecar.proxy.session import MOST_EXPECTED
+
+cdef extern from "<sys/socket.h>" nogil:
+    const int MSG_DONTWAIT, MSG_NOSIGNAL
+    ssize_t recv(int fd, void *data, size_t size, int flags)
+    ssize_t send(int fd, const void *data, size_t size, int flags)
+
+cdef extern from "<sys/epoll.h>" nogil:
+    const int EPOLLIN
+
+cdef enum:
+    ROOM = 478  # As End's: an array's size must be known here.
+
+if SMALL_CHUNK != ROOM:
+    raise ImportError("compiled for other sockets")
+
+cdef Py_ssize_t LENGTH = LENGTH_BYTES, SMALLEST_REQUEST = REQUEST_HEAD.size, SMALLEST_REPLY = REPLY_HEAD.size
+cdef Py_ssize_t MOST = MOST_EXPECTED
+cdef int PRODUCE = ApiKey.PRODUCE, FETCH = ApiKey.FETCH
+cdef object SHOW = Look.SHOW, SHOWN = Shown, new_tuple = tuple.__new__
+cdef object CLIENT_CLOSED = CloseReason.CLIENT_CLOSED
+
+
+cdef class ShortWay:
+    """Both directions of one connection, as the poller calls them."""
+
+    cdef object link, session, desk, expected, poller, traffic, client, upstream
+    cdef int client_fd, upstream_fd
+
+    def __cinit__(self, link):
+        self.link, self.session, self.client, self.upstream = link, link.session, link.client, link.upstream
+        self.desk, self.expected = self.session.desk, self.session.expected
+        self.poller, self.traffic = link.shared.poller, link.shared.traffic
+        self.client_fd, self.upstream_fd = self.client.fd, self.upstream.fd
+
+    def client_ready(self, int events):
+        """The client's socket is ready."""
+        cdef uint8_t data[ROOM]
+        cdef Py_ssize_t came
+        link = self.link
+        if events != EPOLLIN or self.client.room != ROOM or not (self.session.at_ease and link.flowing):
+            link.client_ready(events)
+            return
+        try:
+            came = recv(self.client_fd, data, ROOM, MSG_DONTWAIT)
+            if came < 0:
+                if errno != EAGAIN and errno != EINTR:
+                    link.finish(CLIENT_CLOSED)
+            elif came < SMALLEST_REQUEST or came == ROOM or not self.request(data, came):
+                if came == ROOM:
+                    self.client.widen()
+                link.client_sent(bytes_of(data, came))
+        except Exception:
+            link.fail()
+
+    cdef bint request(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Whether it was one request, and has gone its way; nothing was done where not."""
+        cdef int key = int16_at(data + 4)
+        if int32_at(data) != size - LENGTH or key == PRODUCE or len(self.expected) + 1 >= MOST:
+            return False
+        link, session, now = self.link, self.session, self.poller.now
+        link.active, link.asking = now, True
+        self.traffic.received_bytes += size
+        note = None
+        if key != FETCH or now >= session.fetch_due:
+            note = self.desk.glance(key, int16_at(data + 6), size - LENGTH)
+        if note is SHOW:
+            note = new_tuple(SHOWN, (bytes_of(data + LENGTH, size - LENGTH), session.origin, now))
+        elif note is not None:
+            link.execute(session.glanced(bytes_of(data, size), note, now))
+            return True
+        self.expected.append((int32_at(data + 8), key, now, note, False))
+        cdef Py_ssize_t sent = max(send(self.upstream_fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL), 0)
+        if sent < size:
+            link.execute([ToUpstream(bytes_of(data + sent, size - sent))])
+        return True
+
+    def upstream_ready(self, int events):
+        """The broker's socket is ready."""
+        cdef uint8_t data[ROOM]
+        cdef Py_ssize_t came
+        link = self.link
+        if events != EPOLLIN or self.upstream.room != ROOM or not (self.session.at_ease and link.flowing):
+            link.upstream_ready(events)
+            return
+        try:
+            came = recv(self.upstream_fd, data, ROOM, MSG_DONTWAIT)
+            if came < 0 and (errno == EAGAIN or errno == EINTR):
+                return
+            if came < SMALLEST_REPLY or came == ROOM or not self.reply(data, came):
+                if came == ROOM:
+                    self.upstream.widen()
+                link.upstream_sent(bytes_of(data, max(came, 0)))  # A reset says the same as an end.
+        except Exception:
+            link.fail()
+
+    cdef bint reply(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Whether it was the reply that comes next, and has gone its way; nothing was done where not."""
+        cdef int key
+        if int32_at(data) != size - LENGTH or not self.expected:
+            return False
+        link, now = self.link, self.poller.now
+        link.active, link.asking = now, False
+        correlation, key, since, note, _ = self.expected[0]
+        if correlation != int32_at(data + 4) or key < 0:  # A SASL token has none of either.
+            return False
+        if note is not None:  # As that of an injected request never is.
+            if type(note) is not SHOWN or self.desk.glance_reply(note, size - LENGTH, now) is not SHOW:
+                return False
+            self.desk.later(note, bytes_of(data + LENGTH, size - LENGTH), note.origin, now)
+        self.expected.popleft()
+        self.traffic.request_done(key, now - since)
+        cdef Py_ssize_t sent = max(send(self.client_fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL), 0)
+        self.traffic.sent_bytes += sent
+        if sent < size:
+            link.execute([ToClient(bytes_of(data + sent, size - sent))])
+        return True
+
+
+cdef inline bytes bytes_of(const uint8_t *data, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *>data, size)
+
+
+cdef inline int32_t int32_at(const uint8_t *data) noexcept:
+    return <int32_t>(<uint32_t>data[0] << 24 | <uint32_t>data[1] << 16 | <uint32_t>data[2] << 8 | data[3])
+
+
+cdef inline int16_t int16_at(const uint8_t *data) noexcept:
+    return <int16_t>(<uint16_t>data[0] << 8 | data[1])

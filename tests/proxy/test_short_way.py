@@ -1,0 +1,287 @@
+"""The compiled way of small frames beside the same in Python: whatever comes, in whatever pieces, they do the same."""
+
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from select import EPOLLIN, EPOLLOUT, POLLIN, poll
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.disposals import Answer, Disposal, Forward, HangUp, Origin, Pass, Reply
+from group_sidecar.proxy.end import SMALL_CHUNK, End, Shortcut
+from group_sidecar.proxy.framing import Look
+from group_sidecar.proxy.link import Link, Shared
+from group_sidecar.proxy.poller import Poller
+from group_sidecar.proxy.session import MOST_EXPECTED, Session
+from tests.proxy.playbook import reply, request
+
+short_way = pytest.importorskip("group_sidecar.proxy.short_way")  # test_pump tells where it has to be there.
+
+PRODUCE, FETCH, SHOWN, SHAKEN = map(int, (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE))
+PASSED, NOTED, TAKEN, ANSWERED, INJECTED, HUNG_UP, FAILING = 3, 10, 11, 15, 16, 98, 99
+KEYS = (PRODUCE, FETCH, SHOWN, SHAKEN, PASSED, NOTED, TAKEN, ANSWERED, INJECTED, HUNG_UP, FAILING)
+SECONDS = 0.3
+"""Between two steps, so that a Fetch reply may be looked into again after some."""
+
+
+class Desk:
+    """Does with each request what its API key says, and remembers all that it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+        self.asked.append(("glance", api_key, api_version, size))
+        if api_key == FAILING:
+            raise RuntimeError("a desk that fails")
+        if api_key == HUNG_UP:
+            return HangUp(CloseReason.MALFORMED_REQUEST)
+        if api_key in (TAKEN, ANSWERED, INJECTED, SHAKEN):
+            return Look.TAKE
+        return {SHOWN: Look.SHOW, NOTED: "noted", FETCH: "fetching"}.get(api_key)
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
+        self.asked.append(("request", frame, now))
+        key, correlation = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[4:8], "big", signed=True)
+        if key in (TAKEN, SHAKEN):
+            return Forward("shaken" if key == SHAKEN else "taken")
+        if key == ANSWERED and len(frame) % 2:
+            return Pass()
+        inject = ((request(PASSED, 77), "injected"),) if key == INJECTED else ()
+        return Answer(lambda at: reply(correlation, b"from here"), inject)
+
+    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+        self.asked.append(("glance_reply", note, size, now))
+        if note == "fetching" and size > 1_000:
+            return Look.BEGIN
+        return Look.TAKE if note in ("noted", "taken") else Look.SHOW
+
+    def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
+        self.asked.append(("reply", note, frame, now))
+        if note == "shaken":
+            return Reply(raw_tokens=2)
+        return Reply(reply(int.from_bytes(frame[:4], "big", signed=True), b"another") if note == "noted" else None)
+
+    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+        self.asked.append(("later", note, frame, origin.client_host, now))
+
+    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+        self.asked.append(("begun", note, head, now))
+
+    def catch_up(self) -> None:
+        """Nothing is put off."""
+
+    def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
+        self.asked.append(("gone", list(notes), now))
+
+
+class Rounds:
+    """A poller whose rounds a test makes."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def change(self, fd: int, events: int) -> None:
+        """Who is asked is asked whatever it waits for."""
+
+    pause = resume = change
+
+    def forget(self, fd: int) -> None:
+        """As `change`."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return ours, theirs
+
+
+class World:
+    """A connection whose client and broker are a test's, and which goes one way or the other."""
+
+    def __init__(self, compiled: bool, shortcut: Shortcut) -> None:
+        (self.client, near), (self.broker, far) = pair(), pair()
+        self.desk, self.traffic, self.rounds = Desk(), Traffic(), Rounds()
+        self.origin = Origin("10.0.0.1")
+        self.origin.number = 0  # That of the other world, too.
+        shared = Shared(cast(Poller, self.rounds), self.traffic, shortcut, set())
+        session = Session(self.desk, self.traffic, self.origin, 1_000_000)
+        self.link = Link(shared, End(near), End(far), session, self.rounds.now)
+        shared.links.add(self.link)
+        self.links = shared.links
+        self.way = short_way.ShortWay(self.link) if compiled else self.link
+        self.to_client, self.to_broker, self.replied = bytearray(), bytearray(), 0
+
+    def close(self) -> None:
+        for each in (self.client, self.broker, self.link.client.socket, self.link.upstream.socket):
+            each.close()
+
+    def go(self) -> None:
+        """Rounds, until nothing more is ready."""
+        self.rounds.now += SECONDS
+        for end, call in ((self.link.client, self.way.client_ready), (self.link.upstream, self.way.upstream_ready)):
+            while self.links and end.interest & EPOLLIN and readable(end.socket):
+                call(EPOLLIN)
+                self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
+        for peer, found in ((self.client, self.to_client), (self.broker, self.to_broker)):
+            with suppress(OSError):
+                while peer.fileno() >= 0 and readable(peer) and (chunk := peer.recv(1 << 16)):
+                    found += chunk
+
+    def owed(self, size: int) -> bytes:
+        """Replies of such bodies to all that has reached the broker and not been answered."""
+        found = b""
+        while len(self.to_broker) >= self.replied + 12:
+            length, key, _, correlation = struct.unpack_from(">ihhi", self.to_broker, self.replied)
+            if len(self.to_broker) < self.replied + 4 + length:
+                break
+            acks = struct.unpack_from(">h", self.to_broker, self.replied + 15)[0] if key == ApiKey.PRODUCE else 1
+            self.replied += 4 + length
+            found += reply(correlation, b"t" * size) if acks else b""
+        return found
+
+    def seen(self) -> dict[str, Any]:
+        """All that a client, a broker, the desk, an operator and the next round can tell."""
+        traffic, link, session = self.traffic, self.link, self.link.session
+        return {
+            "client": bytes(self.to_client),
+            "broker": bytes(self.to_broker),
+            "desk": list(self.desk.asked),
+            "bytes": (traffic.received_bytes, traffic.sent_bytes),
+            "done": {key: (each.counts, round(each.sum, 6)) for key, each in traffic.durations.items()},
+            "unanswered": traffic.unanswered,
+            "closed": traffic.connections_closed,
+            "link": (link.active, link.asking, link.flowing, bool(self.links)),
+            "session": (list(session.expected), session.at_ease, session.held_bytes, session.wants_client),
+        }
+
+
+def readable(sock: socket.socket) -> bool:
+    poller = poll()
+    poller.register(sock, POLLIN)
+    return bool(poller.poll(0))
+
+
+@contextmanager
+def worlds() -> Iterator[tuple[World, World]]:
+    """The compiled way and Python's, over and over again the same in both."""
+    shortcut = Shortcut()
+    both = World(True, shortcut), World(False, shortcut)
+    try:
+        yield both
+    finally:
+        for world in both:
+            world.close()
+        shortcut.close()
+
+
+# What a test has them do.
+
+Step = tuple[str, Any]
+SIZES = st.one_of(st.integers(0, 40), st.sampled_from([SMALL_CHUNK - 16, SMALL_CHUNK - 12, SMALL_CHUNK, 2_000]))
+
+
+def asked(key: int, correlation: int, size: int) -> bytes:
+    """A request. acks stands first in a Produce v0: of some it is 0."""
+    return request(key, correlation, body=(b"\0\1" if size % 3 else b"\0\0") + b"q" * size)
+
+
+requests = st.lists(st.builds(asked, st.sampled_from(KEYS), st.integers(-5, 5), SIZES), min_size=1, max_size=4)
+steps: st.SearchStrategy[list[Step]] = st.lists(
+    st.one_of(
+        st.tuples(st.just("client"), requests.map(b"".join)),
+        st.tuples(st.just("client cut"), st.tuples(requests.map(b"".join), st.integers(1, 60))),
+        st.tuples(st.just("broker"), SIZES),
+        st.tuples(st.just("broker"), SIZES),
+        st.tuples(st.just("broker cut"), st.tuples(SIZES, st.integers(1, 60))),
+        st.tuples(st.just("client raw"), st.binary(min_size=1, max_size=30)),
+        st.tuples(st.just("broker raw"), st.binary(min_size=1, max_size=30)),
+        st.tuples(st.sampled_from(["client ends", "broker ends", "client resets", "broker resets"]), st.none()),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def take(world: World, step: Step) -> None:
+    """Has it happen, and the connection be served."""
+    kind, given = step
+    who, _, how = kind.partition(" ")
+    peer = world.client if who == "client" else world.broker
+    with suppress(OSError):  # The other side may have ended it.
+        match how:
+            case "ends":
+                peer.shutdown(socket.SHUT_WR)
+            case "resets":
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.close()
+            case "raw":
+                peer.sendall(given)
+            case "cut":
+                data = given[0] if who == "client" else world.owed(given[0])
+                for part in (data[: given[1]], data[given[1] :]):
+                    peer.sendall(part)
+                    world.go()
+            case _:
+                peer.sendall(given if who == "client" else world.owed(given))
+    world.go()
+
+
+@given(steps)
+@example([("client", asked(SHOWN, 1, 5)), ("broker", 8), ("client", asked(SHOWN, 2, 5)), ("broker", 8)])
+@example([("client", asked(FETCH, 1, 5)), ("broker", 8), ("client", asked(FETCH, 2, 5)), ("broker", 8)])
+@example([("client", asked(INJECTED, 1, 5)), ("broker", 8), ("client", asked(SHOWN, 2, 5)), ("broker", 8)])
+@example([("client", asked(SHAKEN, 1, 5)), *[("broker", 8), ("client", asked(SHOWN, 0, 5))] * 3, ("broker", 8)])
+@example([("client", asked(PASSED, 1, 5)), ("broker raw", reply(7))])
+@example([("client", asked(PASSED, 1, 5)), ("client resets", None)])
+@example([("client", asked(FAILING, 1, 5))])
+def test_whatever_comes_both_ways_do_the_same(script: list[Step]) -> None:
+    with worlds() as (compiled, plain):
+        for step in script:
+            take(compiled, step)
+            take(plain, step)
+            assert compiled.seen() == plain.seen()
+
+
+def test_what_a_peer_does_not_take_at_once_is_kept() -> None:
+    with worlds() as both:
+        for world in both:
+            for sock in (world.client, world.broker, world.link.client.socket, world.link.upstream.socket):
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                    sock.setsockopt(socket.SOL_SOCKET, option, 1)
+            frame, told = asked(SHOWN, 1, 400), reply(1, b"t" * 400)
+            sent = 0
+            while not world.link.upstream.backlog:
+                world.client.sendall(frame)
+                sent += 1
+                world.rounds.now += SECONDS
+                world.way.client_ready(EPOLLIN)
+            assert world.link.upstream.interest == EPOLLIN | EPOLLOUT
+            assert not world.link.client.interest
+            while not world.link.client.backlog:
+                world.broker.sendall(told)
+                world.way.upstream_ready(EPOLLIN)
+            assert world.link.client.interest == EPOLLOUT
+            assert world.traffic.received_bytes == sent * len(frame)
+
+
+def test_no_more_replies_are_waited_for_than_may_be() -> None:
+    with worlds() as (compiled, plain):
+        for world in (compiled, plain):
+            for correlation in range(MOST_EXPECTED):
+                world.client.sendall(asked(PASSED, correlation, 1))
+                world.way.client_ready(EPOLLIN)
+            assert not world.link.client.interest & EPOLLIN
+        assert Counter(map(len, (compiled.link.session.expected, plain.link.session.expected))) == {MOST_EXPECTED: 2}
