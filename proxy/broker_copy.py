@@ -86,6 +86,8 @@ class BrokerCopy:
         self._observe = observe
         self._interest = interest or self.own_partitions
         self._epoch_of_zero = time.time() - trio.current_time() if epoch_of_zero is None else epoch_of_zero
+        self.offers = 0
+        """How often the broker has begun to offer something else than before."""
         self._versions: Versions | None = None
         self._added: Versions = {}
         self._keeps_empty = True
@@ -94,17 +96,13 @@ class BrokerCopy:
         self._coordinators: Mapping[int, Node] = {}
         self._trouble: str | None = "not asked yet"
 
-    def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
-        """A connection of the sidecar's own to the broker, with its own credentials. Raises as `client.connect`."""
-        own = self.config.own_connection
-        return connect_as(own.address or self.address, own)
+    def connect(self, *, again: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
+        """A connection of the sidecar's own to the broker, with its own credentials. Raises as `client.connect`.
 
-    def connect_again(self) -> AbstractAsyncContextManager[KafkaClient]:
-        """The same, beside a connection that there is: Kafka 0.9 is not asked anew what it speaks.
-
-        Over that question it may lose what others have just sent (its ``SocketServer`` drops all that it has read).
+        `again`: beside a connection that there is. Then Kafka 0.9 is not asked anew what it speaks: over that question
+        it may lose what others have just sent (its ``SocketServer`` drops all that it has read).
         """
-        own, known = self.config.own_connection, KAFKA_0_9 if self.is_kafka_0_9 else None
+        own, known = self.config.own_connection, KAFKA_0_9 if again and self.is_kafka_0_9 else None
         return connect_as(own.address or self.address, own, versions=known)
 
     # Time and state.
@@ -224,6 +222,7 @@ class BrokerCopy:
         """The broker's own ApiVersions: (lowest, highest) by API key."""
         if versions is self._versions:
             return  # As each client that connects is told.
+        self.offers += versions != self._versions
         self._versions = versions
         self._keeps_empty = versions.get(ApiKey.FETCH, _FETCH_OF_0_10_1)[1] >= _FETCH_OF_0_10_1[1]
         self.manager.keep_empty_groups(self._keeps_empty)

@@ -45,7 +45,7 @@ async def run_errand(copy: BrokerCopy, errand: Errand[Due], pause: float) -> Non
         try:
             if (due := await errand.due()) is None:
                 continue
-            async with copy.connect_again() as client:
+            async with copy.connect(again=True) as client:
                 while due is not None:
                     await errand.run(client, due)
                     due = await errand.due()

@@ -93,6 +93,11 @@ class Remembered:
         while self._bytes > self._most_bytes:
             self._forget(next(iter(self._questions.values())))
 
+    def clear(self) -> None:
+        """Forgets all."""
+        self._questions.clear()
+        self._account(-self._bytes)
+
     def _forget(self, question: Question) -> None:
         kept = self._questions.pop(question.key, None)
         if kept is not None:

@@ -32,9 +32,13 @@ class Replying:
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy
         self._remembered = Remembered(copy.config.limits.remembered_answers, copy.traffic)
+        self._offers = copy.offers
 
     def read(self, api: Api, version: int, body: bytes) -> Question:
         """A question, decoded. Raises DecodeError where it is none."""
+        if self._offers != self._copy.offers:  # What is told in a version depends on which there are.
+            self._offers = self._copy.offers
+            self._remembered.clear()
         return self._remembered.read(api, version, body)
 
     def reply(self, question: Question, at: float) -> bytes | None:

@@ -99,7 +99,7 @@ class OffsetsTail:
             while not reader.loading:
                 await reader.stirs()
             begun_at, loads, records = trio.current_time(), sum(self.numbers.loads.counts), self.numbers.records
-            async with self._copy.connect_again() as client:
+            async with self._copy.connect(again=True) as client:
                 client.allow(self._largest_reply)
                 while loading := reader.loading:
                     if not await reader.read(client, loading, 0.0):

@@ -91,7 +91,7 @@ class Verified(Protocol):
         """Whether its answers tell where members are, which the broker does not know."""
 
     def epoch(self, now: float) -> float: ...
-    def connect_again(self) -> AbstractAsyncContextManager[KafkaClient]: ...
+    def connect(self, *, again: bool = False) -> AbstractAsyncContextManager[KafkaClient]: ...
 
 
 class Sample(NamedTuple):
@@ -172,7 +172,7 @@ class _Verifier:
     async def _connected(self, job: _Job | None) -> None:
         """Connects, and works for as long as there is something to do."""
         try:
-            async with self._copy.connect_again() as client:
+            async with self._copy.connect(again=True) as client:
                 while job is not None:
                     await self._do(client, job)
                     self._attempts.failures = 0

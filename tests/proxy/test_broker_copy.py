@@ -64,7 +64,7 @@ async def test_only_kafka_0_9_is_not_asked_again_what_it_speaks(
     monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
     network.brokers[copy.address] = broker
     copy.learn_versions(versions)
-    async with copy.connect_again():
+    async with copy.connect(again=True):
         assert len(broker.clients) == asked
     async with copy.connect() as client:
         assert len(broker.clients) == asked + 1

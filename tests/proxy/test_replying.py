@@ -20,7 +20,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.encoded_offsets import BYTES_EACH, MANY, SOME
@@ -188,3 +188,15 @@ def test_while_the_broker_lacks_the_api_nothing_is_remembered(question: Struct, 
         told = asking.reads(asking.says(question, version), question, version)
         assert told == anew(copy, line, question, version)
     assert recalls(copy.traffic) == 0
+
+
+def test_what_was_told_before_an_upgrade_of_the_broker_is_forgotten() -> None:
+    """Before 0.10.2 OffsetFetch v1 that names no topics gives all offsets, and none since."""
+    copy, _ = known()
+    asking, question, told = Line(copy), OffsetFetchRequest(group_id="g", topics=()), []
+    for highest in (1, 1, 8):
+        copy.learn_versions({key: (0, highest if key == ApiKey.OFFSET_FETCH else 20) for key in APIS})
+        reply = asking.reads(asking.says(question, 1), question, 1)
+        told.append(sum(len(topic.partitions) for topic in reply.topics))
+    assert told == [len(PARTITIONS), len(PARTITIONS), 0]
+    assert recalls(copy.traffic) == 1

@@ -104,7 +104,7 @@ class Copy:
     def epoch(self, now: float) -> float:
         return EPOCH + now
 
-    def connect_again(self) -> AbstractAsyncContextManager[KafkaClient]:
+    def connect(self, *, again: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
         return connect(*self.address, timeout=5)
 
     def reply(self, request: Struct, version: int, at: float) -> bytes | None:
