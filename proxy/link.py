@@ -130,7 +130,8 @@ class Link:
             self.execute(self.session.receive_client(chunk, self._heard(len(chunk))))
         else:
             self.active = self.shared.poller.now
-            self._client_ended()
+            self.client_ended, self.asking, self.flowing = True, False, False
+            self.execute(self.session.client_closed(self.active))
 
     def _heard(self, count: int) -> float:
         """So many bytes came from the client. Gives when."""
@@ -138,10 +139,6 @@ class Link:
         self.asking = True
         self.shared.traffic.received_bytes += count
         return now
-
-    def _client_ended(self) -> None:
-        self.client_ended, self.asking, self.flowing = True, False, False
-        self.execute(self.session.client_closed(self.shared.poller.now))
 
     def _relay_request(self) -> None:
         shared, session = self.shared, self.session
@@ -151,7 +148,7 @@ class Link:
             return
         except BrokenPipeError:
             self._give_up_upstream()
-            self.watch()
+            self._watch()
             return
         except OSError:
             self.finish(CloseReason.CLIENT_CLOSED)
@@ -162,7 +159,7 @@ class Link:
         self._heard(came)
         session.passed_request(came)
         if self.upstream.backlog:
-            self.watch()
+            self._watch()
 
     def _read_upstream(self) -> None:
         session = self.session
@@ -233,7 +230,7 @@ class Link:
                 self._close(command.reason)
                 return
         if not (session.at_ease and self.flowing) or client.backlog or upstream.backlog:
-            self.watch()
+            self._watch()
 
     def _give_up_upstream(self) -> None:
         """The broker takes nothing more. What it sent before that still goes to the client; then its end is read."""
@@ -252,7 +249,7 @@ class Link:
         if self.closing and not self.client.backlog:
             self.finish(self.closing)
             return
-        self.watch()
+        self._watch()
 
     def _flush_upstream(self) -> None:
         try:
@@ -264,7 +261,7 @@ class Link:
         else:
             self.active = self.shared.poller.now
         self._shut_if_sent()
-        self.watch()
+        self._watch()
 
     def _shut_if_sent(self) -> None:
         if self.shut and not self.upstream.backlog:
@@ -274,7 +271,7 @@ class Link:
             except OSError:
                 return  # It has gone already; reading tells.
 
-    def watch(self) -> None:
+    def _watch(self) -> None:
         """Asks the poller for what can be gone on with, and for nothing else."""
         client, upstream = self.client, self.upstream
         if client.backlog:
@@ -314,7 +311,7 @@ class Link:
         self.closing = reason
         self.flush_until = self.shared.poller.now + FLUSH_SECONDS
         self.upstream.backlog.clear()
-        self.watch()
+        self._watch()
 
     def finish(self, reason: CloseReason) -> None:
         """Ends a connection now. May be called more than once."""
