@@ -282,6 +282,7 @@ def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
     if millions:
         plan = plan._replace(hours=tuple(1_000_000 * size // plan.per_hour for size in millions))
     rows = _rows(plan)
+    growing = rows[: len(plan.hours)]
     streamed = an_hour_of(plan.stream_per_hour, hours=plan.stream_hours, begin=begin(plan.stream_hours))
     with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
         truth, found = one.submit(kept, Path(place), streamed).result()
@@ -290,7 +291,7 @@ def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
         "",
         *table(HEADS, (cells(each, rows[0]) for each in rows)),
         "",
-        judgement(rows[: len(plan.hours)]),
+        judgement(growing),
         "",
         "### What a stream keeps",
         "",
@@ -298,7 +299,7 @@ def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
         "",
         "### A plan for 1,000 brokers and 100,000 groups",
         "",
-        *plan_lines(marginal(rows[: len(plan.hours)])),
+        *plan_lines(marginal(growing)),
     ]
     return Section("The fleet", "\n".join(text))
 

@@ -10,7 +10,7 @@ It fails open: whatever cannot be decoded goes on as it came, is counted, and ma
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import decode_request_header, split_reply
@@ -29,7 +29,7 @@ from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, HangUp, Origin, Pass, Reply, Shown
 from group_sidecar.proxy.drafted import Drafted
 from group_sidecar.proxy.enforcing import Enforcing
-from group_sidecar.proxy.framing import Look
+from group_sidecar.proxy.framing import BEGIN, PASS, SHOW, TAKE, Look
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
@@ -56,13 +56,6 @@ BEHIND = wire.READ - wire.ANNOUNCED - LOCAL_APIS
 matters to its group from when it is sent."""
 _METADATA, _API_VERSIONS, _DELETE_TOPICS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
 _FETCH, _FIND_COORDINATOR = int(ApiKey.FETCH), int(ApiKey.FIND_COORDINATOR)
-
-
-# An enum's members are slow to look up.
-PASS: Final = Look.PASS
-TAKE: Final = Look.TAKE
-SHOW: Final = Look.SHOW
-BEGIN: Final = Look.BEGIN
 
 
 class ReplyOnly(NamedTuple):

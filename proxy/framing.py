@@ -10,7 +10,7 @@ leaves piece by piece as it comes. Only a frame that is taken is held until it i
 import struct
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 LENGTH_BYTES = 4
 _unpack_length = struct.Struct(">i").unpack_from
@@ -29,6 +29,14 @@ class Look(Enum):
     """The same of what came with its first bytes; it always passes."""
     MORE = "more"
     """Its first bytes do not say yet; ask again when more have come."""
+
+
+PASS: Final = Look.PASS
+TAKE: Final = Look.TAKE
+SHOW: Final = Look.SHOW
+BEGIN: Final = Look.BEGIN
+MORE: Final = Look.MORE
+"""Under names of their own: an enum's members are slow to look up."""
 
 
 class Run(NamedTuple):

@@ -76,6 +76,11 @@ class _Heartbeat(NamedTuple):
     reply: bytes
     event: Callable[[float], AnyEvent]
 
+    @classmethod
+    def of(cls, request: bytes, reply: bytes, said: AnyEvent) -> "_Heartbeat":
+        """What is kept of whole frames, without their lengths, and of what they said."""
+        return cls(request[:4] + request[8:], reply[4:], partial(_CHANGERS[type(said)], said))
+
     def repeats(self, request: bytes, reply: bytes) -> bool:
         """Whether this is it again."""
         return self.reply == reply[4:] and self.request == request[:4] + request[8:]
@@ -160,10 +165,9 @@ class Learning:
         except Exception as error:  # noqa: BLE001  As above.
             self.warn("reply", x.request.KEY, error)
             self.unread(x, now)
-        else:
-            if x.request.KEY == _HEARTBEAT and len(events) == 1 and len(went.frame) <= LONGEST_HEARTBEAT:
-                again = partial(_CHANGERS[type(events[0])], events[0])
-                self._heartbeats[went.origin.number] = _Heartbeat(went.frame[:4] + went.frame[8:], frame[4:], again)
+            return
+        if x.request.KEY == _HEARTBEAT and len(events) == 1 and len(went.frame) <= LONGEST_HEARTBEAT:
+            self._heartbeats[went.origin.number] = _Heartbeat.of(went.frame, frame, events[0])
 
     def fetched(self, note: Fetching, frame: bytes, now: float) -> None:
         """A Fetch reply told how far logs go. Raises DecodeError where a whole one cannot be read."""

@@ -35,14 +35,10 @@ class Pump:
         traffic: is told of bytes and of connections that ended.
         idle_seconds: a connection on which the broker spoke last, so long ago, is closed; 0 for never. One that
             waits for a reply is the broker's to close: a parked JoinGroup may take as long as a client likes.
-
-    Attributes:
-        compiled: whether small frames go the compiled way.
     """
 
     def __init__(self, poller: Poller, traffic: Traffic, idle_seconds: float = 0.0) -> None:
         self.poller = poller
-        self.compiled = SHORT_WAY is not None
         self._shared = Shared(poller, traffic, Shortcut(), set())
         self._links = self._shared.links
         self._idle_seconds = idle_seconds

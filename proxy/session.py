@@ -12,6 +12,9 @@ Rules:
 - What need not be understood before it goes on is understood when the sockets that were ready have been served, or
   before the desk decides anything. So no answer ever misses what an earlier reply told.
 - A client that sends what cannot be, or ends within a frame, first gets the replies that it is owed, as from a broker.
+
+It is longer than other files: requests, replies, turns and tokens change the same few fields, and each rule is about
+two of them.
 """
 
 from collections import deque
@@ -23,7 +26,18 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.acks import REACH, acks
 from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import OPAQUE, Answer, Desk, Disposal, Forward, HangUp, Origin, Shown
-from group_sidecar.proxy.framing import LENGTH_BYTES, BadFrameLength, FrameWalker, Look, Run
+from group_sidecar.proxy.framing import (
+    BEGIN,
+    LENGTH_BYTES,
+    MORE,
+    PASS,
+    SHOW,
+    TAKE,
+    BadFrameLength,
+    FrameWalker,
+    Look,
+    Run,
+)
 
 SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
 SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
@@ -35,13 +49,9 @@ FETCH_SECONDS = 1.0
 PRODUCE, FETCH, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN = -1
 """As an API key: a SASL token, which has no header."""
+NOT_GLANCED: Final = object()
+"""As a note: the desk is still to be asked."""
 
-# An enum's members are slow to look up.
-PASS: Final = Look.PASS
-TAKE: Final = Look.TAKE
-SHOW: Final = Look.SHOW
-BEGIN: Final = Look.BEGIN
-MORE: Final = Look.MORE
 _tuple = tuple.__new__  # As NamedTuple's own, which costs twice as much.
 _unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
 
@@ -133,7 +143,7 @@ class Session:
     def glanced(self, request: bytes, note: Any, now: float) -> list[Command]:
         """The client sent one whole request while all was at ease, and the desk has glanced at it and gave a note."""
         self._now = now
-        return self._receive_request(request, self._noted(note, request, 0, len(request)))
+        return self._receive_request(request, self._look_at_request(request, 0, len(request), note))
 
     def _receive_request(self, request: bytes, look: Look) -> list[Command]:
         if look is PASS:
@@ -259,10 +269,10 @@ class Session:
             # Of a frame that was passed on in part the broker must learn that no more comes: it owes no reply to it.
             self._out.append(ShutUpstream())
 
-    def _look_at_request(self, buffer: bytes, start: int, end: int) -> Look:
+    def _look_at_request(self, buffer: bytes, start: int, end: int, note: object = NOT_GLANCED) -> Look:
         if self._raw_tokens:
             return self._look_at_token()
-        size, key, version, _ = _unpack_request(buffer, start)
+        size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
             wanted = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
             if wanted is None and end - start < min(LENGTH_BYTES + size, REACH):
@@ -270,11 +280,8 @@ class Session:
             if wanted == 0:
                 self.traffic.request_unanswered(key)
                 return PASS
-        glances = key != FETCH or self._now >= self.fetch_due
-        return self._noted(self.desk.glance(key, version, size) if glances else None, buffer, start, end)
-
-    def _noted(self, note: object, buffer: bytes, start: int, end: int) -> Look:
-        size, key, _, correlation = _unpack_request(buffer, start)
+        if note is NOT_GLANCED:
+            note = None if key == FETCH and self._now < self.fetch_due else self.desk.glance(key, version, size)
         if note is TAKE:
             return TAKE
         if note is SHOW:

@@ -18,7 +18,8 @@ from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Shown
 from group_sidecar.proxy.end import SMALL_CHUNK
-from group_sidecar.proxy.framing import LENGTH_BYTES, Look
+from group_sidecar.proxy.framing import LENGTH_BYTES
+from group_sidecar.proxy.framing import SHOW as _SHOW
 from group_sidecar.proxy.session import MOST_EXPECTED
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -38,7 +39,7 @@ if SMALL_CHUNK != ROOM:
 cdef Py_ssize_t LENGTH = LENGTH_BYTES, SMALLEST_REQUEST = REQUEST_HEAD.size, SMALLEST_REPLY = REPLY_HEAD.size
 cdef Py_ssize_t MOST = MOST_EXPECTED
 cdef int PRODUCE = ApiKey.PRODUCE, FETCH = ApiKey.FETCH
-cdef object SHOW = Look.SHOW, SHOWN = Shown, new_tuple = tuple.__new__
+cdef object SHOW = _SHOW, SHOWN = Shown, new_tuple = tuple.__new__
 cdef object CLIENT_CLOSED = CloseReason.CLIENT_CLOSED
 
 
@@ -116,7 +117,7 @@ cdef class ShortWay:
             link.fail()
 
     cdef bint reply(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Whether it was the reply that comes next, and has gone its way; nothing was done where not."""
+        """Whether it was the reply that comes next, and has gone its way; where not, it is only known who spoke last."""
         cdef int key
         if int32_at(data) != size - LENGTH or not self.expected:
             return False

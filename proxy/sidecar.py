@@ -48,7 +48,7 @@ from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.probe import probe_forever
-from group_sidecar.proxy.pump import Pump
+from group_sidecar.proxy.pump import SHORT_WAY, Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.reloading import Outcome, Reloading
 from group_sidecar.proxy.replying import Replying
@@ -269,7 +269,7 @@ class Sidecar:
             "admin": str(addresses.admin) if addresses.admin else None,
             "mode": self._config.mode,
             "version": version(DISTRIBUTION),
-            "small_frames": "compiled" if self._pump.compiled else "not compiled",
+            "small_frames": "compiled" if SHORT_WAY else "not compiled",
         }
 
     # Brokers.
