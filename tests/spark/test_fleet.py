@@ -24,7 +24,17 @@ from group_sidecar.spark.store import Store
 from tests.kafka.processes import ChildProcess
 from tests.metrics.world import Copy, visits_of
 
-NOW = float(int(time.time())) - 60
+WINDOW, TOLD = 300, 31
+"""Seconds: of a window of the job, and in which all is told."""
+
+
+def lately(now: float) -> float:
+    """A minute ago, or a little more, so that what is told from then on falls into one window."""
+    then = int(now) - 60
+    return float(then - max(then % WINDOW - (WINDOW - TOLD), 0))
+
+
+NOW = lately(time.time())
 
 
 def standing(generation: int, *, committed: int, members: int, log_end: int, seen: float) -> Copy:
