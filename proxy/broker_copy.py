@@ -6,7 +6,7 @@ a request may be answered here. Must not know: frames, connections.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from uuid import UUID
 
@@ -119,16 +119,15 @@ class BrokerCopy:
         """Lets a group's overdue members go."""
         self.tell(self.manager.refresh(group_id, self.epoch(now)))
 
-    async def sweep(self, now: float) -> None:
-        """Lets all groups' overdue members go, little by little."""
+    def sweep(self, now: float) -> Iterator[None]:
+        """Lets all groups' overdue members go, some at a time: between two steps others may have their turn."""
         for facts in self.manager.sweep(self.epoch(now)):
             self.tell(facts)
-            await trio.lowlevel.checkpoint()
+            yield
 
-    async def relist(self) -> None:
-        """Brings the list of groups up to date, little by little."""
-        for _ in self.manager.relist(self.epoch(trio.current_time())):
-            await trio.lowlevel.checkpoint()
+    def relist(self, now: float) -> Iterator[None]:
+        """Brings the list of groups up to date, some at a time."""
+        return self.manager.relist(self.epoch(now))
 
     def tell(self, facts: Iterable[Fact]) -> None:
         """Tells what has happened."""

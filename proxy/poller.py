@@ -1,27 +1,17 @@
 """Waits for the sockets of clients and their brokers, and calls who watches them.
 
-Owns: the epoll of the data path, and how it and trio take turns. Must not know: what is read or sent.
+Owns: the epoll of the data path, and what is called in a round. Must not know: what is read or sent, who has it turn
+(`hosting`).
 
 What is slow or rare is ordinary trio. What moves bytes is called from here, without a task, a lock or a stream
-object. There are two ways to run it:
-
-- `host` is the process' own loop, and trio its guest (`trio.lowlevel.start_guest_run`): the process sleeps in this
-  epoll, and trio's own waiting is done by a thread that rings a bell. A socket that is ready costs one system call,
-  and no turn of trio's loop. This is how the command runs.
-- `run` is a task of a trio program that somebody else has started, and waits on the epoll's descriptor.
-
-Either way a round handles so many sockets, each once, and then trio's tasks have their turn.
+object. A round handles so many sockets, each once.
 """
 
-import os
-from collections import deque
-from collections.abc import Awaitable, Callable
-from select import EPOLLIN, epoll
-from typing import Any, TypeVar
+from collections.abc import Callable
+from select import epoll
 
 import trio
 
-T = TypeVar("T")
 Callback = Callable[[int], None]
 """Called with epoll's events. It must not raise, and must bear being called for nothing: an earlier callback of the
 same round may have closed a descriptor and opened another one of the same number."""
@@ -31,18 +21,18 @@ READY_AT_ONCE = 64
 
 
 class Poller:
-    """Calls who watches a descriptor when it is ready. Runs once, one way or the other.
+    """Calls who watches a descriptor when it is ready.
 
     Attributes:
         now: when this round began, on trio's clock.
+        time: gives that.
     """
 
     def __init__(self) -> None:
         self._epoll = epoll()
         self._callbacks: dict[int, Callback] = {}
         self._after: list[Callable[[], None]] = []
-        self._time: Callable[[], float] = trio.current_time
-        self._hosting = False
+        self.time: Callable[[], float] = trio.current_time
         self.now = 0.0
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
@@ -74,64 +64,22 @@ class Poller:
         """Never calls again for a descriptor, which is to be closed: that is what takes it out of the epoll."""
         del self._callbacks[fd]
 
-    async def run(self) -> None:
-        """Calls back until cancelled."""
-        if self._hosting:
-            await trio.sleep_forever()
-        try:
-            while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
-                self._turn(0)
-        finally:
-            self._epoll.close()
+    def fileno(self) -> int:
+        """The descriptor that is readable when anything is ready."""
+        return self._epoll.fileno()
 
-    def host(self, program: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Runs a trio program as `trio.run` does, and calls back meanwhile. Returns and raises what it does."""
-        due: deque[Callable[[], object]] = deque()
-        outcomes: list[Any] = []
-        bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    def close(self) -> None:
+        """Ends it."""
+        self._epoll.close()
 
-        def ring(call: Callable[[], object]) -> None:
-            due.append(call)
-            os.eventfd_write(bell, 1)
-
-        self._hosting = True
-        self.watch(bell, EPOLLIN, lambda _: _hush(bell))
-        try:
-            trio.lowlevel.start_guest_run(
-                program,
-                *args,
-                run_sync_soon_threadsafe=ring,
-                run_sync_soon_not_threadsafe=due.append,
-                done_callback=outcomes.append,
-                host_uses_signal_set_wakeup_fd=False,
-            )
-            self._time = trio.lowlevel.current_clock().current_time  # Which it asks each time.
-            while not outcomes:
-                self._turn(0 if due else None)
-                for _ in range(len(due)):
-                    due.popleft()()
-        finally:
-            self._hosting = False
-            os.close(bell)
-            self._epoll.close()
-        result: T = outcomes[0].unwrap()
-        return result
-
-    def _turn(self, seconds: float | None) -> None:
+    def turn(self, seconds: float | None) -> None:
+        """A round: calls back who is ready within so long; None waits as long as it takes."""
         callbacks = self._callbacks
         ready = self._epoll.poll(seconds, READY_AT_ONCE)
-        self.now = self._time()
+        self.now = self.time()
         for fd, events in ready:
             callback = callbacks.get(fd)
             if callback is not None:  # It may have been closed in this round.
                 callback(events)
         for call in self._after:
             call()
-
-
-def _hush(bell: int) -> None:
-    try:
-        os.eventfd_read(bell)
-    except BlockingIOError:
-        return  # Rung for nothing.

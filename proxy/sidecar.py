@@ -43,6 +43,7 @@ from group_sidecar.proxy.credentials import connect_as
 from group_sidecar.proxy.descriptors import raise_descriptor_limit
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
+from group_sidecar.proxy.hosting import carry, host
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
@@ -118,7 +119,7 @@ def run_until_signalled(config: Config, read: Callable[[], Config] | None = None
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     poller = Poller()
-    poller.host(_obey_signals, Sidecar(config, read, poller), config.limits.connections)
+    host(poller, _obey_signals, Sidecar(config, read, poller), config.limits.connections)
 
 
 async def _obey_signals(sidecar: "Sidecar", connections: int) -> None:
@@ -167,7 +168,7 @@ class Sidecar:
     def __init__(self, config: Config, read: Callable[[], Config] | None = None, poller: Poller | None = None) -> None:
         self._config = config
         self._traffic = Traffic()
-        self._poller = poller or Poller()
+        self._poller, self._hosted = poller or Poller(), poller is not None
         self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds)
         self._server = Server(self._pump, self._traffic, config.limits.connections)
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
@@ -252,7 +253,8 @@ class Sidecar:
         )
 
     def _start_tasks(self) -> None:
-        self._tasks.start_soon(self._poller.run)
+        if not self._hosted:
+            self._tasks.start_soon(carry, self._poller)
         self._tasks.start_soon(self._pump.run)
         self._tasks.start_soon(self._sweep)
         self._tasks.start_soon(self._relist)
@@ -389,10 +391,12 @@ class Sidecar:
             await trio.sleep(SWEEP_SECONDS)
             self._surveyor.forget()
             for copy in self._copies():
-                await copy.sweep(trio.current_time())
+                for _ in copy.sweep(trio.current_time()):
+                    await trio.lowlevel.checkpoint()
 
     async def _relist(self) -> None:
         while True:
             await trio.sleep(RELIST_SECONDS)
             for copy in self._copies():
-                await copy.relist()
+                for _ in copy.relist(trio.current_time()):
+                    await trio.lowlevel.checkpoint()

@@ -18,6 +18,7 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.disposals import Answer, Desk, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
+from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.server import Server, listen, port_of
@@ -196,7 +197,7 @@ async def carried(
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
         listeners = listen(ANY_PORT)
-        nursery.start_soon(poller.run)
+        nursery.start_soon(carry, poller)
         nursery.start_soon(pump.run)
         nursery.start_soon(
             server.serve,

@@ -163,7 +163,8 @@ class Stage:
             nursery.start_soon(shrink_forever, self.copy)
             while True:
                 self._read()
-                await self.copy.sweep(trio.current_time())
+                for _ in self.copy.sweep(trio.current_time()):
+                    pass
                 await trio.sleep(_FRESH_SECONDS)
 
     def refused(self) -> list[ClientRefused]:

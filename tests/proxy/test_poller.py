@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from group_sidecar.proxy import poller as poller_module
+from group_sidecar.proxy.hosting import carry, host
 from group_sidecar.proxy.poller import Poller
 
 
@@ -42,14 +43,13 @@ def test_a_hosted_program_and_sockets_have_their_turns_beside_each_other() -> No
 
     async def program(word: bytes) -> list[bytes]:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(poller.run)  # It is the host that calls back; this must not do it as well.
             heard = [await asked(echo, word) for _ in range(20)]
             await trio.sleep(0.01)
             heard.append(await trio.to_thread.run_sync(lambda: b"from a thread"))
             nursery.cancel_scope.cancel()
         return heard
 
-    assert poller.host(program, b"hello") == [b"hello"] * 20 + [b"from a thread"]
+    assert host(poller, program, b"hello") == [b"hello"] * 20 + [b"from a thread"]
     assert echo.served == 20
     echo.close()
 
@@ -60,7 +60,7 @@ def test_what_a_hosted_program_raises_comes_out() -> None:
         raise LookupError("of the program")
 
     with pytest.raises(LookupError, match="of the program"):
-        Poller().host(program)
+        host(Poller(), program)
 
 
 def test_a_hosted_program_hears_of_signals_while_nothing_else_happens() -> None:
@@ -71,7 +71,7 @@ def test_a_hosted_program_hears_of_signals_while_nothing_else_happens() -> None:
                 return number
         return 0
 
-    assert Poller().host(program) == signal.SIGUSR1
+    assert host(Poller(), program) == signal.SIGUSR1
 
 
 def test_a_callback_may_wake_a_task() -> None:
@@ -89,7 +89,7 @@ def test_a_callback_may_wake_a_task() -> None:
             near.send(b"?")
             return await heard.receive()
 
-    assert poller.host(program) == b"?"
+    assert host(poller, program) == b"?"
     near.close()
     far.close()
 
@@ -107,7 +107,7 @@ async def test_sockets_that_are_always_ready_leave_tasks_their_turn(
 
     poller.watch(near.fileno(), EPOLLIN, busy)
     far.send(b"never read")
-    nursery.start_soon(poller.run)
+    nursery.start_soon(carry, poller)
     for _ in range(10):
         await trio.lowlevel.checkpoint()
     assert turns > 0
@@ -125,7 +125,7 @@ def test_sockets_that_are_always_ready_leave_a_hosted_program_its_turn() -> None
         await trio.sleep(0.01)
         return await trio.to_thread.run_sync(lambda: 7)
 
-    assert poller.host(program) == 7
+    assert host(poller, program) == 7
     near.close()
     far.close()
 
@@ -133,7 +133,7 @@ def test_sockets_that_are_always_ready_leave_a_hosted_program_its_turn() -> None
 async def test_what_is_forgotten_is_not_called(nursery: trio.Nursery) -> None:
     poller = Poller()
     first, second = Echo(poller), Echo(poller)
-    nursery.start_soon(poller.run)
+    nursery.start_soon(carry, poller)
     poller.forget(first.near.fileno())
     first.far.send(b"lost")
     assert await asked(second, b"heard") == b"heard"
@@ -146,7 +146,7 @@ async def test_what_is_forgotten_is_not_called(nursery: trio.Nursery) -> None:
 async def test_what_is_paused_is_called_when_it_is_resumed(nursery: trio.Nursery) -> None:
     poller = Poller()
     echo, other = Echo(poller), Echo(poller)
-    nursery.start_soon(poller.run)
+    nursery.start_soon(carry, poller)
     poller.pause(echo.near.fileno())
     echo.far.send(b"later")
     assert await asked(other, b"now") == b"now"

@@ -2,7 +2,6 @@
 
 import random
 import resource
-import shutil
 import socket
 import struct
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import pump as pumping
 from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Origin
-from group_sidecar.proxy.end import CHUNK
+from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES
+from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.link import FLUSH_SECONDS
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import SWEEP_SECONDS, Pump
@@ -52,11 +52,6 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
         if not request.param:
             patch.setattr(pumping, "SHORT_WAY", None)
         yield
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_where_there_is_a_compiler_the_short_way_is_compiled() -> None:
-    assert WAYS == [False, True]
 
 
 def payload(size: int) -> bytes:
@@ -159,7 +154,7 @@ async def test_a_broker_that_does_not_read_stops_its_client() -> None:
         await holds(lambda: shell.pump.held_bytes > 0)
         await wait_all_tasks_blocked(0.05)
         assert sent < KERNEL_BUFFERS
-        assert shell.pump.held_bytes <= CHUNK
+        assert shell.pump.held_bytes <= SHORTCUT_BYTES
         proceed.set()
         assert await read_frame(client) == reply_frame(1)
 
@@ -509,7 +504,7 @@ async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.
     poller = Poller()
     pump = Pump(poller, traffic)
     pump.add(at_pump, to_broker, Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
-    nursery.start_soon(poller.run)
+    nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     await holds(lambda: pump.connections == 0)
     assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
@@ -518,19 +513,14 @@ async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.
     nursery.cancel_scope.cancel()
 
 
-class Scripted(Session):
-    """Does `commands` as soon as the client speaks."""
-
-    commands: tuple[Command, ...] = ()
-
-    def receive_client(self, chunk: bytes, now: float) -> list[Command]:
-        return list(self.commands)
+def told(pump: Pump, *commands: Command) -> None:
+    """Has the one connection do what a session might say."""
+    [link] = pump._links
+    link.execute([*commands])
 
 
-def scripted(traffic: Traffic, *commands: Command) -> Scripted:
-    session = Scripted(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME)
-    session.commands = commands
-    return session
+def quiet(traffic: Traffic) -> Session:
+    return Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME)
 
 
 async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery: trio.Nursery) -> None:
@@ -538,12 +528,12 @@ async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery
     traffic = Traffic()
     poller = Poller()
     pump = Pump(poller, traffic)
-    pump.add(at_pump, to_broker, scripted(traffic, ToUpstream(bytes(KERNEL_BUFFERS)), ShutUpstream()))
-    nursery.start_soon(poller.run)
+    pump.add(at_pump, to_broker, quiet(traffic))
+    nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     with client:
-        client.sendall(request_frame(1)[:-1])
-        await holds(lambda: pump.held_bytes > 0)
+        told(pump, ToUpstream(bytes(KERNEL_BUFFERS)), ShutUpstream())
+        assert pump.held_bytes > 0
         async with trio.SocketStream(trio.socket.from_stdlib_socket(broker)) as stream:
             assert len(await read_to_end(stream)) == KERNEL_BUFFERS
     nursery.cancel_scope.cancel()
@@ -557,11 +547,11 @@ async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_c
     poller = Poller()
     pump = Pump(poller, traffic)
     kept = bytes(KERNEL_BUFFERS)
-    pump.add(at_pump, to_broker, scripted(traffic, ToClient(kept), ToUpstream(kept)))
-    nursery.start_soon(poller.run)
+    pump.add(at_pump, to_broker, quiet(traffic))
+    nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
-    client.sendall(request_frame(1)[:-1])
-    await holds(lambda: pump.held_bytes > KERNEL_BUFFERS)
+    told(pump, ToClient(kept), ToUpstream(kept))
+    assert pump.held_bytes > KERNEL_BUFFERS
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()
     await holds(lambda: pump.held_bytes < KERNEL_BUFFERS)

@@ -11,9 +11,11 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import server as server_module
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.disposals import Origin
+from group_sidecar.proxy.entrance import SessionFactory, shown_host
+from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
-from group_sidecar.proxy.server import ListenError, Server, SessionFactory, connect, listen, port_of, shown_host
+from group_sidecar.proxy.server import ListenError, Server, connect, listen, port_of
 from group_sidecar.proxy.session import Session
 from tests.proxy.fakes import (
     ANY_PORT,
@@ -40,7 +42,7 @@ class Shell:
         self.seen: list[tuple[str, Address]] = []
         self.listeners = listen(Address(host, 0))
         self.address = Address(host, port_of(self.listeners))
-        nursery.start_soon(poller.run)
+        nursery.start_soon(carry, poller)
         nursery.start_soon(self.pump.run)
         nursery.start_soon(self.server.serve, self.listeners, lambda: upstream, self.new_session)
 

@@ -1,7 +1,6 @@
 """One connection as a playbook: order, turns, closings."""
 
 import gc
-import weakref
 
 import pytest
 
@@ -9,7 +8,7 @@ from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.commands import Close, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Answer, Forward, HangUp, Pass, Reply
-from group_sidecar.proxy.session import MOST_EXPECTED
+from group_sidecar.proxy.session import MOST_EXPECTED, Session
 from tests.proxy.playbook import LARGEST_FRAME, Playbook, ScriptedDesk, framed, reply, request, to_upstream
 
 FETCH, COMMIT, ASK, JOIN, LEAVE = (
@@ -407,15 +406,21 @@ def test_a_frame_of_nothing_but_a_header_is_one(play: Playbook) -> None:
     assert play.client(smallest) == [ToUpstream(b"\0\0\0\x08" + bytes(8))]
 
 
+def sessions() -> int:
+    return sum(isinstance(each, Session) for each in gc.get_objects())
+
+
 def test_a_session_that_is_over_leaves_no_garbage() -> None:
-    book = Playbook(ScriptedDesk())
-    book.client(request(1, 1))
-    book.upstream(reply(1))
-    book.session.close(book.now)
-    gone = weakref.ref(book.session)
+    gc.collect()
+    before = sessions()
     gc.disable()
     try:
+        book = Playbook(ScriptedDesk())
+        book.client(request(1, 1))
+        book.upstream(reply(1))
+        assert sessions() == before + 1
+        book.session.close(book.now)
         del book
-        assert gone() is None
+        assert sessions() == before
     finally:
         gc.enable()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from select import EPOLLIN, EPOLLOUT, POLLIN, poll
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -82,21 +82,6 @@ class Desk:
         self.asked.append(("gone", list(notes), now))
 
 
-class Rounds:
-    """A poller whose rounds a test makes."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def change(self, fd: int, events: int) -> None:
-        """Who is asked is asked whatever it waits for."""
-
-    pause = resume = change
-
-    def forget(self, fd: int) -> None:
-        """As `change`."""
-
-
 def by_tcp() -> tuple[socket.socket, socket.socket]:
     """Two ends of a connection that can be reset. What goes in at one comes out at the other a little later."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -113,10 +98,13 @@ class World:
 
     def __init__(self, compiled: bool, shortcut: Shortcut, pair: Pair) -> None:
         (self.client, near), (self.broker, far) = pair(), pair()
-        self.desk, self.traffic, self.rounds = Desk(), Traffic(), Rounds()
+        self.desk, self.traffic, self.rounds = Desk(), Traffic(), Poller()
         self.origin = Origin("10.0.0.1")
         self.origin.number = 0  # That of the other world, too.
-        shared = Shared(cast(Poller, self.rounds), self.traffic, shortcut, set())
+        self.rounds.now = 100.0
+        for sock in (near, far):
+            self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # It is the test that calls.
+        shared = Shared(self.rounds, self.traffic, shortcut, set())
         session = Session(self.desk, self.traffic, self.origin, 1_000_000)
         self.link = Link(shared, End(near), End(far), session, self.rounds.now)
         shared.links.add(self.link)
