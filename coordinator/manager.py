@@ -242,7 +242,7 @@ class GroupMetadataManager:
     def _groups_listed(self, event: GroupsListed, now: float) -> list[Fact]:
         """What the broker does not list is not there: it has no past, unless something lost may yet make it."""
         if event.as_of == self._cache.pasts.notings:
-            self._cache.pasts.keep(event.groups | self._cache.groups.keys(), event.sent_at)
+            self._cache.pasts.keep(event.groups.union(self._cache.groups), event.sent_at)
         return []
 
     def _group_deleted(self, event: GroupDeleted, now: float) -> list[Fact]:
