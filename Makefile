@@ -6,12 +6,13 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet lint conformance bench demo lock clean system proxies java python
+.PHONY: test test-unhurried test-fleet lint conformance bench demo plain lock clean system proxies java python
 .DEFAULT_GOAL := test
 
 # What does not look at the clock is tested two by two, the rest by itself.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks)
 FLEET := tests/spark
+COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
 test: system lint # everything: linters, then all tests; ARGS go to pytest, which then runs once
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
@@ -48,11 +49,15 @@ bench: proxies .venv/.dev # measures everything, an hour; QUICK=1 in ten minutes
 demo: java .venv/.demo # the whole product in the terminal; ARGS=--stay keeps it up
 	@$(BIN)/python -m group_sidecar.demo $(ARGS)
 
+plain: # removes what is compiled: all runs as Python then, as you edit it, until the next make
+	@rm -f */*.so .venv/.dev .venv/.demo
+
 lock: python # renews constraints.txt
 	@PYTHON=$(PYTHON) scripts/lock
 
 clean: # removes all that was made here; downloads are kept, they lie outside
-	@rm -rf .venv build *.egg-info .hypothesis proxy/short_way.c proxy/*.so
+	@rm -rf .venv build *.egg-info .hypothesis proxy/short_way.c
+	@rm -f */*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 system: python # Java, Maven, Prometheus and Chromium, where they are missing and may be installed
@@ -66,7 +71,7 @@ java: python # Java alone, and no failure without it
 
 .venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
 .venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt proxy/short_way.pyx scripts/bootstrap.py | python
+.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py proxy/short_way.pyx $(COMPILED) scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
 	@touch $@
 

@@ -1,6 +1,7 @@
 """What holds for every test: Hypothesis' profile, and the option of the conformance scenarios."""
 
 import gc
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,18 @@ pytest.register_assert_rewrite("tests.conformance", "tests.kafka")
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.load_profile("default")
+
+
+def pytest_configure() -> None:
+    """Tests nothing that is not the source: what is compiled hides an edit until it is compiled anew."""
+    root = Path(__file__).resolve().parent.parent
+    pairs = ((each, each.with_name(f"{each.name.partition('.')[0]}.py")) for each in root.glob("*/*.so"))
+    if old := [
+        str(py.relative_to(root)) for so, py in pairs if py.exists() and py.stat().st_mtime > so.stat().st_mtime
+    ]:
+        pytest.exit(
+            f"edited since it was compiled: {', '.join(old)}; `make lint` compiles, `make plain` does without", 4
+        )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

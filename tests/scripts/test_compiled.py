@@ -1,0 +1,61 @@
+"""What is compiled: all that is to be, from the sources as they are now. `make plain` takes it away, on purpose."""
+
+import importlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["group-sidecar"]["compiled"]
+ALL = [*NAMED, "proxy/short_way.pyx"]
+CAN = shutil.which("cc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+AS_PYTHON = """
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, FileFinder, SourceFileLoader
+from pathlib import Path
+def sources(folder):
+    if Path(folder).parent == Path(sys.argv[1]):
+        return FileFinder(folder, (SourceFileLoader, [".py"]))
+    raise ImportError
+sys.path_hooks.insert(0, sources)
+sys.path_importer_cache.clear()
+import pytest
+from group_sidecar.proxy import pump, session
+if pump.SHORT_WAY or not session.__file__.endswith(".py"):
+    sys.exit("compiled")
+sys.exit(pytest.main(sys.argv[2:]))
+"""
+
+
+def module(file: str) -> str:
+    return f"group_sidecar.{file.rpartition('.')[0].replace('/', '.')}"
+
+
+@pytest.mark.skipif(not CAN, reason="there is no C compiler, or Python without its headers")
+@pytest.mark.skipif(not any(ROOT.glob("*/*.so")), reason="nothing is compiled, as by `make plain`")
+@pytest.mark.parametrize("file", ALL)
+def test_what_is_to_be_compiled_is(file: str) -> None:
+    found = importlib.import_module(module(file)).__file__
+    assert found is not None
+    assert found.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def test_a_module_that_is_compiled_stands_in_the_makefile() -> None:
+    """So that an edit compiles it anew."""
+    said = subprocess.run(["make", "-pn", "plain"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    [line] = [line for line in said.splitlines() if line.startswith("COMPILED :=")]
+    assert line.split()[2:] == NAMED
+
+
+def test_as_python_it_does_the_same() -> None:
+    tests = ["test_session.py", "test_desk.py", "test_poller.py", "test_server.py", "test_pump.py"]
+    files = [str(ROOT / "tests" / "proxy" / name) for name in tests]
+    command = [sys.executable, "-c", AS_PYTHON, str(ROOT), "-q", "-o", "cache_dir=build/pytest-python", *files]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
