@@ -23,7 +23,7 @@ from tests.kafka.members import ClassicMember, ConsumerMember, succeeded
 from tests.kafka.other_members import ShareMember, StreamsMember
 
 _GROUP_CONFIG = 32  # A resource type of IncrementalAlterConfigs.
-_INCREMENTAL_ALTER_CONFIGS = 44
+_DESCRIBE_CONFIGS, _INCREMENTAL_ALTER_CONFIGS = 32, 44
 _SHORT_SESSION_MS = 1_000
 _WITHOUT_MEMBERS = ("Empty", "Dead")
 """Brokers before 0.10.1 have no empty groups: when the last member is gone, so is the group; its offsets stay."""
@@ -322,7 +322,7 @@ def _delete(scene: Scene) -> None:
 
 
 def _configure_group(scene: Scene, name: str, value: str) -> None:
-    """Sets a property of the group (IncrementalAlterConfigs v0)."""
+    """Sets a property of the group (IncrementalAlterConfigs), and waits until the broker shows it (DescribeConfigs)."""
 
     def text(string: str) -> bytes:
         return struct.pack(">h", len(string)) + string.encode()
@@ -334,6 +334,15 @@ def _configure_group(scene: Scene, name: str, value: str) -> None:
         wire.send_token(head + body)
         [code] = struct.unpack_from(">h", wire.receive(), 12)
     assert code == 0, f"the group's {name} could not be set: {code}"
+    question = struct.pack(">hhih", _DESCRIBE_CONFIGS, 1, 1, -1)
+    question += struct.pack(">ib", 1, _GROUP_CONFIG) + text(scene.group) + struct.pack(">i", 1) + text(name) + b"\0"
+
+    def known() -> bool:
+        with scene.direct.wire() as wire:
+            wire.send_token(question)
+            return text(name) + text(value) in wire.receive()
+
+    until(known, f"the broker has the group's {name}")
 
 
 _KIP_98 = Since((0, 11), "there are transactions since 0.11 (KIP-98)")
