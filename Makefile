@@ -56,7 +56,7 @@ lock: python # renews constraints.txt
 	@PYTHON=$(PYTHON) scripts/lock
 
 clean: # removes all that was made here; downloads are kept, they lie outside
-	@rm -rf .venv build *.egg-info .hypothesis proxy/short_way.c
+	@rm -rf .venv build *.egg-info .hypothesis proxy/*.c
 	@rm -f */*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -71,7 +71,7 @@ java: python # Java alone, and no failure without it
 
 .venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
 .venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py proxy/short_way.pyx $(COMPILED) scripts/bootstrap.py | python
+.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(wildcard proxy/*.pyx) $(COMPILED) scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
 	@touch $@
 

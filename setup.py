@@ -1,6 +1,7 @@
 """What is compiled where the project is installed; all else of that is in pyproject.toml.
 
-Two kinds: `proxy/short_way.pyx`, by Cython; and by mypyc, from their one source, the modules that pyproject.toml names.
+Two kinds: what is written out in Cython (`*.pyx`); and by mypyc, from their one source, the modules that pyproject.toml
+names.
 
 Without a C compiler all is installed as Python, does the same, and costs more.
 """
@@ -29,9 +30,12 @@ OPTIONS = (
 """Of mypy, which types are taken from; whether they are right is not asked here."""
 
 
-def short_way() -> Extension:
-    """The way of small frames."""
-    return Extension("group_sidecar.proxy.short_way", ["proxy/short_way.pyx"], extra_compile_args=["-O2", "-g0"])
+def written_out() -> list[Extension]:
+    """What has its own source."""
+    return [
+        Extension(f"group_sidecar.{room}.{name}", [f"{room}/{name}.pyx"], extra_compile_args=["-O2", "-g0"])
+        for room, name in sorted((source.parent.name, source.stem) for source in HERE.glob("*/*.pyx"))
+    ]
 
 
 def compiled() -> list[Extension]:
@@ -54,10 +58,10 @@ def compiled() -> list[Extension]:
 def extensions() -> list[Extension]:
     """Each is left out where it cannot be compiled."""
     if not BUILDS.intersection(sys.argv):
-        return []
+        return written_out()  # Whose sources belong to a distribution.
     for old in HERE.glob("*/*.so"):  # What is not compiled any more would be taken for its source.
         old.unlink()
-    found = [short_way(), *compiled()]
+    found = [*written_out(), *compiled()]
     for each in found:
         each.optional = True
     return found

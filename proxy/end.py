@@ -19,15 +19,15 @@ SHORTCUT_BYTES = 1 << 20
 
 
 class End:
-    """One socket of a connection. `interest`: the events that are waited for. `room`: most bytes of the next read."""
+    """One socket of a connection. `interest`: the events that are waited for. `room`: most bytes of the next read.
 
-    __slots__ = ("backlog", "fd", "interest", "room", "socket")
+    It is the descriptor alone, which must not block: a socket object is dearer to make and to close than to use.
+    """
 
-    def __init__(self, sock: socket.socket) -> None:
-        if sock.gettimeout() != 0:
-            sock.setblocking(False)
-        self.socket = sock
-        self.fd = sock.fileno()
+    __slots__ = ("backlog", "fd", "interest", "room")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
         self.interest = EPOLLIN
         self.backlog: list[memoryview] = []
         self.room = SMALL_CHUNK
@@ -39,7 +39,7 @@ class End:
 
     def read(self) -> bytes:
         """What has come; nothing at its end. Raises OSError: BlockingIOError where nothing has come."""
-        chunk = self.socket.recv(self.room)
+        chunk = os.read(self.fd, self.room)
         if len(chunk) == self.room:
             self.widen()
         elif self.room > SMALL_CHUNK and len(chunk) < SMALL_CHUNK:
@@ -56,7 +56,7 @@ class End:
             self.backlog.append(memoryview(data))
             return
         try:
-            sent = self.socket.send(data)
+            sent = os.write(self.fd, data)
         except BlockingIOError:
             sent = 0
         if sent < len(data):
@@ -64,9 +64,21 @@ class End:
 
     def flush(self) -> None:
         """Sends of what is kept what the peer takes now. Raises OSError: BlockingIOError where it is nothing."""
-        sent = self.socket.send(self.backlog[0])
+        sent = os.write(self.fd, self.backlog[0])
         rest = self.backlog[0][sent:]
         self.backlog[:1] = [rest] if rest else []
+
+    def shut(self) -> None:
+        """Tells the peer that nothing more is sent. Raises OSError where it has gone."""
+        named = socket.socket(fileno=self.fd)
+        try:
+            named.shutdown(socket.SHUT_WR)
+        finally:
+            named.detach()
+
+    def close(self) -> None:
+        """Ends it; once."""
+        os.close(self.fd)
 
 
 class Shortcut:

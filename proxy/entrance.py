@@ -1,18 +1,18 @@
 """How a client comes in where its broker is next door: at once, and without a task.
 
-Owns: who may come in, connecting to where the last connection to a broker went, joining the two. Must not know:
-listening, names, what takes time (`server`), what moves on a connection.
+Owns: who may come in, where the last connection to a broker went, joining the two. Must not know: how they have come
+(`acceptor`), names, what takes time (`server`), what moves on a connection.
 """
 
-import errno
 import os
 import socket
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Address, ip_address
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.acceptor import Arrival, Target
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.logs import Recurring, log
 from group_sidecar.proxy.pump import Pump
@@ -25,7 +25,7 @@ SessionFactory = Callable[[str, Address], Session]
 class Waiting(NamedTuple):
     """A client whose broker cannot be had at once. `attempt`: a connection that is being made; None where none is."""
 
-    client: socket.socket
+    client: int
     host: str
     address: Address
     attempt: socket.socket | None
@@ -48,74 +48,58 @@ class Entrance:
         self._traffic = traffic
         self._most_connections = most_connections
         self.recurring = Recurring()
-        self._targets: dict[Address, tuple[int, tuple[Any, ...]]] = {}
-        """Where the last connection to a broker went: the address family, and the socket's address."""
+        self._targets: dict[Address, Target] = {}
 
-    def take(self, listener: socket.socket, address: Address, new_session: SessionFactory) -> Waiting | None:
-        """Takes the next client. Gives it back where its broker, at `address`, takes time.
-
-        Raises:
-            OSError: BlockingIOError where none waits.
-        """
-        client, peer = listener.accept()
-        if not self._admit(client):
+    def target(self, address: Address) -> Target | None:
+        """Where the last connection to a broker went; None where there was none, or nobody more may come in."""
+        if self._traffic.client_connections >= self._most_connections:
             return None
-        host = shown_host(peer[0])
-        attempt = self._attempt(address)
-        if attempt is None or (target := _peer_of(attempt)) is None:
-            return Waiting(client, host, address, attempt)
-        self.join(client, host, attempt, target, new_session)
+        return self._targets.get(address)
+
+    def let_in(
+        self, arrival: Arrival, address: Address, target: Target | None, new_session: SessionFactory
+    ) -> Waiting | None:
+        """Joins a client and its broker at `address`, who is at `target`. Gives it back where that takes time."""
+        client, packed, upstream, connected = arrival
+        self._traffic.connection_opened()
+        if self._traffic.client_connections > self._most_connections:
+            if upstream >= 0:
+                os.close(upstream)
+            self.refuse(client, CloseReason.CONNECTION_LIMIT)
+            self.warn("a client was turned away", f"{self._most_connections} connections are open")
+            return None
+        host = shown_host(packed)
+        if target is None or not connected:
+            return Waiting(client, host, address, socket.socket(fileno=upstream) if upstream >= 0 else None)
+        self.join(client, host, upstream, target, new_session)
         return None
 
-    def _admit(self, client: socket.socket) -> bool:
-        self._traffic.connection_opened()
-        if self._traffic.client_connections <= self._most_connections:
-            return True
-        self.refuse(client, CloseReason.CONNECTION_LIMIT)
-        self.warn("a client was turned away", f"{self._most_connections} connections are open")
-        return False
-
-    def _attempt(self, address: Address) -> socket.socket | None:
-        """A connection that is being made to where the last one went; None where there was none."""
-        if address not in self._targets:
-            return None
-        try:
-            return connecting(*self._targets[address])
-        except OSError:
-            return None
-
-    def connected(self, address: Address, upstream: socket.socket) -> tuple[Any, ...]:
+    def connected(self, address: Address, upstream: socket.socket) -> Target:
         """Remembers where a connection to a broker went, and gives that. Raises OSError where it has gone already."""
-        target: tuple[Any, ...] = upstream.getpeername()
-        self._targets[address] = upstream.family, target
+        target = Target(upstream.family, upstream.getpeername())
+        if self._targets.get(address) != target:
+            self._targets[address] = target
         return target
 
     def forget(self, address: Address) -> None:
         """A broker may be elsewhere by now."""
         self._targets.pop(address, None)
 
-    def join(
-        self,
-        client: socket.socket,
-        host: str,
-        upstream: socket.socket,
-        target: tuple[Any, ...],
-        new_session: SessionFactory,
-    ) -> None:
-        """Has a client and its broker carried; `target`: where that is."""
+    def join(self, client: int, host: str, upstream: int, target: Target, new_session: SessionFactory) -> None:
+        """Has a client and its broker carried."""
         try:
-            self._pump.add(client, upstream, new_session(host, Address(*target[:2])))
+            self._pump.add(client, upstream, new_session(host, Address(*target.address[:2])))
         except Exception as error:  # noqa: BLE001  It must not reach other connections.
-            upstream.close()
+            os.close(upstream)
             if isinstance(error, OSError):
                 self.refuse(client, CloseReason.CLIENT_CLOSED)
             else:
                 self.refuse(client, CloseReason.ERROR)
                 log.exception("a connection failed", client=host)
 
-    def refuse(self, client: socket.socket, reason: CloseReason) -> None:
+    def refuse(self, client: int, reason: CloseReason) -> None:
         """Sends a client away."""
-        client.close()
+        os.close(client)
         self._traffic.connection_closed(reason)
 
     def warn(self, event: str, cause: str, **where: str) -> None:
@@ -124,36 +108,10 @@ class Entrance:
             log.warning(event, **where, cause=cause, times=times)
 
 
-def connecting(family: int, target: tuple[Any, ...]) -> socket.socket:
-    """A connection that is being made. Raises OSError where it cannot be."""
-    peer = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    tune(peer)
-    failed = peer.connect_ex(target)
-    if failed and failed != errno.EINPROGRESS:
-        peer.close()
-        raise OSError(failed, os.strerror(failed))
-    return peer
-
-
-def _peer_of(sock: socket.socket) -> tuple[Any, ...] | None:
-    """Where a socket is connected to; None where it is not yet."""
-    try:
-        peer: tuple[Any, ...] = sock.getpeername()
-    except OSError:
-        return None
-    return peer
-
-
-def tune(sock: socket.socket) -> None:
-    """Sets what both sides of a connection have."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
 @lru_cache(maxsize=4096)
-def shown_host(host: str) -> str:
-    """A peer's address as Java's InetAddress prints it: no zone, IPv4 in its own form, IPv6 with all its groups."""
-    address = ip_address(host.partition("%")[0])
+def shown_host(packed: bytes) -> str:
+    """An IP address as Java's InetAddress prints it: IPv4 in its own form, IPv6 with all its groups."""
+    address = ip_address(packed)
     if isinstance(address, IPv4Address):
         return str(address)
     if address.ipv4_mapped:

@@ -9,7 +9,6 @@ A peer that does not take what it is sent stops the reading from the other side.
 bounded by what one read can lead to.
 """
 
-import socket
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT
 from typing import NamedTuple
 
@@ -267,7 +266,7 @@ class Link:
         if self.shut and not self.upstream.backlog:
             self.shut = False
             try:
-                self.upstream.socket.shutdown(socket.SHUT_WR)
+                self.upstream.shut()
             except OSError:
                 return  # It has gone already; reading tells.
 
@@ -321,7 +320,7 @@ class Link:
         shared.links.discard(self)
         for end in (self.client, self.upstream):
             shared.poller.forget(end.fd)
-            end.socket.close()
+            end.close()
         shared.traffic.connection_closed(reason)
         try:
             self.session.close(shared.poller.now)

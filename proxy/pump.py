@@ -4,7 +4,6 @@ Owns: which connections there are, ending those that are silent too long or have
 not know: what a connection does with what is read (`link`), frames, how connections come about.
 """
 
-import socket
 from select import EPOLLIN
 
 import trio
@@ -53,8 +52,8 @@ class Pump:
         """Bytes held: of unfinished frames, and for peers that have not taken them yet."""
         return sum(link.session.held_bytes + link.client.kept_bytes + link.upstream.kept_bytes for link in self._links)
 
-    def add(self, client: socket.socket, upstream: socket.socket, session: Session) -> None:
-        """Takes over both sockets and closes them when the connection ends.
+    def add(self, client: int, upstream: int, session: Session) -> None:
+        """Takes over both sockets, by descriptors that do not block, and closes them when the connection ends.
 
         Raises:
             OSError: a socket is no longer connected; both are the caller's still.

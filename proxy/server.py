@@ -1,6 +1,6 @@
 """Listens for clients, and brings those to their broker whom `entrance` does not at once.
 
-Owns: listening sockets, connecting where that takes time: looking up names, a broker that is far away, one that does
+Owns: ports, connecting where that takes time: looking up names, a broker that is far away, one that does
 not answer; what is done where it fails. Must not know: what moves on a connection.
 """
 
@@ -15,19 +15,24 @@ from select import EPOLLIN
 import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.proxy.acceptor import Acceptor, Target, connecting, tune
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.entrance import Entrance, SessionFactory, Waiting, connecting, tune
+from group_sidecar.proxy.entrance import Entrance, SessionFactory, Waiting
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.pump import Pump
+
+try:
+    from group_sidecar.proxy.acceptor_thread import AcceptorThread
+
+    ACCEPTOR: type[Acceptor | AcceptorThread] = AcceptorThread
+except ImportError:  # It was installed where nothing could compile it.
+    ACCEPTOR = Acceptor
 
 BACKLOG = 1024
 """Clients the kernel keeps waiting; it cuts it to `net.core.somaxconn`."""
 CONNECT_SECONDS = 10.0
-ACCEPTED_AT_ONCE = 32
-"""Clients of one burst before other tasks have a turn."""
 EXHAUSTED_SECONDS = 0.2
 """How long to wait where the system has no descriptor or memory for another connection."""
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 UNREACHABLE = "the broker is unreachable"
 
 
@@ -79,7 +84,7 @@ async def connect(address: Address, seconds: float = CONNECT_SECONDS) -> socket.
     with trio.move_on_after(seconds):
         for family, _, _, _, target in await trio.socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             try:
-                return await _connected(connecting(family, target))
+                return await _connected(connecting(Target(family, target)))
             except OSError as error:
                 failure = error
         raise failure
@@ -116,46 +121,49 @@ class Server:
         self, listeners: list[socket.socket], upstream: Callable[[], Address], new_session: SessionFactory
     ) -> None:
         """Accepts until cancelled, then closes the listeners. `upstream`: where the broker is by now."""
+        acceptors: list[Acceptor | AcceptorThread] = []
         try:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
-                    ready = partial(self._accept, listener, upstream, new_session, nursery)
-                    self._poller.watch(listener.fileno(), EPOLLIN, ready)
+                    acceptor = ACCEPTOR(listener)
+                    acceptors.append(acceptor)
+                    ready = partial(self._arrived, acceptor, upstream, new_session, nursery)
+                    self._poller.watch(acceptor.fileno(), EPOLLIN, ready)
                 try:
                     await trio.sleep_forever()
                 finally:  # Here the nursery is open still: nobody may be let in when it is not.
-                    for listener in listeners:
-                        self._poller.forget(listener.fileno())
+                    for acceptor in acceptors:
+                        self._poller.forget(acceptor.fileno())
         finally:
+            for acceptor in acceptors:
+                acceptor.close()
             for listener in listeners:
                 listener.close()
 
-    def _accept(
+    def _arrived(
         self,
-        listener: socket.socket,
+        acceptor: "Acceptor | AcceptorThread",
         upstream: Callable[[], Address],
         new_session: SessionFactory,
         nursery: trio.Nursery,
         events: int,
     ) -> None:
-        """Takes the clients who wait; some of them where they are many."""
+        """Lets those in who have come."""
+        address = upstream()
+        target = self._entrance.target(address)
         try:
-            for _ in range(ACCEPTED_AT_ONCE):
-                waiting = self._entrance.take(listener, upstream(), new_session)
+            for arrival in acceptor.take(target):
+                waiting = self._entrance.let_in(arrival, address, target, new_session)
                 if waiting is not None:
                     nursery.start_soon(self._bring, waiting, new_session)
-        except BlockingIOError:
-            return
         except OSError as error:
-            # What is not of the system is of that one client, who went before it was accepted.
-            if error.errno in EXHAUSTED:
-                self._entrance.warn("no connection can be accepted", _reason(error))
-                self._poller.pause(listener.fileno())
-                nursery.start_soon(self._rest, listener)
+            self._entrance.warn("no connection can be accepted", _reason(error))
+            self._poller.pause(acceptor.fileno())
+            nursery.start_soon(self._rest, acceptor.fileno())
 
-    async def _rest(self, listener: socket.socket) -> None:
+    async def _rest(self, fd: int) -> None:
         await trio.sleep(EXHAUSTED_SECONDS)
-        self._poller.resume(listener.fileno(), EPOLLIN)
+        self._poller.resume(fd, EPOLLIN)
 
     async def _bring(self, waiting: Waiting, new_session: SessionFactory) -> None:
         entrance, (client, host, address, attempt) = self._entrance, waiting
@@ -173,7 +181,7 @@ class Server:
             raise
         if entrance.recurring.ended(UNREACHABLE, str(address)):
             log.info("the broker is reachable again", address=str(address))
-        entrance.join(client, host, upstream, target, new_session)
+        entrance.join(client, host, upstream.detach(), target, new_session)
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
         """The attempt, when it is made; where it fails the name may have another address by now."""

@@ -19,11 +19,13 @@ class Way:
 
     def __init__(self) -> None:
         (self.sender, near), (far, self.receiver) = pair(), pair()
-        self.source, self.target = End(near), End(far)
+        for sock in (near, far):
+            sock.setblocking(False)
+        self.source, self.target = End(near.detach()), End(far.detach())
 
     def close(self) -> None:
-        for sock in (self.sender, self.source.socket, self.target.socket, self.receiver):
-            sock.close()
+        for each in (self.sender, self.source, self.target, self.receiver):
+            each.close()
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -94,7 +96,7 @@ def test_a_broken_source_is_told_from_a_broken_target(way: Way, shortcut: Shortc
 
 def test_what_a_broken_target_does_not_take_reaches_nobody_else(way: Way, shortcut: Shortcut) -> None:
     way.sender.sendall(b"secret" * 100)
-    way.target.socket.shutdown(socket.SHUT_WR)
+    way.target.shut()
     with pytest.raises(BrokenPipeError):
         shortcut.move(way.source, way.target, 600)
     other = Way()

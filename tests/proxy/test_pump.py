@@ -1,5 +1,6 @@
 """The pump on real sockets: order, backpressure, ends and failures."""
 
+import os
 import random
 import resource
 import socket
@@ -487,10 +488,12 @@ async def test_a_client_that_never_takes_its_last_bytes_is_given_up(mock_clock: 
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
-    """Both sides of a TCP connection."""
+    """Both sides of a TCP connection. Neither blocks."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
+    ours.setblocking(False)
+    theirs.setblocking(False)
     return ours, theirs
 
 
@@ -503,12 +506,13 @@ async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.
     traffic = Traffic()
     poller = Poller()
     pump = Pump(poller, traffic)
-    pump.add(at_pump, to_broker, Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
+    pump.add(at_pump.detach(), to_broker.detach(), Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
     nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     await holds(lambda: pump.connections == 0)
     assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
     with client:
+        client.setblocking(True)
         assert client.recv(1) == b""
     nursery.cancel_scope.cancel()
 
@@ -528,7 +532,7 @@ async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery
     traffic = Traffic()
     poller = Poller()
     pump = Pump(poller, traffic)
-    pump.add(at_pump, to_broker, quiet(traffic))
+    pump.add(at_pump.detach(), to_broker.detach(), quiet(traffic))
     nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     with client:
@@ -547,7 +551,7 @@ async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_c
     poller = Poller()
     pump = Pump(poller, traffic)
     kept = bytes(KERNEL_BUFFERS)
-    pump.add(at_pump, to_broker, quiet(traffic))
+    pump.add(at_pump.detach(), to_broker.detach(), quiet(traffic))
     nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     told(pump, ToClient(kept), ToUpstream(kept))
@@ -564,7 +568,8 @@ async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_c
 async def test_sockets_that_are_not_connected_are_refused() -> None:
     pump = Pump(Poller(), Traffic())
     left, right = socket.socketpair()
-    left.close()
+    gone = left.detach()
+    os.close(gone)
     with right, pytest.raises(OSError):
-        pump.add(left, right, Session(PassingDesk(), Traffic(), Origin("127.0.0.1"), LARGEST_FRAME))
+        pump.add(gone, right.fileno(), Session(PassingDesk(), Traffic(), Origin("127.0.0.1"), LARGEST_FRAME))
     assert pump.connections == 0

@@ -1,5 +1,6 @@
 """The compiled way of small frames beside the same in Python: whatever comes, in whatever pieces, they do the same."""
 
+import os
 import socket
 import struct
 from collections import Counter
@@ -103,24 +104,27 @@ class World:
         self.origin.number = 0  # That of the other world, too.
         self.rounds.now = 100.0
         for sock in (near, far):
+            sock.setblocking(False)
             self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # It is the test that calls.
         shared = Shared(self.rounds, self.traffic, shortcut, set())
         session = Session(self.desk, self.traffic, self.origin, 1_000_000)
-        self.link = Link(shared, End(near), End(far), session, self.rounds.now)
+        self.link = Link(shared, End(near.detach()), End(far.detach()), session, self.rounds.now)
         shared.links.add(self.link)
         self.links = shared.links
         self.way = short_way.ShortWay(self.link) if compiled else self.link
         self.to_client, self.to_broker, self.replied = bytearray(), bytearray(), 0
 
     def close(self) -> None:
-        for each in (self.client, self.broker, self.link.client.socket, self.link.upstream.socket):
-            each.close()
+        for peer in (self.client, self.broker):
+            peer.close()
+        if self.links:
+            self.link.finish(CloseReason.SHUTDOWN)
 
     def go(self) -> None:
         """Rounds, until nothing more is ready."""
         self.rounds.now += SECONDS
         for end, call in ((self.link.client, self.way.client_ready), (self.link.upstream, self.way.upstream_ready)):
-            while self.links and end.interest & EPOLLIN and readable(end.socket):
+            while self.links and end.interest & EPOLLIN and readable(end.fd):
                 call(EPOLLIN)
                 self.collect()
         self.collect()
@@ -129,7 +133,7 @@ class World:
         """Has both peers read."""
         for peer, found in ((self.client, self.to_client), (self.broker, self.to_broker)):
             with suppress(OSError):
-                while peer.fileno() >= 0 and readable(peer) and (chunk := peer.recv(1 << 16)):
+                while peer.fileno() >= 0 and readable(peer.fileno()) and (chunk := peer.recv(1 << 16)):
                     found += chunk
 
     def owed(self, size: int) -> bytes:
@@ -160,9 +164,9 @@ class World:
         }
 
 
-def readable(sock: socket.socket, seconds: float = 0) -> bool:
+def readable(fd: int, seconds: float = 0) -> bool:
     poller = poll()
-    poller.register(sock, POLLIN)
+    poller.register(fd, POLLIN)
     return bool(poller.poll(seconds * 1_000))
 
 
@@ -254,7 +258,7 @@ def test_a_reset_is_taken_alike(who: str) -> None:
             peer, near = (world.client, world.link.client) if who == "client" else (world.broker, world.link.upstream)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
-            assert readable(near.socket, seconds=10)
+            assert readable(near.fd, seconds=10)
             world.go()
         compiled, plain = both
         assert compiled.traffic.connections_closed == plain.traffic.connections_closed
@@ -264,8 +268,9 @@ def test_a_reset_is_taken_alike(who: str) -> None:
 def test_what_a_peer_does_not_take_at_once_is_kept() -> None:
     with worlds() as both:
         for world in both:
-            for sock in (world.client, world.broker, world.link.client.socket, world.link.upstream.socket):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            for fd in (world.client.fileno(), world.broker.fileno(), world.link.client.fd, world.link.upstream.fd):
+                with socket.socket(fileno=os.dup(fd)) as sock:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
             frame, told = asked(SHOWN, 1, 100), reply(1, b"t" * 460)
             sent = 0
             while not world.link.upstream.backlog:

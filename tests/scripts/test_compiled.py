@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["group-sidecar"]["compiled"]
-ALL = [*NAMED, "proxy/short_way.pyx"]
+ALL = [*NAMED, *(str(each.relative_to(ROOT)) for each in sorted(ROOT.glob("*/*.pyx")))]
 CAN = shutil.which("cc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
 AS_PYTHON = """
 import sys
