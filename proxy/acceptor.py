@@ -65,10 +65,8 @@ class Acceptor:
                     raise
                 return  # Nobody waits, or one went before it was accepted.
             client.setblocking(False)
-            family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
-            host = socket.inet_pton(family, peer[0].partition("%")[0])
             upstream, connected = _set_out(target) if target else (-1, False)
-            yield Arrival(client.detach(), host, upstream, connected)
+            yield Arrival(client.detach(), packed(self._listener.family, peer[0]), upstream, connected)
 
     def close(self) -> None:
         """Ends it. The listener is its owner's still."""
@@ -84,6 +82,11 @@ def _set_out(target: Target) -> tuple[int, bool]:
     except OSError:
         return peer.detach(), False
     return peer.detach(), True
+
+
+def packed(family: int, host: str) -> bytes:
+    """An IP address that the `socket` module tells, as the system has it: no zone."""
+    return socket.inet_pton(family, host.partition("%")[0])
 
 
 def connecting(target: Target) -> socket.socket:

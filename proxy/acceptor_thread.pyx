@@ -14,11 +14,11 @@ import socket
 import struct
 import threading
 
-from libc.errno cimport EBADF, EINPROGRESS, EINVAL, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.errno cimport EBADF, EINPROGRESS, EINVAL, errno
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from group_sidecar.proxy.acceptor import Arrival
+from group_sidecar.proxy.acceptor import EXHAUSTED, Arrival, packed
 
 cdef extern from "<sys/socket.h>" nogil:
     ctypedef uint32_t socklen_t
@@ -60,7 +60,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef object ARRIVAL = Arrival, new_tuple = tuple.__new__
 
 cdef enum:
-    AT_ONCE = 32
+    AT_ONCE = 32  # As Acceptor's: an array's size must be known here.
     PIPE_BYTES = 4096
 
 cdef union Place:
@@ -114,17 +114,16 @@ cdef class AcceptorThread:
         cdef ssize_t count = read(self.come, records, sizeof(records)) // <ssize_t>sizeof(Record)
         if target is not self.target:
             self.aim_at(target)
-        found = []
         for i in range(count):
             if records[i].client < 0:
-                failed = records[i].failed
+                if records[i].failed in EXHAUSTED:
+                    failed = records[i].failed
                 continue
             if records[i].aimed != self.aim.number and records[i].upstream >= 0:
                 close(records[i].upstream)
                 records[i].upstream, records[i].connected = -1, False
             host = <bytes>records[i].host[:records[i].host_size]
-            found.append(new_tuple(ARRIVAL, (records[i].client, host, records[i].upstream, records[i].connected)))
-        yield from found
+            yield new_tuple(ARRIVAL, (records[i].client, host, records[i].upstream, records[i].connected))
         if failed:
             raise OSError(failed, os.strerror(failed))
 
@@ -178,10 +177,8 @@ cdef class AcceptorThread:
                 self.set_out(&record)
             elif errno == EINVAL or errno == EBADF:
                 return  # It was shut.
-            elif errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
-                record.failed = errno
             else:
-                continue  # One went before it was accepted.
+                record.failed = errno
             write(self.going, &record, sizeof(record))
 
     cdef void set_out(self, Record *record) noexcept nogil:
@@ -210,7 +207,7 @@ cdef class AcceptorThread:
 
 def _encoded(family, address):
     """A socket's address as the system has it."""
-    host = socket.inet_pton(family, address[0].partition("%")[0])
+    host = packed(family, address[0])
     if family == socket.AF_INET:
         return struct.pack("=H", family) + struct.pack(">H4s8x", address[1], host)
     port, flow, scope = address[1:]

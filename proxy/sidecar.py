@@ -5,6 +5,8 @@ Must not know: how any part works.
 
 In sidecar mode there is one broker and one copy of its coordinator. A gateway has one for each broker: the
 bootstrap's from the start, the others' when their first client comes.
+
+It is a little longer than other files: it names every part once, and what it owns is one order.
 """
 
 import gc
