@@ -55,9 +55,8 @@ plain: # removes what is compiled: all runs as Python then, as you edit it, unti
 lock: python # renews constraints.txt
 	@PYTHON=$(PYTHON) scripts/lock
 
-clean: # removes all that was made here; downloads are kept, they lie outside
+clean: plain # removes all that was made here; downloads are kept, they lie outside
 	@rm -rf .venv build *.egg-info .hypothesis proxy/*.c
-	@rm -f */*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 system: python # Java, Maven, Prometheus and Chromium, where they are missing and may be installed

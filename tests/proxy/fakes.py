@@ -209,6 +209,14 @@ async def carried(
         nursery.cancel_scope.cancel()
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection that can be reset. What goes in at one comes out at the other a little later."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    return ours, theirs
+
+
 def reset(stream: trio.SocketStream) -> None:
     """Closes a connection the hard way: the peer reads an error."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

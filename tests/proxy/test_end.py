@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, SMALL_CHUNK, End, Shortcut
+from tests.proxy.fakes import tcp_pair
 
 MUCH = 16 << 20
 """More than two sockets and a pipe take."""
@@ -18,7 +19,7 @@ class Way:
     """A connection to read from and one to send to, seen from between them."""
 
     def __init__(self) -> None:
-        (self.sender, near), (far, self.receiver) = pair(), pair()
+        (self.sender, near), (far, self.receiver) = tcp_pair(), tcp_pair()
         for sock in (near, far):
             sock.setblocking(False)
         self.source, self.target = End(near.detach()), End(far.detach())
@@ -26,13 +27,6 @@ class Way:
     def close(self) -> None:
         for each in (self.sender, self.source, self.target, self.receiver):
             each.close()
-
-
-def pair() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ours = socket.create_connection(listener.getsockname())
-        theirs, _ = listener.accept()
-    return ours, theirs
 
 
 @pytest.fixture

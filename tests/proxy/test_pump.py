@@ -37,6 +37,7 @@ from tests.proxy.fakes import (
     reply_frame,
     request_frame,
     reset,
+    tcp_pair,
 )
 
 KERNEL_BUFFERS = 32 << 20
@@ -487,18 +488,14 @@ async def test_a_client_that_never_takes_its_last_bytes_is_given_up(mock_clock: 
         assert shell.traffic.connections_closed[CloseReason.BAD_FRAME_LENGTH] == 1
 
 
-def connected() -> tuple[socket.socket, socket.socket]:
-    """Both sides of a TCP connection. Neither blocks."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ours = socket.create_connection(listener.getsockname())
-        theirs, _ = listener.accept()
-    ours.setblocking(False)
-    theirs.setblocking(False)
-    return ours, theirs
+def handed(sock: socket.socket) -> int:
+    """A socket as a pump takes it."""
+    sock.setblocking(False)
+    return sock.detach()
 
 
 async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.Nursery) -> None:
-    (client, at_pump), (to_broker, broker) = connected(), connected()
+    (client, at_pump), (to_broker, broker) = tcp_pair(), tcp_pair()
     client.sendall(request_frame(1))
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()
@@ -506,13 +503,12 @@ async def test_a_broker_that_has_gone_unnoticed_closes_its_client(nursery: trio.
     traffic = Traffic()
     poller = Poller()
     pump = Pump(poller, traffic)
-    pump.add(at_pump.detach(), to_broker.detach(), Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
+    pump.add(handed(at_pump), handed(to_broker), Session(PassingDesk(), traffic, Origin("127.0.0.1"), LARGEST_FRAME))
     nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     await holds(lambda: pump.connections == 0)
     assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
     with client:
-        client.setblocking(True)
         assert client.recv(1) == b""
     nursery.cancel_scope.cancel()
 
@@ -528,11 +524,11 @@ def quiet(traffic: Traffic) -> Session:
 
 
 async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery: trio.Nursery) -> None:
-    (client, at_pump), (to_broker, broker) = connected(), connected()
+    (client, at_pump), (to_broker, broker) = tcp_pair(), tcp_pair()
     traffic = Traffic()
     poller = Poller()
     pump = Pump(poller, traffic)
-    pump.add(at_pump.detach(), to_broker.detach(), quiet(traffic))
+    pump.add(handed(at_pump), handed(to_broker), quiet(traffic))
     nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     with client:
@@ -546,12 +542,12 @@ async def test_the_end_waits_for_what_is_kept_even_if_both_come_together(nursery
 async def test_a_broker_that_goes_while_neither_side_takes_anything_leaves_the_client_its_bytes(
     nursery: trio.Nursery,
 ) -> None:
-    (client, at_pump), (to_broker, broker) = connected(), connected()
+    (client, at_pump), (to_broker, broker) = tcp_pair(), tcp_pair()
     traffic = Traffic()
     poller = Poller()
     pump = Pump(poller, traffic)
     kept = bytes(KERNEL_BUFFERS)
-    pump.add(at_pump.detach(), to_broker.detach(), quiet(traffic))
+    pump.add(handed(at_pump), handed(to_broker), quiet(traffic))
     nursery.start_soon(carry, poller)
     nursery.start_soon(pump.run)
     told(pump, ToClient(kept), ToUpstream(kept))

@@ -1,5 +1,6 @@
 """Accepting and connecting, on real sockets."""
 
+import errno
 import os
 import resource
 import socket
@@ -13,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import server as server_module
-from group_sidecar.proxy.acceptor import Acceptor
+from group_sidecar.proxy.acceptor import Acceptor, packed
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.entrance import SessionFactory, shown_host
@@ -210,6 +211,40 @@ async def test_accepting_goes_on_after_the_system_was_exhausted(
     nursery.cancel_scope.cancel()
 
 
+class ExhaustedListener(socket.socket):
+    """Has no descriptors for a while, then a client that goes before it is accepted."""
+
+    def prepare(self) -> None:
+        self.failures = [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.failures:
+            number = self.failures.pop(0)
+            raise OSError(number, "as if")
+        return super().accept()
+
+
+async def test_the_loop_goes_on_accepting_whatever_a_listener_says(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server_module, "ACCEPTOR", Acceptor)
+    monkeypatch.setattr(server_module, "EXHAUSTED_SECONDS", 0.001)
+    broker = FakeBroker()
+    address = await nursery.start(broker.run)
+    shell = Shell(nursery, address)
+    [plain] = listen(ANY_PORT)
+    listener = ExhaustedListener(plain.family, plain.type, plain.proto, plain.detach())
+    listener.setblocking(False)
+    listener.prepare()
+    listeners: list[socket.socket] = [listener]
+    nursery.start_soon(shell.server.serve, listeners, lambda: address, shell.new_session)
+    shell.address = Address("127.0.0.1", port_of(listeners))
+    assert await shell.ask() == reply_frame(1, b"x")
+    assert listener.failures == []
+    assert capsys.readouterr().out.count("no connection can be accepted") == 1
+    nursery.cancel_scope.cancel()
+
+
 async def test_clients_are_brought_to_where_their_broker_is_by_now(nursery: trio.Nursery) -> None:
     async def otherwise(stream: trio.SocketStream) -> None:
         with suppress(EOFError):  # As where it is not its turn any more.
@@ -322,9 +357,9 @@ async def test_connecting_gives_up_in_time(autojump_clock: MockClock, monkeypatc
         ("127.0.0.1", "127.0.0.1"),
         ("::ffff:10.0.0.7", "10.0.0.7"),
         ("::1", "0:0:0:0:0:0:0:1"),
-        ("fe80::1c:0:2", "fe80:0:0:0:0:1c:0:2"),
+        ("fe80::1c:0:2%eth0", "fe80:0:0:0:0:1c:0:2"),
     ],
 )
 def test_a_host_reads_as_javas_inet_address_prints_it(peer: str, shown: str) -> None:
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
-    assert shown_host(socket.inet_pton(family, peer)) == shown
+    assert shown_host(packed(family, peer)) == shown

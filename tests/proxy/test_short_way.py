@@ -21,6 +21,7 @@ from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.link import Link, Shared
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import MOST_EXPECTED, Session
+from tests.proxy.fakes import tcp_pair
 from tests.proxy.playbook import reply, request
 
 short_way = pytest.importorskip("group_sidecar.proxy.short_way")  # test_pump tells where it has to be there.
@@ -81,14 +82,6 @@ class Desk:
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.asked.append(("gone", list(notes), now))
-
-
-def by_tcp() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a connection that can be reset. What goes in at one comes out at the other a little later."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ours = socket.create_connection(listener.getsockname())
-        theirs, _ = listener.accept()
-    return ours, theirs
 
 
 Pair = Callable[[], tuple[socket.socket, socket.socket]]
@@ -252,7 +245,7 @@ def test_whatever_comes_both_ways_do_the_same(script: list[Step]) -> None:
 
 @pytest.mark.parametrize("who", ["client", "broker"])
 def test_a_reset_is_taken_alike(who: str) -> None:
-    with worlds(by_tcp) as both:
+    with worlds(tcp_pair) as both:
         for world in both:
             take(world, ("client", asked(PASSED, 1, 5)))
             peer, near = (world.client, world.link.client) if who == "client" else (world.broker, world.link.upstream)
