@@ -118,7 +118,7 @@ def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
     admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
     produce(broker.direct, TOPIC, 60_000)
-    rounds, seconds = (1, 2.0) if quick else (3, 4.0)
+    rounds, seconds = (1, 2.0) if quick else (6, 4.0)
     ways = {"direct": Way(broker.direct), "sidecar": Way(broker.sidecar)}
     for address in (broker.direct, broker.sidecar):
         _round(Way(address), seconds / 2, beside=True)  # By then the broker's code is compiled.
