@@ -70,7 +70,7 @@ java: python # Java alone, and no failure without it
 
 .venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
 .venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(wildcard proxy/*.pyx) $(COMPILED) scripts/bootstrap.py | python
+.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(wildcard proxy/*.pyx proxy/*.h) $(COMPILED) scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
 	@touch $@
 

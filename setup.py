@@ -33,7 +33,12 @@ OPTIONS = (
 def written_out() -> list[Extension]:
     """What has its own source."""
     return [
-        Extension(f"group_sidecar.{room}.{name}", [f"{room}/{name}.pyx"], extra_compile_args=["-O2", "-g0"])
+        Extension(
+            f"group_sidecar.{room}.{name}",
+            [f"{room}/{name}.pyx"],
+            depends=[*map(str, Path(room).glob("*.h"))],
+            extra_compile_args=["-O2", "-g0"],
+        )
         for room, name in sorted((source.parent.name, source.stem) for source in HERE.glob("*/*.pyx"))
     ]
 

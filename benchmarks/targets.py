@@ -7,6 +7,7 @@ they rewrite addresses themselves and connect to the broker's port, which can be
 """
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,6 @@ import psutil
 import yaml
 
 from benchmarks.shotover import VERSION, Unavailable, built
-from group_sidecar.proxy.pump import SHORT_WAY
 from scripts.bootstrap import haproxy
 from tests.kafka.broker import KafkaBroker, answers
 from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
@@ -146,8 +146,9 @@ def _sidecar(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
     sidecar = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=SETTINGS)
     stack.enter_context(sidecar)
     sidecar.wait_for_log()
+    [started] = [line for line in sidecar.process.log.read_text().splitlines() if '"started"' in line]
     said = "inspection, policy `group_max_size`, `answers.exclusive`, metrics, the offsets log read, small frames "
-    said += "compiled" if SHORT_WAY else "not compiled"
+    said += json.loads(started)["small_frames"]
     process = psutil.Process(sidecar.process.running.pid)
     return Target(SIDECAR, broker.sidecar, process, importlib.metadata.version("kafka-group-sidecar"), said)
 

@@ -88,6 +88,9 @@ class Config(BaseSettings):
     with transactions do not work on this listener."""
     offsets_log: OffsetsLog = OffsetsLog()
     limits: Limits = Limits()
+    io_uring: bool = True
+    """Small frames that are ready together are sent in one system call, where the system allows io_uring (Linux 6.1).
+    Otherwise each has its own; the line `started` of the log says which."""
     journal: Journal | None = None
     metrics: Metrics = Metrics()
     log: Log = Log()

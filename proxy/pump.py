@@ -15,7 +15,7 @@ from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
 
 try:
-    from group_sidecar.proxy.short_way import ShortWay
+    from group_sidecar.proxy.short_way import Outbox, ShortWay
 
     SHORT_WAY: type[ShortWay] | None = ShortWay
 except ImportError:  # It was installed where nothing could compile it.
@@ -34,10 +34,15 @@ class Pump:
         traffic: is told of bytes and of connections that ended.
         idle_seconds: a connection on which the broker spoke last, so long ago, is closed; 0 for never. One that
             waits for a reply is the broker's to close: a parked JoinGroup may take as long as a client likes.
+        together: small frames of one round leave in one system call, where they go the compiled way and the kernel
+            allows it.
     """
 
-    def __init__(self, poller: Poller, traffic: Traffic, idle_seconds: float = 0.0) -> None:
+    def __init__(self, poller: Poller, traffic: Traffic, idle_seconds: float = 0.0, *, together: bool = True) -> None:
         self.poller = poller
+        self._outbox = Outbox(together) if SHORT_WAY else None
+        if self._outbox:
+            poller.after_rounds(self._outbox.leave)
         self._shared = Shared(poller, traffic, Shortcut(), set())
         self._links = self._shared.links
         self._idle_seconds = idle_seconds
@@ -46,6 +51,13 @@ class Pump:
     def connections(self) -> int:
         """Connections that are carried now."""
         return len(self._links)
+
+    @property
+    def small_frames(self) -> str:
+        """How they are sent, for people."""
+        if not self._outbox:
+            return "not compiled"
+        return "compiled, sent together" if self._outbox.together else "compiled, sent one by one"
 
     @property
     def held_bytes(self) -> int:
@@ -59,7 +71,7 @@ class Pump:
             OSError: a socket is no longer connected; both are the caller's still.
         """
         link = Link(self._shared, End(client), End(upstream), session, trio.current_time())
-        way = SHORT_WAY(link) if SHORT_WAY else link
+        way = SHORT_WAY(link, self._outbox) if SHORT_WAY and self._outbox else link
         self.poller.watch(link.client.fd, EPOLLIN, way.client_ready)
         try:
             self.poller.watch(link.upstream.fd, EPOLLIN, way.upstream_ready)

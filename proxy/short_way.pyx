@@ -1,9 +1,9 @@
 # cython: language_level=3
 """The short way, compiled: a small frame that comes whole goes from one socket to the other.
 
-Owns: nothing. On a connection that is at ease it does with such a frame what `link`, `end` and `session` do, and
-leaves them everything else: what is long, comes in pieces, is taken by the desk, or cannot be sent at once. Must not
-know: what frames mean, and what their notes are for.
+Owns: the frames of a round that have not left yet. On a connection that is at ease it does with such a frame what
+`link`, `end` and `session` do, and leaves them everything else: what is long, comes in pieces, is taken by the desk, or
+cannot be sent at once. Must not know: what frames mean, and what their notes are for.
 
 Where it could not be compiled all goes their way, and small frames cost the more.
 """
@@ -11,6 +11,7 @@ Where it could not be compiled all goes their way, and small frames cost the mor
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
 
 from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD
 from group_sidecar.codecs.registry import ApiKey
@@ -20,6 +21,7 @@ from group_sidecar.proxy.disposals import Shown
 from group_sidecar.proxy.end import SMALL_CHUNK
 from group_sidecar.proxy.framing import LENGTH_BYTES
 from group_sidecar.proxy.framing import SHOW as _SHOW
+from group_sidecar.proxy.poller import READY_AT_ONCE
 from group_sidecar.proxy.session import MOST_EXPECTED
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -30,10 +32,23 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<sys/epoll.h>" nogil:
     const int EPOLLIN
 
-cdef enum:
-    ROOM = 478  # As End's: an array's size must be known here.
+cdef extern from "ring.h" nogil:
+    struct departure:
+        int fd
+        int32_t sent
+        uint32_t size
+        uint8_t *data
+    struct ring:
+        pass
+    int ring_open(ring *, unsigned frames)
+    void ring_close(ring *)
+    unsigned ring_send(ring *, departure *frames, unsigned count)
 
-if SMALL_CHUNK != ROOM:
+cdef enum:  # As End's and the poller's: an array's size must be known here.
+    ROOM = 478
+    MOST_FRAMES = 64
+
+if SMALL_CHUNK != ROOM or READY_AT_ONCE != MOST_FRAMES:
     raise ImportError("compiled for other sockets")
 
 cdef Py_ssize_t LENGTH = LENGTH_BYTES, SMALLEST_REQUEST = REQUEST_HEAD.size, SMALLEST_REPLY = REPLY_HEAD.size
@@ -43,13 +58,72 @@ cdef object SHOW = _SHOW, SHOWN = Shown, new_tuple = tuple.__new__
 cdef object CLIENT_CLOSED = CloseReason.CLIENT_CLOSED
 
 
+cdef class ShortWay
+
+
+cdef class Outbox:
+    """Frames that leave when the round is over, in one system call: whoever is woken by one may take the processor, and
+    would have the others wait.
+
+    Where the kernel does not allow that, each leaves as it comes. A round has one frame for each socket at most.
+    """
+
+    cdef ring ring
+    cdef departure frames[MOST_FRAMES]
+    cdef unsigned count
+    cdef list ways
+    cdef readonly bint together
+
+    def __cinit__(self, bint together):
+        self.ways = []
+        self.together = together and not ring_open(&self.ring, MOST_FRAMES)
+
+    def __dealloc__(self):
+        if self.together:
+            ring_close(&self.ring)
+
+    cdef int take(self, ShortWay way, int fd, const uint8_t *data, Py_ssize_t size) except -1:
+        cdef departure *frame
+        if not self.together:
+            return way.left(fd, data, size, send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL))
+        if self.count == MOST_FRAMES:
+            self.leave()
+        frame = &self.frames[self.count]
+        frame.fd, frame.size = fd, <uint32_t>size
+        memcpy(frame.data, data, size)
+        self.ways.append(way)
+        self.count += 1
+
+    cpdef leave(self):
+        """All that waits leaves. Does not raise."""
+        cdef unsigned i, done
+        cdef departure *frame
+        cdef ShortWay way
+        if not self.count:
+            return
+        done = ring_send(&self.ring, self.frames, self.count) if self.count > 1 else 0
+        for i in range(done, self.count):
+            frame = &self.frames[i]
+            frame.sent = <int32_t>send(frame.fd, frame.data, frame.size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        for i in range(self.count):
+            frame, way = &self.frames[i], self.ways[i]
+            try:
+                way.left(frame.fd, frame.data, frame.size, frame.sent)
+            except Exception:
+                way.link.fail()
+        self.ways.clear()
+        self.count = 0
+
+
 cdef class ShortWay:
     """Both directions of one connection, as the poller calls them."""
 
     cdef object link, session, desk, expected, poller, traffic, client, upstream
+    cdef Outbox outbox
     cdef int client_fd, upstream_fd
 
-    def __cinit__(self, link):
+    def __cinit__(self, link, Outbox outbox):
+        self.outbox = outbox
         self.link, self.session, self.client, self.upstream = link, link.session, link.client, link.upstream
         self.desk, self.expected = self.session.desk, self.session.expected
         self.poller, self.traffic = link.shared.poller, link.shared.traffic
@@ -61,18 +135,21 @@ cdef class ShortWay:
         cdef Py_ssize_t came
         link = self.link
         if events != EPOLLIN or self.client.room != ROOM or not (self.session.at_ease and link.flowing):
-            link.client_ready(events)
+            if self.stays():
+                link.client_ready(events)
             return
         try:
             came = recv(self.client_fd, data, ROOM, MSG_DONTWAIT)
             if came < 0:
-                if errno != EAGAIN and errno != EINTR:
+                if errno != EAGAIN and errno != EINTR and self.stays():
                     link.finish(CLIENT_CLOSED)
             elif came < SMALLEST_REQUEST or came == ROOM or not self.request(data, came):
                 if came == ROOM:
                     self.client.widen()
-                link.client_sent(bytes_of(data, came))
+                if self.stays():
+                    link.client_sent(bytes_of(data, came))
         except Exception:
+            self.stays()
             link.fail()
 
     cdef bint request(self, const uint8_t *data, Py_ssize_t size) except -1:
@@ -89,12 +166,11 @@ cdef class ShortWay:
         if note is SHOW:
             note = new_tuple(SHOWN, (bytes_of(data + LENGTH, size - LENGTH), session.origin, now))
         elif note is not None:
-            link.execute(session.glanced(bytes_of(data, size), note, now))
+            if self.stays():
+                link.execute(session.glanced(bytes_of(data, size), note, now))
             return True
         self.expected.append((int32_at(data + 8), key, now, note, False))
-        cdef Py_ssize_t sent = max(send(self.upstream_fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL), 0)
-        if sent < size:
-            link.execute([ToUpstream(bytes_of(data + sent, size - sent))])
+        self.outbox.take(self, self.upstream_fd, data, size)
         return True
 
     def upstream_ready(self, int events):
@@ -103,7 +179,8 @@ cdef class ShortWay:
         cdef Py_ssize_t came
         link = self.link
         if events != EPOLLIN or self.upstream.room != ROOM or not (self.session.at_ease and link.flowing):
-            link.upstream_ready(events)
+            if self.stays():
+                link.upstream_ready(events)
             return
         try:
             came = recv(self.upstream_fd, data, ROOM, MSG_DONTWAIT)
@@ -112,8 +189,10 @@ cdef class ShortWay:
             if came < SMALLEST_REPLY or came == ROOM or not self.reply(data, came):
                 if came == ROOM:
                     self.upstream.widen()
-                link.upstream_sent(bytes_of(data, max(came, 0)))  # A reset says the same as an end.
+                if self.stays():
+                    link.upstream_sent(bytes_of(data, max(came, 0)))  # A reset says the same as an end.
         except Exception:
+            self.stays()
             link.fail()
 
     cdef bint reply(self, const uint8_t *data, Py_ssize_t size) except -1:
@@ -132,11 +211,27 @@ cdef class ShortWay:
             self.desk.later(note, bytes_of(data + LENGTH, size - LENGTH), note.origin, now)
         self.expected.popleft()
         self.traffic.request_done(key, now - since)
-        cdef Py_ssize_t sent = max(send(self.client_fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL), 0)
-        self.traffic.sent_bytes += sent
-        if sent < size:
-            link.execute([ToClient(bytes_of(data + sent, size - sent))])
+        self.outbox.take(self, self.client_fd, data, size)
         return True
+
+    cdef bint stays(self) except -1:
+        """What waits leaves, before anything overtakes it. Whether the connection is still there."""
+        if not self.outbox.count:
+            return True
+        self.outbox.leave()
+        return self.stands()
+
+    cdef bint stands(self) except -1:
+        return self.link in self.link.shared.links
+
+    cdef int left(self, int fd, const uint8_t *data, Py_ssize_t size, Py_ssize_t sent) except -1:
+        """So much of a frame was sent, or it failed: below 0."""
+        sent = max(sent, 0)
+        if fd == self.client_fd:
+            self.traffic.sent_bytes += sent
+        if sent < size and self.stands():
+            rest = bytes_of(data + sent, size - sent)
+            self.link.execute([ToClient(rest) if fd == self.client_fd else ToUpstream(rest)])
 
 
 cdef inline bytes bytes_of(const uint8_t *data, Py_ssize_t size):

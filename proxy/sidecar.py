@@ -51,7 +51,7 @@ from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.probe import probe_forever
-from group_sidecar.proxy.pump import SHORT_WAY, Pump
+from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.reloading import Outcome, Reloading
 from group_sidecar.proxy.replying import Replying
@@ -171,7 +171,7 @@ class Sidecar:
         self._config = config
         self._traffic = Traffic()
         self._poller, self._hosted = poller or Poller(), poller is not None
-        self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds)
+        self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds, together=config.io_uring)
         self._server = Server(self._pump, self._traffic, config.limits.connections)
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
@@ -273,7 +273,7 @@ class Sidecar:
             "admin": str(addresses.admin) if addresses.admin else None,
             "mode": self._config.mode,
             "version": version(DISTRIBUTION),
-            "small_frames": "compiled" if SHORT_WAY else "not compiled",
+            "small_frames": self._pump.small_frames,
         }
 
     # Brokers.

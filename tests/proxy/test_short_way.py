@@ -1,12 +1,16 @@
-"""The compiled way of small frames beside the same in Python: whatever comes, in whatever pieces, they do the same."""
+"""The compiled way of small frames beside the same in Python: whatever comes, in whatever pieces, they do the same.
+
+The compiled one is tried twice: as frames leave together, and as they leave one by one.
+"""
 
 import os
 import socket
 import struct
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from select import EPOLLIN, EPOLLOUT, POLLIN, poll
+from select import EPOLLHUP, EPOLLIN, EPOLLOUT, POLLIN, poll
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ from group_sidecar.proxy.disposals import Answer, Disposal, Forward, HangUp, Ori
 from group_sidecar.proxy.end import SMALL_CHUNK, End, Shortcut
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.link import Link, Shared
-from group_sidecar.proxy.poller import Poller
+from group_sidecar.proxy.poller import READY_AT_ONCE, Poller
 from group_sidecar.proxy.session import MOST_EXPECTED, Session
 from tests.proxy.fakes import tcp_pair
 from tests.proxy.playbook import reply, request
@@ -85,12 +89,15 @@ class Desk:
 
 
 Pair = Callable[[], tuple[socket.socket, socket.socket]]
+TOGETHER = short_way.Outbox(True)
+ONE_BY_ONE = short_way.Outbox(False)
 
 
 class World:
-    """A connection whose client and broker are a test's, and which goes one way or the other."""
+    """A connection whose client and broker are a test's, and which goes the compiled way where it has an outbox."""
 
-    def __init__(self, compiled: bool, shortcut: Shortcut, pair: Pair) -> None:
+    def __init__(self, outbox: Any, shortcut: Shortcut, pair: Pair) -> None:
+        self.outbox = outbox
         (self.client, near), (self.broker, far) = pair(), pair()
         self.desk, self.traffic, self.rounds = Desk(), Traffic(), Poller()
         self.origin = Origin("10.0.0.1")
@@ -104,7 +111,7 @@ class World:
         self.link = Link(shared, End(near.detach()), End(far.detach()), session, self.rounds.now)
         shared.links.add(self.link)
         self.links = shared.links
-        self.way = short_way.ShortWay(self.link) if compiled else self.link
+        self.way = short_way.ShortWay(self.link, outbox) if outbox else self.link
         self.to_client, self.to_broker, self.replied = bytearray(), bytearray(), 0
 
     def close(self) -> None:
@@ -116,11 +123,21 @@ class World:
     def go(self) -> None:
         """Rounds, until nothing more is ready."""
         self.rounds.now += SECONDS
-        for end, call in ((self.link.client, self.way.client_ready), (self.link.upstream, self.way.upstream_ready)):
-            while self.links and end.interest & EPOLLIN and readable(end.fd):
-                call(EPOLLIN)
-                self.collect()
-        self.collect()
+        ends = ((self.link.client, self.way.client_ready), (self.link.upstream, self.way.upstream_ready))
+        served = True
+        while served:
+            served = False
+            for end, call in ends:
+                if self.links and end.interest & EPOLLIN and readable(end.fd):
+                    call(EPOLLIN)
+                    served = True
+            self.leave()
+            self.collect()
+
+    def leave(self) -> None:
+        """The end of a round."""
+        if self.outbox:
+            self.outbox.leave()
 
     def collect(self) -> None:
         """Has both peers read."""
@@ -164,14 +181,14 @@ def readable(fd: int, seconds: float = 0) -> bool:
 
 
 @contextmanager
-def worlds(pair: Pair = socket.socketpair) -> Iterator[tuple[World, World]]:
-    """One where small frames go the compiled way, and one where they go Python's."""
+def worlds(pair: Pair = socket.socketpair) -> Iterator[tuple[World, World, World]]:
+    """Two where small frames go the compiled way, together and one by one, and one where they go Python's."""
     shortcut = Shortcut()
-    both = World(True, shortcut, pair), World(False, shortcut, pair)
+    all_three = World(TOGETHER, shortcut, pair), World(ONE_BY_ONE, shortcut, pair), World(None, shortcut, pair)
     try:
-        yield both
+        yield all_three
     finally:
-        for world in both:
+        for world in all_three:
             world.close()
         shortcut.close()
 
@@ -235,32 +252,34 @@ def take(world: World, step: Step) -> None:
 @example([("client", asked(PASSED, 1, 5)), ("broker raw", reply(7))])
 @example([("client", asked(PASSED, 1, 5)), ("client goes", None)])
 @example([("client", asked(FAILING, 1, 5))])
-def test_whatever_comes_both_ways_do_the_same(script: list[Step]) -> None:
-    with worlds() as (compiled, plain):
+def test_whatever_comes_all_ways_do_the_same(script: list[Step]) -> None:
+    with worlds() as (together, one_by_one, plain):
         for step in script:
-            take(compiled, step)
-            take(plain, step)
-            assert compiled.seen() == plain.seen()
+            for world in (together, one_by_one, plain):
+                take(world, step)
+            assert together.seen() == plain.seen()
+            assert one_by_one.seen() == plain.seen()
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])
 def test_a_reset_is_taken_alike(who: str) -> None:
-    with worlds(tcp_pair) as both:
-        for world in both:
+    with worlds(tcp_pair) as all_three:
+        for world in all_three:
             take(world, ("client", asked(PASSED, 1, 5)))
             peer, near = (world.client, world.link.client) if who == "client" else (world.broker, world.link.upstream)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
             assert readable(near.fd, seconds=10)
             world.go()
-        compiled, plain = both
-        assert compiled.traffic.connections_closed == plain.traffic.connections_closed
-        assert sum(compiled.traffic.connections_closed.values()) == 1
+        *_, plain = all_three
+        for world in all_three:
+            assert world.traffic.connections_closed == plain.traffic.connections_closed
+            assert sum(world.traffic.connections_closed.values()) == 1
 
 
 def test_what_a_peer_does_not_take_at_once_is_kept() -> None:
-    with worlds() as both:
-        for world in both:
+    with worlds() as all_three:
+        for world in all_three:
             for fd in (world.client.fileno(), world.broker.fileno(), world.link.client.fd, world.link.upstream.fd):
                 with socket.socket(fileno=os.dup(fd)) as sock:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
@@ -271,21 +290,164 @@ def test_what_a_peer_does_not_take_at_once_is_kept() -> None:
                 sent += 1
                 world.rounds.now += SECONDS
                 world.way.client_ready(EPOLLIN)
+                world.leave()
             assert world.link.upstream.interest == EPOLLIN | EPOLLOUT
             assert not world.link.client.interest
             while not world.link.client.backlog:
                 world.broker.sendall(told)
                 world.way.upstream_ready(EPOLLIN)
+                world.leave()
             assert world.link.client.interest == EPOLLOUT
             assert world.traffic.received_bytes == sent * len(frame)
 
 
 def test_no_more_replies_are_waited_for_than_may_be() -> None:
-    with worlds() as (compiled, plain):
-        for world in (compiled, plain):
+    with worlds() as all_three:
+        for world in all_three:
             for correlation in range(MOST_EXPECTED):
                 world.client.sendall(asked(PASSED, correlation, 1))
                 world.way.client_ready(EPOLLIN)
+                world.leave()
                 world.collect()
             assert not world.link.client.interest & EPOLLIN
-        assert Counter(map(len, (compiled.link.session.expected, plain.link.session.expected))) == {MOST_EXPECTED: 2}
+        assert Counter(len(world.link.session.expected) for world in all_three) == {MOST_EXPECTED: 3}
+
+
+@pytest.fixture(params=["as the kernel has it", "where a ring fails"])
+def outbox(request: pytest.FixtureRequest) -> Any:
+    """One of its own. A ring works for the thread alone that opened it."""
+    if request.param == "as the kernel has it":
+        return short_way.Outbox(True)
+    made: list[Any] = []
+    other = threading.Thread(target=lambda: made.append(short_way.Outbox(True)))
+    other.start()
+    other.join()
+    return made[0]
+
+
+@contextmanager
+def crowd(outbox: Any, size: int) -> Iterator[list[World]]:
+    """Connections of one thread."""
+    shortcut = Shortcut()
+    all_of_them = [World(outbox, shortcut, socket.socketpair) for _ in range(size)]
+    try:
+        yield all_of_them
+    finally:
+        for world in all_of_them:
+            world.close()
+        shortcut.close()
+
+
+def ask_all(all_of_them: list[World], size: int = 5) -> None:
+    for number, world in enumerate(all_of_them):
+        world.client.sendall(asked(PASSED, number, size))
+        world.way.client_ready(EPOLLIN)
+
+
+@pytest.mark.parametrize("size", [1, 2, READY_AT_ONCE, 2 * READY_AT_ONCE + 3])
+def test_what_was_read_in_a_round_leaves_at_its_end(outbox: Any, size: int) -> None:
+    with crowd(outbox, size) as all_of_them:
+        for _ in range(3):
+            ask_all(all_of_them)
+            waiting = sum(not readable(world.broker.fileno()) for world in all_of_them)
+            assert waiting == (((size - 1) % READY_AT_ONCE) + 1 if outbox.together else 0)
+            outbox.leave()
+            for number, world in enumerate(all_of_them):
+                world.collect()
+                assert world.to_broker == asked(PASSED, number, 5)
+                world.broker.sendall(reply(number))
+                world.way.upstream_ready(EPOLLIN)
+            outbox.leave()
+            for number, world in enumerate(all_of_them):
+                world.collect()
+                assert world.to_client == reply(number)
+                assert world.traffic.sent_bytes == len(reply(number))
+                world.to_broker.clear()
+                world.to_client.clear()
+                world.traffic.sent_bytes = 0
+
+
+def test_what_takes_the_long_way_overtakes_nothing(outbox: Any) -> None:
+    with crowd(outbox, 3) as (first, second, third):
+        ask_all([first, second])
+        third.client.sendall(asked(PASSED, 3, 2_000))
+        third.way.client_ready(EPOLLIN)
+        for world in (first, second, third):
+            world.collect()
+            assert world.to_broker
+
+
+def test_a_peer_that_has_gone_takes_nobody_with_it(outbox: Any) -> None:
+    with crowd(outbox, 4) as all_of_them:
+        ask_all(all_of_them)
+        outbox.leave()
+        for number, world in enumerate(all_of_them):
+            world.broker.sendall(reply(number))
+        for world in all_of_them:
+            world.way.upstream_ready(EPOLLIN)
+        gone = all_of_them[1]
+        gone.client.close()
+        outbox.leave()
+        assert [bool(world.links) for world in all_of_them] == [True, outbox.together is False, True, True]
+        for world in (all_of_them[0], *all_of_them[2:]):
+            world.collect()
+            assert world.to_client
+
+
+def test_an_answer_from_here_does_not_overtake_a_reply(outbox: Any) -> None:
+    with crowd(outbox, 1) as [one]:
+        ask_all([one])
+        outbox.leave()
+        one.broker.sendall(reply(0))
+        one.client.sendall(asked(ANSWERED, 1, 5))
+        one.way.upstream_ready(EPOLLIN)
+        one.way.client_ready(EPOLLIN)
+        outbox.leave()
+        one.collect()
+        assert one.to_client == reply(0) + reply(1, b"from here")
+
+
+def test_a_connection_that_fails_has_sent_what_it_had(outbox: Any) -> None:
+    with crowd(outbox, 1) as [one]:
+        ask_all([one])
+        outbox.leave()
+        one.broker.sendall(reply(0))
+        one.client.sendall(asked(FAILING, 1, 5))
+        one.way.upstream_ready(EPOLLIN)
+        one.way.client_ready(EPOLLIN)
+        assert not one.links
+        one.collect()
+        assert one.to_client == reply(0)
+
+
+@pytest.mark.parametrize("events", [EPOLLIN, EPOLLIN | EPOLLHUP])
+def test_a_connection_that_ended_as_its_frames_left_is_left_alone(
+    outbox: Any, events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptors are another's by then."""
+    others: list[socket.socket] = []
+
+    def gone(*_: Any) -> None:
+        for _each in range(4):
+            others.extend(socket.socketpair())
+        for each in others:
+            each.sendall(b"another's")
+
+    with crowd(outbox, 1) as [one]:
+        ask_all([one])
+        outbox.leave()
+        ended = {one.link.client.fd, one.link.upstream.fd}
+        monkeypatch.setattr(one.desk, "gone", gone)
+        one.broker.sendall(reply(0))
+        one.client.sendall(asked(PASSED, 7, 5))
+        one.way.upstream_ready(EPOLLIN)
+        one.way.client_ready(EPOLLIN)
+        one.client.close()
+        one.broker.close()
+        one.way.client_ready(events)
+        assert not one.links
+        assert ended <= {each.fileno() for each in others}
+        for each in others:
+            assert each.recv(100, socket.MSG_DONTWAIT) == b"another's"
+        for each in others:
+            each.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.errors import ErrorCode
@@ -24,9 +25,12 @@ from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGrou
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from group_sidecar.codecs.registry import ApiKey
+from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import BrokerClosed, KafkaClient, connect
 from group_sidecar.proxy.config import Config, ConfigError
+from group_sidecar.proxy.poller import Poller
+from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.server import ListenError, listen, port_of
 from group_sidecar.proxy.sidecar import Addresses, run_sidecar
@@ -209,6 +213,17 @@ async def test_an_address_in_use_comes_out_as_it_is(name: str) -> None:
         addresses = {"upstream": "127.0.0.1:1", name: f"127.0.0.1:{port_of([taken])}"}
         with pytest.raises(ListenError, match=r"(?i)address already in use"):
             await run_sidecar(configured(**addresses))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_log_tells_how_small_frames_are_sent(wanted: bool, nursery: trio.Nursery) -> None:
+    with capture_logs() as lines:
+        await nursery.start(run_sidecar, configured(upstream="127.0.0.1:1", io_uring=wanted))
+    [started] = [line for line in lines if line["event"] == "started"]
+    possible = Pump(Poller(), Traffic(), together=wanted).small_frames
+    assert started["small_frames"] == possible
+    assert wanted or not possible.endswith("together")
+    nursery.cancel_scope.cancel()
 
 
 def full(group: str, members: int) -> DescribeGroupsResponse:
