@@ -1,12 +1,13 @@
 """Waits for the sockets of clients and their brokers, and calls who watches them.
 
-Owns: the epoll of the data path, and what is called in a round. Must not know: what is read or sent, who has it turn
-(`hosting`).
+Owns: the epoll of the data path, what is called in a round, and what may be put off. Must not know: what is read or
+sent, who else has a turn (`hosting`).
 
 What is slow or rare is ordinary trio. What moves bytes is called from here, without a task, a lock or a stream
 object. A round handles so many sockets, each once.
 """
 
+from collections import deque
 from collections.abc import Callable
 from select import epoll
 
@@ -18,6 +19,9 @@ same round may have closed a descriptor and opened another one of the same numbe
 
 READY_AT_ONCE = 64
 """Sockets of one round. The kernel takes them in turn, so none is passed over."""
+LONE_ROUNDS = 8
+"""Rounds of one socket each behind which what can be put off is put off no longer. The caches are cold after each
+sleep, and eight of a kind in a row cost little more than one."""
 
 
 class Poller:
@@ -32,6 +36,8 @@ class Poller:
         self._epoll = epoll()
         self._callbacks: dict[int, Callback] = {}
         self._after: list[Callable[[], None]] = []
+        self._put_off: list[Callable[[], None]] = []
+        self._lone_rounds = 0
         self.time: Callable[[], float] = trio.current_time
         self.now = 0.0
 
@@ -60,6 +66,10 @@ class Poller:
         """Calls when the sockets of a round have been served. It must not raise."""
         self._after.append(call)
 
+    def before_others(self, call: Callable[[], None]) -> None:
+        """Calls before anybody else has a turn, and where nobody has, after some rounds. It must not raise."""
+        self._put_off.append(call)
+
     def forget(self, fd: int) -> None:
         """Never calls again for a descriptor, which is to be closed: that is what takes it out of the epoll."""
         del self._callbacks[fd]
@@ -83,3 +93,21 @@ class Poller:
                 callback(events)
         for call in self._after:
             call()
+        self._lone_rounds += 1
+        if len(ready) > 1 or self._lone_rounds >= LONE_ROUNDS:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Somebody else has a turn now: calls what was put off."""
+        self._lone_rounds = 0
+        for call in self._put_off:
+            call()
+
+    def host(self, due: deque[Callable[[], object]], outcomes: list[object]) -> None:
+        """Rounds, and what is due between them, until there are outcomes."""
+        while not outcomes:
+            self.turn(0 if due else None)
+            if due:
+                self.catch_up()
+                for _ in range(len(due)):
+                    due.popleft()()

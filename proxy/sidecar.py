@@ -295,7 +295,7 @@ class Sidecar:
             )
             tail = OffsetsTail(copy) if self._config.offsets_log.read else None
             broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail)
-            self._poller.after_rounds(broker.desk.catch_up)
+            self._poller.before_others(broker.desk.catch_up)
             self._tasks.start_soon(probe_forever, copy)
             self._tasks.start_soon(settle_forever, copy)
             self._tasks.start_soon(shrink_forever, copy)

@@ -11,7 +11,7 @@ import trio
 
 from group_sidecar.proxy import poller as poller_module
 from group_sidecar.proxy.hosting import carry, host
-from group_sidecar.proxy.poller import Poller
+from group_sidecar.proxy.poller import LONE_ROUNDS, Poller
 
 
 class Echo:
@@ -157,3 +157,48 @@ async def test_what_is_paused_is_called_when_it_is_resumed(nursery: trio.Nursery
     nursery.cancel_scope.cancel()
     echo.close()
     other.close()
+
+
+async def test_what_is_put_off_waits_for_some_lone_rounds_or_for_company() -> None:
+    poller = Poller()
+    first, second = Echo(poller), Echo(poller)
+    served: list[int] = []
+    poller.before_others(lambda: served.append(first.served))
+    for _ in range(2):
+        for _ in range(LONE_ROUNDS):
+            assert served in ([], [LONE_ROUNDS])
+            first.far.send(b"alone")
+            poller.turn(0)
+    assert served == [LONE_ROUNDS, 2 * LONE_ROUNDS]
+    for _ in range(2):
+        first.far.send(b"with")
+        second.far.send(b"another")
+        poller.turn(0)
+    assert served[2:] == [2 * LONE_ROUNDS + 1, 2 * LONE_ROUNDS + 2]
+    poller.close()
+    first.close()
+    second.close()
+
+
+async def _told_in_time(echo: Echo, told: list[int]) -> None:
+    for _ in range(3 * LONE_ROUNDS):
+        await asked(echo, b"hello")
+        assert told[-1] == echo.served
+
+
+def test_what_is_put_off_is_done_before_a_hosted_program_has_its_turn() -> None:
+    poller = Poller()
+    echo, told = Echo(poller), [0]
+    poller.before_others(lambda: told.append(echo.served))
+    host(poller, _told_in_time, echo, told)
+    echo.close()
+
+
+async def test_what_is_put_off_is_done_before_another_task_has_its_turn(nursery: trio.Nursery) -> None:
+    poller = Poller()
+    echo, told = Echo(poller), [0]
+    poller.before_others(lambda: told.append(echo.served))
+    nursery.start_soon(carry, poller)
+    await _told_in_time(echo, told)
+    nursery.cancel_scope.cancel()
+    echo.close()
