@@ -338,10 +338,20 @@ def crowd(outbox: Any, size: int) -> Iterator[list[World]]:
         shortcut.close()
 
 
-def ask_all(all_of_them: list[World], size: int = 5) -> None:
+def ask_all(all_of_them: list[World]) -> None:
     for number, world in enumerate(all_of_them):
-        world.client.sendall(asked(PASSED, number, size))
+        world.client.sendall(asked(PASSED, number, 5))
         world.way.client_ready(EPOLLIN)
+
+
+def reply_and_request_in_one_round(one: World, following: bytes) -> None:
+    """The reply to request 0 comes, and behind it another request. The round is not over."""
+    ask_all([one])
+    one.leave()
+    one.broker.sendall(reply(0))
+    one.client.sendall(following)
+    one.way.upstream_ready(EPOLLIN)
+    one.way.client_ready(EPOLLIN)
 
 
 @pytest.mark.parametrize("size", [1, 2, READY_AT_ONCE, 2 * READY_AT_ONCE + 3])
@@ -396,12 +406,7 @@ def test_a_peer_that_has_gone_takes_nobody_with_it(outbox: Any) -> None:
 
 def test_an_answer_from_here_does_not_overtake_a_reply(outbox: Any) -> None:
     with crowd(outbox, 1) as [one]:
-        ask_all([one])
-        outbox.leave()
-        one.broker.sendall(reply(0))
-        one.client.sendall(asked(ANSWERED, 1, 5))
-        one.way.upstream_ready(EPOLLIN)
-        one.way.client_ready(EPOLLIN)
+        reply_and_request_in_one_round(one, asked(ANSWERED, 1, 5))
         outbox.leave()
         one.collect()
         assert one.to_client == reply(0) + reply(1, b"from here")
@@ -409,12 +414,7 @@ def test_an_answer_from_here_does_not_overtake_a_reply(outbox: Any) -> None:
 
 def test_a_connection_that_fails_has_sent_what_it_had(outbox: Any) -> None:
     with crowd(outbox, 1) as [one]:
-        ask_all([one])
-        outbox.leave()
-        one.broker.sendall(reply(0))
-        one.client.sendall(asked(FAILING, 1, 5))
-        one.way.upstream_ready(EPOLLIN)
-        one.way.client_ready(EPOLLIN)
+        reply_and_request_in_one_round(one, asked(FAILING, 1, 5))
         assert not one.links
         one.collect()
         assert one.to_client == reply(0)
@@ -434,14 +434,9 @@ def test_a_connection_that_ended_as_its_frames_left_is_left_alone(
             each.sendall(b"another's")
 
     with crowd(outbox, 1) as [one]:
-        ask_all([one])
-        outbox.leave()
         ended = {one.link.client.fd, one.link.upstream.fd}
         monkeypatch.setattr(one.desk, "gone", gone)
-        one.broker.sendall(reply(0))
-        one.client.sendall(asked(PASSED, 7, 5))
-        one.way.upstream_ready(EPOLLIN)
-        one.way.client_ready(EPOLLIN)
+        reply_and_request_in_one_round(one, asked(PASSED, 7, 5))
         one.client.close()
         one.broker.close()
         one.way.client_ready(events)
