@@ -26,11 +26,13 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.codecs.schema import Struct, encode
-from tests.kafka.dialect import Client
+from tests.kafka.dialect import Client, until
 
 MINUTES = 5 * 60_000
 """Milliseconds; longer than any test, and what the oldest brokers allow at most."""
-_UNKNOWN_MEMBER_ID, _MEMBER_ID_REQUIRED = 25, 79
+_COORDINATOR_NOT_AVAILABLE, _UNKNOWN_MEMBER_ID, _MEMBER_ID_REQUIRED = 15, 25, 79
+_CLEARED_AWAY = (_COORDINATOR_NOT_AVAILABLE, _UNKNOWN_MEMBER_ID)
+"""What a join is told while the broker drops the group that it asked about, and when it has."""
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
 
@@ -96,9 +98,7 @@ class ClassicMember:
     def request_id(self) -> None:
         """Asks for a member id where the broker wants that first (KIP-394), and goes no further."""
         if not self.member_id and not self._instance_id and self._version(JoinGroupRequest) > 3:
-            reply = self._ask(self._join())
-            assert reply.error_code == _MEMBER_ID_REQUIRED, reply
-            self.member_id = reply.member_id
+            until(self._has_been_given_an_id, "the broker issues a member id")
 
     def send_join(self) -> None:
         """Sends a join that the broker may keep unanswered."""
@@ -122,13 +122,17 @@ class ClassicMember:
         A group of which there is only an issued id may be cleared away; like any client it then asks for another.
         """
         is_new = not self.member_id
-        self.send_join()
-        reply = self.receive_join()
-        while is_new and reply.error_code == _UNKNOWN_MEMBER_ID:
-            self.member_id = ""
+
+        def joined() -> bool:
             self.send_join()
             reply = self.receive_join()
-        succeeded(reply)
+            if is_new and reply.error_code in _CLEARED_AWAY:
+                self.member_id = ""
+            else:
+                succeeded(reply)
+            return int(reply.error_code) == 0
+
+        until(joined, "the broker has dropped the group, so that it can be joined anew")
 
     def answered(self, seconds: float) -> bool:
         """Whether a join or sync that was sent has its reply, within so many seconds."""
@@ -188,6 +192,12 @@ class ClassicMember:
         """Closes the connection and forgets everything, as a killed process does: that is no leave."""
         self._wire.__exit__(None, None, None)
         self.member_id = ""
+
+    def _has_been_given_an_id(self) -> bool:
+        reply = self._ask(self._join())
+        assert reply.error_code in (_MEMBER_ID_REQUIRED, _COORDINATOR_NOT_AVAILABLE), reply
+        self.member_id = reply.member_id
+        return bool(self.member_id)
 
     def _join(self) -> JoinGroupRequest:
         subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=(self._topic,)), 0)
