@@ -44,6 +44,7 @@ class Pump:
         if self._outbox:
             poller.after_rounds(self._outbox.leave)
         self._shared = Shared(poller, traffic, Shortcut(), set())
+        poller.after_rounds(self._shared.shortcut.give_way)
         self._links = self._shared.links
         self._idle_seconds = idle_seconds
 

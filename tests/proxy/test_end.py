@@ -1,5 +1,6 @@
 """One socket of a connection, on real sockets."""
 
+import os
 import random
 import socket
 import struct
@@ -8,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, SMALL_CHUNK, End, Shortcut
+from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, SMALL_CHUNK, TURN_BYTES, End, Shortcut
 from tests.proxy.fakes import tcp_pair
 
 MUCH = 16 << 20
@@ -98,6 +99,21 @@ def test_what_a_broken_target_does_not_take_reaches_nobody_else(way: Way, shortc
     assert shortcut.move(other.source, other.target, 5) == 5
     assert read(other.receiver, 5) == b"hello"
     other.close()
+
+
+def test_others_go_first_each_time_that_much_was_moved(
+    way: Way, shortcut: Shortcut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[int] = []
+    moved = 0
+    monkeypatch.setattr(os, "sched_yield", lambda: times.append(moved))
+    while moved < 3 * TURN_BYTES:
+        way.sender.sendall(bytes(TURN_BYTES // 16))
+        read(way.receiver, shortcut.move(way.source, way.target, TURN_BYTES // 16))
+        moved += TURN_BYTES // 16
+        shortcut.give_way()
+        shortcut.give_way()
+    assert times == [TURN_BYTES, 2 * TURN_BYTES, 3 * TURN_BYTES]
 
 
 def test_a_read_grows_with_what_comes_and_shrinks_again(way: Way) -> None:

@@ -5,6 +5,7 @@ import random
 import resource
 import socket
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from itertools import cycle
 
@@ -18,7 +19,7 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import pump as pumping
 from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Origin
-from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES
+from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, TURN_BYTES
 from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.link import FLUSH_SECONDS
 from group_sidecar.proxy.poller import Poller
@@ -391,6 +392,23 @@ async def test_others_have_their_turn_beside_a_busy_connection() -> None:
         for _ in range(50):
             await shell.round_trip()
         nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_for_the_processor_goes_first_where_much_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    many, work, yielded = 8, "", Counter[str]()
+    reply = reply_frame(1, bytes(many * TURN_BYTES))
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        while frame := await read_frame(stream):
+            await stream.send_all(reply if frame == request_frame(1, b"much") else reply_frame(1, b"ping"))
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        monkeypatch.setattr(os, "sched_yield", lambda: yielded.update([work]))
+        for work in ("ping", "much", "ping again"):
+            await client.send_all(request_frame(1, work.encode()))
+            await read_frame(client)
+    assert yielded.keys() == {"much"}
+    assert 1 <= yielded["much"] <= many
 
 
 async def test_draining_closes_those_at_rest_and_waits_for_a_reply() -> None:
