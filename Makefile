@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet lint conformance bench demo plain lock clean system proxies java python
+.PHONY: test test-unhurried test-fleet lint conformance bench bench-fleet demo plain lock clean system proxies java python
 .DEFAULT_GOAL := test
 
 # What does not look at the clock is tested two by two, the rest by itself.
@@ -41,10 +41,13 @@ conformance: system .venv/.dev # the broker's answers and the sidecar's, compare
 		tests/conformance/test_differential.py tests/conformance/test_added_versions.py \
 		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
 
-bench: proxies .venv/.dev # measures everything, an hour; QUICK=1 in ten minutes; writes docs/performance.md
+bench: proxies .venv/.dev # measures the data path, half an hour; QUICK=1 in five minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.3.1
 	@$(BIN)/python -m benchmarks.shotover
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+
+bench-fleet: java .venv/.dev # measures the fleet's pipeline, half an hour; writes docs/fleet-performance.md
+	@$(BIN)/python -m benchmarks --fleet $(if $(QUICK),--quick) $(ARGS)
 
 demo: java .venv/.demo # the whole product in the terminal; ARGS=--stay keeps it up
 	@$(BIN)/python -m group_sidecar.demo $(ARGS)

@@ -1,6 +1,9 @@
-"""Measures everything and writes docs/performance.md and docs/charts.
+"""Measures the data path and all about it, and writes docs/performance.md and docs/charts.
 
     python -m benchmarks [--quick] [--broker-port PORT] [--docs FOLDER] [NAME=HOST:PORT ...]
+    python -m benchmarks --fleet [--quick] [--docs FOLDER]
+
+The second measures the fleet's pipeline instead, which takes as long again, and writes docs/fleet-performance.md.
 
 NAME=HOST:PORT is a proxy that somebody else has started before the port of the broker; NAME may have blanks, for a
 version: "kafka-proxy 0.4.3=127.0.0.1:19101". Start it from the same terminal, without setsid: Linux may share the cores
@@ -19,11 +22,11 @@ import traceback
 from pathlib import Path
 
 from benchmarks.apart import measured
-from benchmarks.report import machine, page, write
+from benchmarks.report import DATA_PATH, FLEET, machine, markdown, write
 from benchmarks.section import Section
 from benchmarks.targets import further
 
-FIRST, REST = "forwarding", ("growth", "group_traffic", "answers", "scrape", "loading", "codecs", "fleet")
+FIRST, REST = "forwarding", ("growth", "group_traffic", "answers", "scrape", "loading", "codecs")
 """The modules that measure, in the order of the page."""
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -32,6 +35,7 @@ def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of everything, in five minutes")
+    parser.add_argument("--fleet", action="store_true", help="the fleet's pipeline instead, on a page of its own")
     parser.add_argument("--broker-port", type=int, help="where proxies of somebody else expect the broker")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder to write into")
     parser.add_argument("others", nargs="*", type=further, metavar="NAME=HOST:PORT")
@@ -40,7 +44,8 @@ def arguments() -> argparse.Namespace:
 
 def command(given: argparse.Namespace) -> str:
     """How to measure this again."""
-    words = ["python", "-m", "benchmarks", *(["--quick"] if given.quick else [])]
+    words = ["python", "-m", "benchmarks"]
+    words += [flag for flag, asked in (("--fleet", given.fleet), ("--quick", given.quick)) if asked]
     if given.broker_port:
         words += ["--broker-port", str(given.broker_port)]
     return shlex.join([*words, *(f"{name}={host}:{port}" for name, (host, port) in given.others)])
@@ -50,8 +55,9 @@ def main() -> int:
     """Measures, writes, and says what failed."""
     given, load = arguments(), os.getloadavg()
     options = {FIRST: {"others": given.others, "broker_port": given.broker_port}}
+    page, names = (FLEET, ("fleet",)) if given.fleet else (DATA_PATH, (FIRST, *REST))
     sections, failed = [], []
-    for name in (FIRST, *REST):
+    for name in names:
         began = time.monotonic()
         try:
             sections.append(measured(f"benchmarks.{name}", given.quick, **options.get(name, {})))
@@ -59,7 +65,7 @@ def main() -> int:
             failed.append(f"benchmarks.{name} failed\n{traceback.format_exc()}")
             sections.append(Section(name, "Not measured: it failed in this run."))
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    write(given.docs, page(command(given), machine(load), sections), sections)
+    write(given.docs, page, markdown(page, command(given), machine(load), sections), sections)
     for text in failed:
         print(text, file=sys.stderr)
     return 1 if failed else 0

@@ -1,28 +1,41 @@
-"""docs/performance.md, written as a whole.
+"""docs/performance.md and docs/fleet-performance.md, each written as a whole.
 
-Owns: the head, with the machine and the command, and the order and place of what the sections hand in. Must not know:
-what is measured.
+Owns: their heads, with the machine and the command, and the order and place of what the sections hand in. Must not
+know: what is measured.
 """
 
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 from benchmarks.section import Section
 
-PAGE, CHARTS = "performance.md", "charts"
+CHARTS = "charts"
 HEAD = """\
-# Performance
+# {title}
 
 Written by `{command}`, which measures every figure on this page: nothing here is typed in. What they say is in
-[The data path](data-path.md).
+{meaning}.
 
 | | |
 |---|---|
 """
+
+
+class Page(NamedTuple):
+    """One of them. `meaning`: a link to where its figures are explained."""
+
+    file: str
+    title: str
+    meaning: str
+
+
+DATA_PATH = Page("performance.md", "Performance", "[The data path](data-path.md)")
+FLEET = Page("fleet-performance.md", "Performance of the fleet's pipeline", "[The fleet](fleet.md#scale)")
 
 
 def machine(load: Sequence[float]) -> dict[str, str]:
@@ -46,16 +59,17 @@ def _processor() -> str:
     return platform.machine()
 
 
-def page(command: str, facts: Mapping[str, str], sections: Sequence[Section]) -> str:
-    """The whole of it, in Markdown."""
-    text = HEAD.format(command=command) + "".join(f"| {name} | {value} |\n" for name, value in facts.items())
+def markdown(page: Page, command: str, facts: Mapping[str, str], sections: Sequence[Section]) -> str:
+    """The whole of a page."""
+    text = HEAD.format(title=page.title, command=command, meaning=page.meaning)
+    text += "".join(f"| {name} | {value} |\n" for name, value in facts.items())
     return text + "".join(f"\n## {each.title}\n\n{each.text.strip()}\n" for each in sections)
 
 
-def write(folder: Path, text: str, sections: Sequence[Section]) -> None:
-    """Writes the page and its charts into the folder."""
+def write(folder: Path, page: Page, text: str, sections: Sequence[Section]) -> None:
+    """Writes a page and its charts into the folder."""
     (folder / CHARTS).mkdir(parents=True, exist_ok=True)
     for section in sections:
         for name, chart in section.charts.items():
             (folder / CHARTS / name).write_text(chart)
-    (folder / PAGE).write_text(text)
+    (folder / page.file).write_text(text)

@@ -1,4 +1,4 @@
-"""What a benchmark hands in for docs/performance.md.
+"""What a benchmark hands in for a page.
 
 Owns: the shape. Must not know: what is measured, nor where it is written.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Section(NamedTuple):
-    """A part of the page.
+    """A part of a page.
 
     Attributes:
         title: its heading.

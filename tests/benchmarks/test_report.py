@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks.report import machine, page, write
+from benchmarks.report import DATA_PATH, FLEET, machine, markdown, write
 from benchmarks.section import Section
 from benchmarks.targets import Further
 
@@ -17,7 +17,7 @@ SECTIONS = [
 
 
 def test_sections_stand_in_their_order_below_the_machine() -> None:
-    text = page("python -m benchmarks", {"CPU": "a fast one"}, SECTIONS)
+    text = markdown(DATA_PATH, "python -m benchmarks", {"CPU": "a fast one"}, SECTIONS)
     assert text.startswith("# Performance\n\nWritten by `python -m benchmarks`")
     assert text.endswith(
         "| CPU | a fast one |\n"
@@ -27,7 +27,7 @@ def test_sections_stand_in_their_order_below_the_machine() -> None:
 
 
 def test_the_page_and_its_charts_are_written(tmp_path: Path) -> None:
-    write(tmp_path / "docs", "the page\n", SECTIONS)
+    write(tmp_path / "docs", DATA_PATH, "the page\n", SECTIONS)
     assert (tmp_path / "docs" / "performance.md").read_text() == "the page\n"
     assert (tmp_path / "docs" / "charts" / "connections.svg").read_text() == "<svg/>"
 
@@ -42,6 +42,7 @@ def test_the_machine_is_told_whole() -> None:
     ("given", "expected"),
     [
         ({}, "python -m benchmarks"),
+        ({"fleet": True, "quick": True}, "python -m benchmarks --fleet --quick"),
         (
             {"quick": True, "broker_port": 19092, "others": [Further("kafka-proxy 0.4.3", ("127.0.0.1", 19101))]},
             "python -m benchmarks --quick --broker-port 19092 'kafka-proxy 0.4.3=127.0.0.1:19101'",
@@ -49,7 +50,7 @@ def test_the_machine_is_told_whole() -> None:
     ],
 )
 def test_the_command_can_be_given_again(given: dict[str, object], expected: str) -> None:
-    options = {"quick": False, "broker_port": None, "others": [], **given}
+    options = {"fleet": False, "quick": False, "broker_port": None, "others": [], **given}
     assert command_line.command(argparse.Namespace(**options)) == expected
 
 
@@ -73,3 +74,13 @@ def test_a_section_that_fails_is_told_and_the_others_are_written(
     error = capfd.readouterr().err
     assert "benchmarks.growth failed" in error
     assert error.rstrip().endswith("RuntimeError: no room to grow")
+
+
+def test_the_fleet_has_a_page_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "measured", lambda module, _quick: Section("The fleet", f"by {module}"))
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--fleet", "--docs", str(tmp_path)])
+    assert command_line.main() == 0
+    text = (tmp_path / FLEET.file).read_text()
+    assert text.startswith(f"# {FLEET.title}\n\nWritten by `python -m benchmarks --fleet`")
+    assert text.endswith("## The fleet\n\nby benchmarks.fleet\n")
+    assert not (tmp_path / DATA_PATH.file).exists()
