@@ -18,8 +18,8 @@ SHORTCUT_BYTES = 262_144
 """Most bytes that the kernel moves at a time. Four times as many cost as much a GB, and who comes meanwhile waits
 longer; fewer cost more."""
 TURN_BYTES = 1_048_576
-"""So much moved, and who waits for the processor has it first. Sooner is better for small requests beside it, until a
-machine whose processors are never idle: there each time may cost a turn of the scheduler's, some milliseconds."""
+"""So much moved, and who waits for the processor goes first. Fewer serve small requests beside it better; but where
+processors are never idle, each time may cost one of the scheduler's slices, some milliseconds."""
 
 
 class End:
