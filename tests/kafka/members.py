@@ -15,6 +15,7 @@ from group_sidecar.codecs.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
@@ -30,8 +31,7 @@ from tests.kafka.dialect import Client, until
 
 MINUTES = 5 * 60_000
 """Milliseconds; longer than any test, and what the oldest brokers allow at most."""
-_COORDINATOR_NOT_AVAILABLE, _UNKNOWN_MEMBER_ID, _MEMBER_ID_REQUIRED = 15, 25, 79
-_CLEARED_AWAY = (_COORDINATOR_NOT_AVAILABLE, _UNKNOWN_MEMBER_ID)
+_CLEARED_AWAY = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_MEMBER_ID)
 """What a join is told while the broker drops the group that it asked about, and when it has."""
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
@@ -195,7 +195,7 @@ class ClassicMember:
 
     def _has_been_given_an_id(self) -> bool:
         reply = self._ask(self._join())
-        assert reply.error_code in (_MEMBER_ID_REQUIRED, _COORDINATOR_NOT_AVAILABLE), reply
+        assert reply.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.COORDINATOR_NOT_AVAILABLE), reply
         self.member_id = reply.member_id
         return bool(self.member_id)
 
