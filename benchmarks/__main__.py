@@ -39,7 +39,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--broker-port", type=int, help="where proxies of somebody else expect the broker")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder to write into")
     parser.add_argument("others", nargs="*", type=further, metavar="NAME=HOST:PORT")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.fleet and (given.others or given.broker_port):
+        parser.error("--fleet: no proxy is measured, so none can be named")
+    return given
 
 
 def command(given: argparse.Namespace) -> str:

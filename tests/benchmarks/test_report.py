@@ -84,3 +84,13 @@ def test_the_fleet_has_a_page_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert text.startswith(f"# {FLEET.title}\n\nWritten by `python -m benchmarks --fleet`")
     assert text.endswith("## The fleet\n\nby benchmarks.fleet\n")
     assert not (tmp_path / DATA_PATH.file).exists()
+
+
+@pytest.mark.parametrize("given", ["kafka-proxy=127.0.0.1:19101", "--broker-port=19092"])
+def test_no_proxy_is_named_beside_the_fleet(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--fleet", given])
+    with pytest.raises(SystemExit):
+        command_line.arguments()
+    assert "--fleet: no proxy is measured" in capsys.readouterr().err
