@@ -103,6 +103,7 @@ class Producer:
         records_dropped: by reason: `queue_full` (oldest first), `too_large`, `refused`.
         records_doubted: records that were sent again under a new id, and so may be in the topic twice.
         led: the partitions that the broker leads; None while that is not known.
+        home: the partition that is written to; NOWHERE before the first.
         numbered: whether there is a producer id.
     """
 
@@ -113,7 +114,7 @@ class Producer:
         self._queue: deque[Record] = deque()
         self._hand: list[Record] = []
         self._batch: _Batch | None = None
-        self._home = NOWHERE
+        self.home = NOWHERE
         self._id: tuple[int, int] | None = None
         self._sequences: dict[int, int] = {}
         self.led: tuple[int, ...] | None = None
@@ -194,9 +195,9 @@ class Producer:
 
     def _choose(self, led: Sequence[int]) -> int:
         """Stays where it was. The key decides, so that the sidecars of one broker do not all take the same."""
-        if self._home not in led:
-            self._home = led[crc32(self._key) % len(led)]
-        return self._home
+        if self.home not in led:
+            self.home = led[crc32(self._key) % len(led)]
+        return self.home
 
     def lost(self) -> None:
         """No answer will come to what was sent."""

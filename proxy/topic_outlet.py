@@ -7,7 +7,7 @@ It never stands in the way: records are queued, within a bound, and whatever fai
 before. No other broker is needed: of the topic's partitions it takes one that this broker leads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import trio
@@ -33,7 +33,8 @@ from group_sidecar.proxy.client import (
     error_name,
 )
 from group_sidecar.proxy.logs import log
-from group_sidecar.proxy.producing import DENIED, PACKED_AT_ONCE, Outcome, Producer
+from group_sidecar.proxy.producing import DENIED, NOWHERE, PACKED_AT_ONCE, Outcome, Producer
+from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.sections import Journal
 from group_sidecar.proxy.tail_questions import leaders, log_starts
 
@@ -151,18 +152,30 @@ class TopicOutlet:
                 return
 
     async def _look(self, client: KafkaClient) -> None:
-        """Looks which partitions the broker leads; after a pause, where it leads none."""
-        epochs = (await leaders(client, self._topic)).epochs
-        codes = {n: code for n, (code, _) in (await log_starts(client, self._topic, epochs)).items()} if epochs else {}
+        """Looks which partitions the broker leads; after a pause, where there is none to write to."""
+        told = await leaders(client, self._topic)
+        starts = await log_starts(client, self._topic, told.epochs) if told.epochs else {}
+        codes = {number: code for number, (code, _) in starts.items()}
         for code in codes.values():
             if code in DENIED:
                 raise BrokerRefused(f"{client.address} answers ListOffsets of {self._topic}", code)
-        self._producer.lead([number for number, code in codes.items() if not code])
-        if not self._producer.led:
-            hint = "create it, with partitions that each broker leads" if not epochs else "add partitions to it"
-            reason = f"it leads none of {len(epochs)} partitions" if epochs else "there is no such topic"
-            self._fail("leads none", log.warning, reason, hint=hint)
-            await trio.sleep(self._attempts.pause())
+        led = [number for number, code in codes.items() if not code]
+        home = self._producer.home
+        if home != NOWHERE and _is_taking_up(home, led, told.nodes):
+            await self._nowhere("takes up", f"the broker has yet to take up partition {home}")
+            return
+        self._producer.lead(led)
+        if not told.epochs:
+            hint = "create it, with partitions that each broker leads"
+            await self._nowhere("no topic", "there is no such topic", hint=hint)
+        elif not led:
+            reason = f"it leads none of {len(told.epochs)} partitions"
+            await self._nowhere("leads none", reason, hint="add partitions to it")
+
+    async def _nowhere(self, condition: str, reason: str, **told: object) -> None:
+        """There is no partition to write to: says so, and returns when it is time to look again."""
+        self._fail(condition, log.warning, reason, **told)
+        await trio.sleep(self._attempts.pause())
 
     async def _number(self, client: KafkaClient) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=int(ANSWER_SECONDS * 1000))
@@ -258,6 +271,15 @@ class TopicOutlet:
     def _ring(self) -> None:
         self._progress.set()
         self._progress = trio.Event()
+
+
+def _is_taking_up(home: int, led: Collection[int], nodes: Mapping[int, Node]) -> bool:
+    """Whether a broker that leads the partitions `led` is said to lead `home` too. `nodes`: leaders, from Metadata.
+
+    A broker that was started takes up one partition after another, and what it says of itself runs ahead of Metadata:
+    as long as that does not know who leads `led`, it says nothing of `home` either.
+    """
+    return home not in led and nodes.get(home) in {nodes.get(number) for number in led}
 
 
 def _code_of(reply: ProduceResponse, topic: str, partition: int) -> int:

@@ -3,6 +3,7 @@
 import json
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from group_sidecar.metrics.records import timestamp
+from group_sidecar.proxy import attempts
+from group_sidecar.proxy.client import connect
+from group_sidecar.proxy.sections import Journal
+from group_sidecar.proxy.topic_outlet import TopicOutlet
 from tests.conformance.cutting import CuttingProxy
 from tests.conformance.librdkafka import QUICK_CONSUMER, consume, create_topic, produce
 from tests.conformance.routes import Route, Run
@@ -20,6 +27,7 @@ from tests.kafka.broker import VERSION, KafkaBroker
 from tests.kafka.processes import PATIENCE, free_addresses, spelled
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.tools import kafka_tool
+from tests.proxy.topic_model import record
 
 PRODUCE = 0
 PARTITIONS = 3
@@ -48,18 +56,21 @@ class Stage:
 
     def in_topic(self) -> list[Message]:
         """All that is in the topic, partition by partition."""
-        reader = Consumer({"bootstrap.servers": self.run.bootstrap, "group.id": "unused", **QUICK_CONSUMER})
-        try:
-            return [
-                message for number in range(PARTITIONS) for message in _read(reader, TopicPartition(self.topic, number))
-            ]
-        finally:
-            reader.close()
+        return in_topic(self.run, self.topic, PARTITIONS)
 
     def in_folder(self) -> list[bytes]:
         """All lines in the folder, the torn ones of a process that was killed included."""
         segments = sorted(self.folder.iterdir(), key=lambda path: (path.stat().st_mtime_ns, path.name))
         return [line for path in segments for line in path.read_bytes().split(b"\n") if line]
+
+
+def in_topic(run: Run, topic: str, partitions: int) -> list[Message]:
+    """All that is in a topic, partition by partition."""
+    reader = Consumer({"bootstrap.servers": run.bootstrap, "group.id": "unused", **QUICK_CONSUMER})
+    try:
+        return [message for number in range(partitions) for message in _read(reader, TopicPartition(topic, number))]
+    finally:
+        reader.close()
 
 
 def _read(reader: Consumer, partition: TopicPartition) -> Iterator[Message]:
@@ -174,6 +185,36 @@ def assert_each_producer_is_whole(broker: KafkaBroker, producers: int) -> None:
     assert len(expected) == producers
 
 
+async def test_records_stay_in_their_partition_while_a_broker_takes_up_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ZooKeeper one takes some 10 ms; asked each millisecond, the broker leads some of them and others not yet."""
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.001)
+    with KafkaBroker(tmp_path, version="1.1.1") as broker:
+        around = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
+        topic = create_topic(around, "records", 30)
+        settings = Journal(topic=topic, topic_linger_seconds=0)
+        outlet = TopicOutlet("here", topic, settings, lambda: connect(*broker.client))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outlet.run, time.time)
+            await _write(outlet, 1)
+            for number in (2, 3):
+                await trio.to_thread.run_sync(broker.stop)
+                await trio.to_thread.run_sync(broker.start)
+                await _write(outlet, number)
+            outlet.close()
+        found = await trio.to_thread.run_sync(lambda: in_topic(around, topic, 30))
+    assert [json.loads(value)["seq"] for value in values(found)] == [1, 2, 3]
+    assert len({message.partition() for message in found}) == 1
+
+
+async def _write(outlet: TopicOutlet, number: int) -> None:
+    outlet.append(record(number, moment=timestamp(time.time())))
+    with trio.fail_after(PATIENCE):
+        while outlet.records_written < number:  # noqa: ASYNC110 - nothing rings when a broker has answered
+            await trio.sleep(0.01)
+
+
 def test_where_another_broker_leads_records_go_to_partitions_of_the_sidecars_own(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "one") as one, KafkaBroker(tmp_path / "two", joins=one) as two:
         around = Run(Route("direct", one.direct, one.direct), f"t{secrets.token_hex(5)}")
@@ -187,7 +228,7 @@ def test_where_another_broker_leads_records_go_to_partitions_of_the_sidecars_own
                 tmp_path / str(node), listen=broker.sidecar, upstream=broker.client, settings=own
             ) as sidecar:
                 sidecar.process.wait_until(lambda: sidecar.metric("group_sidecar_records_written_total") >= 3)
-        found = [message for number in range(8) for message in _read(reader, TopicPartition(topic, number))]
+        found = in_topic(around, topic, 8)
         reader.close()
         assert {message.key(): leaders[message.partition() or 0] for message in found} == {
             b"sidecar-1": 1,

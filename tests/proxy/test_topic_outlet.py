@@ -16,7 +16,7 @@ from group_sidecar.proxy.client import DEFAULT_TIMEOUT, connect
 from group_sidecar.proxy.sections import Journal
 from group_sidecar.proxy.topic_outlet import CLOSE_SECONDS, HOPELESS_SECONDS, TopicOutlet
 from tests.proxy.scripted_broker import MemoryNetwork
-from tests.proxy.topic_broker import TOPIC, Fault, TopicBroker
+from tests.proxy.topic_broker import NOBODY, THIS, TOPIC, Fault, TopicBroker
 from tests.proxy.topic_model import record
 
 BROKER = Address("broker", 9092)
@@ -191,6 +191,48 @@ async def test_a_partition_that_moves_away_is_left_for_another(
         stage.tell(2)
         await until(lambda: stage.outlet.records_written == 3)
     assert [partition.seqs for partition in stage.broker.topic.partitions] == [[1], [2, 3]]
+
+
+@pytest.mark.parametrize("said", [[THIS, THIS], [NOBODY, NOBODY]])
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.LOSE_QUESTION])
+async def test_a_partition_that_a_restarted_broker_has_yet_to_take_up_is_waited_for(
+    network: MemoryNetwork, autojump_clock: MockClock, said: list[int], fault: Fault, shown: Shown
+) -> None:
+    async with staged(network, TopicBroker(2)) as stage:
+        stage.tell()
+        await until(lambda: stage.outlet.records_written == 1)
+        [home] = [number for number, partition in enumerate(stage.broker.topic.partitions) if partition.seqs]
+        stage.broker.topic.led, stage.broker.said = {1 - home}, said
+        stage.broker.faults.append(fault)
+        stage.tell(2)
+        await until(lambda: stage.outlet.failures >= 4)
+        assert f"the broker has yet to take up partition {home}" in shown()
+        stage.broker.topic.led = {0, 1}
+        await until(lambda: stage.outlet.records_written == 3)
+    assert stage.broker.topic.partitions[home].seqs == [1, 2, 3]
+    assert stage.broker.topic.ids == 1
+
+
+async def test_but_not_one_that_nobody_leads(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    async with staged(network, TopicBroker(2)) as stage:
+        stage.tell()
+        await until(lambda: stage.outlet.records_written == 1)
+        [home] = [number for number, partition in enumerate(stage.broker.topic.partitions) if partition.seqs]
+        stage.broker.topic.led = {1 - home}
+        stage.broker.said = [NOBODY if number == home else THIS for number in range(2)]
+        stage.tell(2)
+        await until(lambda: stage.outlet.records_written == 3)
+    assert stage.broker.topic.partitions[1 - home].seqs == [2, 3]
+
+
+async def test_the_first_partition_is_taken_whatever_metadata_says(
+    network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    async with staged(network) as stage:
+        stage.broker.said = [NOBODY]
+        stage.tell()
+        await stage.all_written()
+    assert stage.outlet.failures == 0
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -18,6 +18,7 @@ from group_sidecar.codecs.messages.list_offsets import (
 from group_sidecar.codecs.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -31,7 +32,8 @@ from tests.proxy.scripted_broker import HangUp, Mute, ScriptedBroker
 from tests.proxy.topic_model import Topic
 
 TOPIC = "records"
-_NODE = 1
+THIS, OTHER, NOBODY = 1, 2, -1
+"""Who leads a partition: the broker, another one, none."""
 
 
 class Fault(Enum):
@@ -51,6 +53,7 @@ class TopicBroker(ScriptedBroker):
     Attributes:
         topic: what is in it.
         exists: whether there is such a topic.
+        said: who leads each partition, as Metadata has it; as it is where that is None.
         faults: what goes wrong with the next requests to produce, in order: an error code is said and nothing appended.
         denied: the error that InitProducerId answers.
         throttled: milliseconds that Produce says it was throttled.
@@ -66,20 +69,23 @@ class TopicBroker(ScriptedBroker):
         super().__init__(answers, versions)  # type: ignore[arg-type]
         self.topic = Topic(partitions)
         self.exists = True
+        self.said: list[int] | None = None
         self.faults: deque[Fault | int] = deque()
         self.denied = 0
         self.throttled = 0
 
     def _metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
+        leaders = self.said or [THIS if n in self.topic.led else OTHER for n in range(len(self.topic.partitions))]
         partitions = tuple(
             MetadataResponsePartition(
-                error_code=0, partition_index=number, leader_id=_NODE, replica_nodes=(_NODE,), isr_nodes=(_NODE,)
+                error_code=0, partition_index=number, leader_id=leader, replica_nodes=(leader,), isr_nodes=(leader,)
             )
-            for number in range(len(self.topic.partitions))
+            for number, leader in enumerate(leaders)
         )
         code = 0 if self.exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = MetadataResponseTopic(error_code=code, name=TOPIC, partitions=partitions if self.exists else ())
-        return MetadataResponse(brokers=(), topics=(topic,))
+        brokers = tuple(MetadataResponseBroker(node_id=node, host="b", port=node) for node in (THIS, OTHER))
+        return MetadataResponse(brokers=brokers, topics=(topic,))
 
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         [asked] = request.topics

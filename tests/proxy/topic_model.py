@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.records import batches
-from group_sidecar.metrics.records import Envelope, LogEnd, Record, timestamp
+from group_sidecar.metrics.records import Envelope, LogEnd, Record, Timestamp, timestamp
 
 REMEMBERED = 5
 """Batches of a producer that a broker remembers (Kafka class ``ProducerStateEntry``)."""
@@ -20,9 +20,9 @@ _MARKS_AT = 43
 MOMENT = timestamp(1_700_000_000.25)
 
 
-def record(seq: int, topic: str = "t") -> Record:
+def record(seq: int, topic: str = "t", moment: Timestamp = MOMENT) -> Record:
     envelope = Envelope(
-        version=1, kind="log_end", sidecar="s", boot="b", seq=seq, observed_at=MOMENT, emitted_at=MOMENT
+        version=1, kind="log_end", sidecar="s", boot="b", seq=seq, observed_at=moment, emitted_at=moment
     )
     return Record(envelope=envelope, body=LogEnd(topic=topic, partition=0, offset=seq))
 
