@@ -5,20 +5,14 @@ Owns: how a group is brought into a state and kept there. Must not know: who ask
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from group_sidecar.codecs.consumer_protocol import TopicPartition as AssignedPartition
-from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
-from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from group_sidecar.codecs.schema import encode
 from tests.conformance.librdkafka import consume, consumer, create_topic, poll_until, produce, settled
 from tests.conformance.routes import Run
-from tests.kafka.wire import Wire
+from tests.kafka.dialect import Client, Dialect
+from tests.kafka.members import ClassicMember
 
 SETTLED = ("stable", "static", "empty", "simple")
 """Classic groups that stay as they are."""
@@ -27,66 +21,11 @@ UNSETTLED = ("completing", "preparing", "new")
 GROUPS = (*SETTLED, *UNSETTLED)
 PARTITIONS = 4
 
-_MINUTES = 5 * 60_000
-_JOIN, _SYNC, _LEAVE = 5, 3, 3
 
-
-class RawMember:
-    """A classic member that takes each step only when told to, so a group stays where it is."""
-
-    def __init__(self, run: Run, group: str, topic: str) -> None:
-        self._run, self._group, self._topic = run, run.name(group), run.name(topic)
-        self._wire = Wire(run.route.plain, client_id=run.name("raw"))
-        self.member_id = ""
-        self.generation = -1
-
-    def send_join(self) -> int:
-        """Sends a join that the broker may keep unanswered. Returns its correlation id."""
-        if not self.member_id:
-            self.member_id = self._wire.ask(self._join(), _JOIN).member_id  # MEMBER_ID_REQUIRED brings the id.
-        return self._wire.send_request(self._join(), _JOIN)
-
-    def join(self) -> None:
-        """Joins, and waits for the generation."""
-        reply = self._wire.receive_reply(self._join(), _JOIN, self.send_join())
-        assert reply.error_code == 0, reply
-        self.generation = reply.generation_id
-
-    def sync(self) -> None:
-        """Syncs as the leader of a group of one, with one partition for itself."""
-        parts = (AssignedPartition(topic=self._topic, partitions=(0,)),)
-        assignment = b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=parts), 0)
-        request = SyncGroupRequest(
-            group_id=self._group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            assignments=(SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment),),
-        )
-        reply = self._wire.ask(request, _SYNC)
-        assert reply.error_code == 0, reply
-
-    def _join(self) -> JoinGroupRequest:
-        subscription = b"\0\0" + encode(ConsumerProtocolSubscription(topics=(self._topic,)), 0)
-        return JoinGroupRequest(
-            group_id=self._group,
-            session_timeout_ms=_MINUTES,
-            rebalance_timeout_ms=_MINUTES,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocols=(JoinGroupProtocol(name="range", metadata=subscription),),
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._wire.__exit__(kind, error, trace)
-        if self.member_id:  # A closed connection is not a leave, and its group would wait for minutes.
-            leave = LeaveGroupRequest(group_id=self._group, members=(MemberIdentity(member_id=self.member_id),))
-            with Wire(self._run.route.plain) as wire:
-                wire.ask(leave, _LEAVE)
+def held(run: Run, group: str) -> ClassicMember:
+    """A classic member, of the topic ``topic``, that takes each step only when told to: its group stays where it is."""
+    way = Client(run.route.plain, Dialect.of(run.route.plain), run.name("raw"))
+    return ClassicMember(way, run.name(group), run.name("topic"))
 
 
 @contextmanager
@@ -136,15 +75,15 @@ def _simple(run: Run, stack: ExitStack) -> None:
 
 def _completing(run: Run, stack: ExitStack) -> None:
     """Its leader has joined and never syncs."""
-    stack.enter_context(RawMember(run, "completing", "topic")).join()
+    stack.enter_context(held(run, "completing")).join()
 
 
 def _preparing(run: Run, stack: ExitStack) -> None:
     """One is parked in its join until the other joins again, which it never does."""
-    first = stack.enter_context(RawMember(run, "preparing", "topic"))
+    first = stack.enter_context(held(run, "preparing"))
     first.join()
     first.sync()
-    stack.enter_context(RawMember(run, "preparing", "topic")).send_join()
+    stack.enter_context(held(run, "preparing")).send_join()
 
 
 _MAKERS: dict[str, Callable[[Run, ExitStack], None]] = {

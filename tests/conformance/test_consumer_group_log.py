@@ -32,7 +32,7 @@ from group_sidecar.coordinator.consumer_groups import read
 from group_sidecar.coordinator.views import ConsumerGroupView, GroupKind, GroupState
 from tests.conformance.librdkafka import consumer, create_topic, poll_until, settled
 from tests.conformance.new_protocol import NewMember, new_member, send, share_member, streams_heartbeat
-from tests.conformance.population import RawMember, population
+from tests.conformance.population import held, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import PATIENCE
@@ -163,7 +163,7 @@ def _assignor(run: Run, stack: ExitStack, group: str) -> None:
 
 def _upgraded(run: Run, stack: ExitStack, group: str) -> None:
     """A member of the new protocol has joined a classic group, and made it one of its own kind."""
-    classic = stack.enter_context(RawMember(run, group, "topic"))
+    classic = stack.enter_context(held(run, group))
     classic.join()
     classic.sync()
     member = stack.enter_context(new_member(run, group))
