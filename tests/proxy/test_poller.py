@@ -130,6 +130,52 @@ def test_sockets_that_are_always_ready_leave_a_hosted_program_its_turn() -> None
     far.close()
 
 
+def test_a_round_serves_so_many_and_the_next_one_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller_module, "READY_AT_ONCE", 2)
+    poller = Poller()
+    poller.time = lambda: 7.0
+    echoes = [Echo(poller) for _ in range(3)]
+    for echo in echoes:
+        echo.far.send(b"hello")
+    poller.turn(None)
+    assert sum(echo.served for echo in echoes) == 2
+    assert poller.now == 7.0
+    poller.turn(None)
+    assert [echo.served for echo in echoes] == [1, 1, 1]
+    poller.close()
+    for echo in echoes:
+        echo.close()
+
+
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_a_signal_does_not_end_a_sleep(wanted: int) -> None:
+    """Its handler runs meanwhile; what it raises comes out."""
+    poller = Poller()
+    echo = Echo(poller)
+    heard: list[int] = []
+
+    def handler(number: int, _: object) -> None:
+        heard.append(number)
+        if len(heard) == wanted:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise InterruptedError("of the handler")
+
+    def sleep() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        poller.turn(None)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(InterruptedError, match="of the handler"):
+            sleep()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(heard) == wanted
+    assert echo.served == 0
+    poller.close()
+    echo.close()
+
+
 async def test_what_is_forgotten_is_not_called(nursery: trio.Nursery) -> None:
     poller = Poller()
     first, second = Echo(poller), Echo(poller)
