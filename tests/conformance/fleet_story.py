@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
 from tests.conformance.fleet_stage import GROUPS, JOURNAL, Crowd, Fleet, fleet
-from tests.conformance.librdkafka import QUICK_CONSUMER
+from tests.conformance.librdkafka import leaders_of, messages_in
 from tests.kafka.dialect import until
 from tests.kafka.group_command import Described, describe_all_groups
 from tests.kafka.maven import connector_jars
@@ -90,16 +88,11 @@ def _take_from_topic(stage: Fleet, tables: Path) -> Path:
 
 def _told(stage: Fleet) -> dict[int, set[str]]:
     """What the topic's keys say, up to where it ends now."""
-    reader = Consumer({"bootstrap.servers": spelled(stage.brokers[0].direct), "group.id": "nobody", **QUICK_CONSUMER})
-    told: dict[int, set[str]] = {}
-    try:
-        for number, partition in reader.list_topics(JOURNAL, PATIENCE).topics[JOURNAL].partitions.items():
-            keys = told.setdefault(partition.leader, set())
-            _, end = reader.get_watermark_offsets(TopicPartition(JOURNAL, number), PATIENCE)
-            reader.assign([TopicPartition(JOURNAL, number, 0)])
-            keys |= {(message.key() or b"").decode() for message in reader.consume(end, PATIENCE)}
-    finally:
-        reader.close()
+    bootstrap = spelled(stage.brokers[0].direct)
+    leaders = leaders_of(bootstrap, JOURNAL)
+    told: dict[int, set[str]] = {node: set() for node in leaders.values()}
+    for message in messages_in(bootstrap, JOURNAL):
+        told[leaders[message.partition() or 0]].add((message.key() or b"").decode())
     return told
 
 

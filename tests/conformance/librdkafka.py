@@ -56,6 +56,38 @@ def consumer(
         client.close()
 
 
+def leaders_of(bootstrap: str, topic: str) -> dict[int, int]:
+    """The node that leads each partition of a topic."""
+    with _reader(bootstrap) as reader:
+        found = reader.list_topics(topic, PATIENCE).topics[topic].partitions
+    return {number: partition.leader for number, partition in found.items()}
+
+
+def messages_in(bootstrap: str, topic: str) -> list[Message]:
+    """All that is in a topic now, partition by partition. Asserts that none is an error."""
+    found: list[Message] = []
+    with _reader(bootstrap) as reader:
+        for number in sorted(reader.list_topics(topic, PATIENCE).topics[topic].partitions):
+            _, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)
+            reader.assign([TopicPartition(topic, number, 0)])
+            for _ in range(end):
+                message = reader.poll(PATIENCE)
+                assert message is not None
+                assert message.error() is None, message.error()
+                found.append(message)
+    return found
+
+
+@contextmanager
+def _reader(bootstrap: str) -> Iterator[Consumer]:
+    """A consumer that joins no group, closed at the end."""
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **QUICK_CONSUMER})
+    try:
+        yield client
+    finally:
+        client.close()
+
+
 def admin(run: Run) -> AdminClient:
     """An admin client; what it was asked ends where nobody holds it any more."""
     return AdminClient({"bootstrap.servers": run.bootstrap})

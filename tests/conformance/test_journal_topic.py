@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy import attempts
@@ -21,7 +21,7 @@ from group_sidecar.proxy.client import connect
 from group_sidecar.proxy.sections import Journal
 from group_sidecar.proxy.topic_outlet import TopicOutlet
 from tests.conformance.cutting import CuttingProxy
-from tests.conformance.librdkafka import QUICK_CONSUMER, consume, create_topic, produce
+from tests.conformance.librdkafka import consume, create_topic, leaders_of, messages_in, produce
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import VERSION, KafkaBroker
 from tests.kafka.processes import PATIENCE, free_addresses, spelled
@@ -56,31 +56,12 @@ class Stage:
 
     def in_topic(self) -> list[Message]:
         """All that is in the topic, partition by partition."""
-        return in_topic(self.run, self.topic, PARTITIONS)
+        return messages_in(self.run.bootstrap, self.topic)
 
     def in_folder(self) -> list[bytes]:
         """All lines in the folder, the torn ones of a process that was killed included."""
         segments = sorted(self.folder.iterdir(), key=lambda path: (path.stat().st_mtime_ns, path.name))
         return [line for path in segments for line in path.read_bytes().split(b"\n") if line]
-
-
-def in_topic(run: Run, topic: str, partitions: int) -> list[Message]:
-    """All that is in a topic, partition by partition."""
-    reader = Consumer({"bootstrap.servers": run.bootstrap, "group.id": "unused", **QUICK_CONSUMER})
-    try:
-        return [message for number in range(partitions) for message in _read(reader, TopicPartition(topic, number))]
-    finally:
-        reader.close()
-
-
-def _read(reader: Consumer, partition: TopicPartition) -> Iterator[Message]:
-    _, end = reader.get_watermark_offsets(partition, timeout=PATIENCE)
-    reader.assign([TopicPartition(partition.topic, partition.partition, 0)])
-    for _ in range(end):
-        message = reader.poll(PATIENCE)
-        assert message is not None
-        assert message.error() is None, message.error()
-        yield message
 
 
 def by_boot(lines: list[bytes]) -> dict[str, list[bytes]]:
@@ -203,7 +184,7 @@ async def test_records_stay_in_their_partition_while_a_broker_takes_up_one_after
                 await trio.to_thread.run_sync(broker.start)
                 await _write(outlet, number)
             outlet.close()
-        found = await trio.to_thread.run_sync(lambda: in_topic(around, topic, 30))
+        found = await trio.to_thread.run_sync(lambda: messages_in(around.bootstrap, topic))
     assert [json.loads(value)["seq"] for value in values(found)] == [1, 2, 3]
     assert len({message.partition() for message in found}) == 1
 
@@ -219,8 +200,7 @@ def test_where_another_broker_leads_records_go_to_partitions_of_the_sidecars_own
     with KafkaBroker(tmp_path / "one") as one, KafkaBroker(tmp_path / "two", joins=one) as two:
         around = Run(Route("direct", one.direct, one.direct), f"t{secrets.token_hex(5)}")
         topic = create_topic(around, "records", 8)
-        reader = Consumer({"bootstrap.servers": around.bootstrap, "group.id": "unused", **QUICK_CONSUMER})
-        leaders = {n: each.leader for n, each in reader.list_topics(topic, PATIENCE).topics[topic].partitions.items()}
+        leaders = leaders_of(around.bootstrap, topic)
         settings = {"journal": {"topic": topic, "interval_seconds": 0.2}}
         for node, broker in ((1, one), (2, two)):
             own = {**settings, "sidecar_id": f"sidecar-{node}"}
@@ -228,8 +208,7 @@ def test_where_another_broker_leads_records_go_to_partitions_of_the_sidecars_own
                 tmp_path / str(node), listen=broker.sidecar, upstream=broker.client, settings=own
             ) as sidecar:
                 sidecar.process.wait_until(lambda: sidecar.metric("group_sidecar_records_written_total") >= 3)
-        found = in_topic(around, topic, 8)
-        reader.close()
+        found = messages_in(around.bootstrap, topic)
         assert {message.key(): leaders[message.partition() or 0] for message in found} == {
             b"sidecar-1": 1,
             b"sidecar-2": 2,

@@ -68,6 +68,13 @@ class Stage:
         await until(lambda: self.outlet.records_written == self.told)
         assert self.broker.topic.seqs == list(range(1, self.told + 1))
 
+    async def find_home(self) -> int:
+        """Writes the first record, and tells to which partition that went."""
+        self.tell()
+        await self.all_written()
+        [home] = [number for number, partition in enumerate(self.broker.topic.partitions) if partition.seqs]
+        return home
+
 
 @asynccontextmanager
 async def staged(network: MemoryNetwork, broker: TopicBroker | None = None, **settings: Any) -> AsyncIterator[Stage]:
@@ -199,9 +206,7 @@ async def test_a_partition_that_a_restarted_broker_has_yet_to_take_up_is_waited_
     network: MemoryNetwork, autojump_clock: MockClock, said: list[int], fault: Fault, shown: Shown
 ) -> None:
     async with staged(network, TopicBroker(2)) as stage:
-        stage.tell()
-        await until(lambda: stage.outlet.records_written == 1)
-        [home] = [number for number, partition in enumerate(stage.broker.topic.partitions) if partition.seqs]
+        home = await stage.find_home()
         stage.broker.topic.led, stage.broker.said = {1 - home}, said
         stage.broker.faults.append(fault)
         stage.tell(2)
@@ -215,9 +220,7 @@ async def test_a_partition_that_a_restarted_broker_has_yet_to_take_up_is_waited_
 
 async def test_but_not_one_that_nobody_leads(network: MemoryNetwork, autojump_clock: MockClock) -> None:
     async with staged(network, TopicBroker(2)) as stage:
-        stage.tell()
-        await until(lambda: stage.outlet.records_written == 1)
-        [home] = [number for number, partition in enumerate(stage.broker.topic.partitions) if partition.seqs]
+        home = await stage.find_home()
         stage.broker.topic.led = {1 - home}
         stage.broker.said = [NOBODY if number == home else THIS for number in range(2)]
         stage.tell(2)
