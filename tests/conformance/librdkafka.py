@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.routes import Run
 from tests.kafka.processes import PATIENCE
 
-"""Seconds until a scenario is given up; no scenario needs more than a few."""
 QUICK_CONSUMER = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,

@@ -6,7 +6,7 @@ Owns: the requests of one transaction that commits a group's offsets. Must not k
 import struct
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from group_sidecar.codecs.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest
@@ -18,12 +18,13 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
 )
 from group_sidecar.codecs.schema import Struct
 from tests.kafka.dialect import Client, until
+from tests.kafka.members import CLEARED_AWAY, error_in
 
 _INIT_PRODUCER_ID = 22
 _TIMEOUT_MS = 5 * 60_000
 _TRANSACTION = 1  # A coordinator's key type.
-_LATER = {14, 15, 16, 51}
-"""The transaction coordinator is being made, or is still at the transaction before."""
+_LATER = {14, 15, 16, 51, *CLEARED_AWAY}
+"""A coordinator is being made, or is still at the transaction before, or drops the group meanwhile."""
 _CLASSIC_TRANSACTIONS = 4
 """The last version of each API before producers got a new epoch with every transaction (KIP-890)."""
 
@@ -41,8 +42,8 @@ class Transaction:
         self._client.ask(FindCoordinatorRequest(key=self._id, key_type=_TRANSACTION), 3)
         until(self._has_producer_id, "the transaction coordinator gives a producer id")
 
-    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> Any:
-        """Commits offsets, to be seen when the transaction commits; returns the reply."""
+    def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commits offsets, to be seen when the transaction commits."""
         self._open = True
         self._retry(
             AddOffsetsToTxnRequest(
@@ -53,14 +54,15 @@ class Transaction:
             TxnOffsetCommitRequestPartition(partition_index=part, committed_offset=offset, committed_metadata="txn")
             for part, offset in offsets.items()
         )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self._id,
-            group_id=group,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=partitions),),
+        self._retry(
+            TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                group_id=group,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=partitions),),
+            )
         )
-        return self._client.ask(request, _CLASSIC_TRANSACTIONS)
 
     def end(self, *, commit: bool) -> None:
         """Commits or aborts; the markers follow by and by."""
@@ -73,7 +75,7 @@ class Transaction:
 
     def _retry(self, request: Struct) -> None:
         def done() -> bool:
-            code = self._client.ask(request, _CLASSIC_TRANSACTIONS).error_code
+            code = error_in(self._client.ask(request, _CLASSIC_TRANSACTIONS))
             assert code == 0 or code in _LATER, f"{request} failed with {code}"
             return bool(code == 0)
 

@@ -175,18 +175,18 @@ def _pending_beside(scene: Scene) -> None:
 
 def _transaction_pending(scene: Scene) -> None:
     scene.commit({0: 3, 2: 1})
-    succeeded(scene.transaction().commit_offsets(scene.group, scene.topic, {0: 30, 1: 31}))
+    scene.transaction().commit_offsets(scene.group, scene.topic, {0: 30, 1: 31})
 
 
 def _transaction_only_pending(scene: Scene) -> None:
     """Nothing but what is pending: there is no offset to tell."""
-    succeeded(scene.transaction().commit_offsets(scene.group, scene.topic, {0: 30}))
+    scene.transaction().commit_offsets(scene.group, scene.topic, {0: 30})
 
 
 def _transaction_committed(scene: Scene) -> None:
     scene.commit({0: 3, 2: 1})
     transaction = scene.transaction()
-    succeeded(transaction.commit_offsets(scene.group, scene.topic, {0: 30, 1: 31}))
+    transaction.commit_offsets(scene.group, scene.topic, {0: 30, 1: 31})
     transaction.end(commit=True)
     until(lambda: scene.committed() == {0: 30, 1: 31, 2: 1}, "the markers are written")
 
@@ -194,7 +194,7 @@ def _transaction_committed(scene: Scene) -> None:
 def _transaction_aborted(scene: Scene) -> None:
     scene.commit({0: 3, 2: 1})
     transaction = scene.transaction()
-    succeeded(transaction.commit_offsets(scene.group, scene.topic, {0: 30, 1: 31}))
+    transaction.commit_offsets(scene.group, scene.topic, {0: 30, 1: 31})
     transaction.end(commit=False)
     until(lambda: _no_longer_pending(scene), "the markers are written")
 
