@@ -22,7 +22,8 @@ from group_sidecar.proxy.session import Session
 FLUSH_SECONDS = 5.0
 """How long a connection that is over may take to hand its last bytes to the client."""
 LONG_BYTES = 65_536
-"""What is still to come of a frame that nobody looks into is moved by the kernel, if it is so long."""
+"""What is to come of a reply that nobody looks into is moved by the kernel, if it is so long. Requests are copied;
+moved, they cost the broker and the kernel more than that saves (decision 48)."""
 
 
 class Shared(NamedTuple):
@@ -110,10 +111,6 @@ class Link:
     # Reading.
 
     def _read_client(self) -> None:
-        session = self.session
-        if not session.at_ease and session.passing_requests >= LONG_BYTES and not self.upstream.backlog:
-            self._relay_request()
-            return
         try:
             chunk = self.client.read()
         except BlockingIOError:
@@ -125,40 +122,14 @@ class Link:
 
     def client_sent(self, chunk: bytes) -> None:
         """So much was read from the client; nothing at its end."""
-        if chunk:
-            self.execute(self.session.receive_client(chunk, self._heard(len(chunk))))
-        else:
-            self.active = self.shared.poller.now
-            self.client_ended, self.asking, self.flowing = True, False, False
-            self.execute(self.session.client_closed(self.active))
-
-    def _heard(self, count: int) -> float:
-        """So many bytes came from the client. Gives when."""
         self.active = now = self.shared.poller.now
-        self.asking = True
-        self.shared.traffic.received_bytes += count
-        return now
-
-    def _relay_request(self) -> None:
-        shared, session = self.shared, self.session
-        try:
-            came = shared.shortcut.move(self.client, self.upstream, session.passing_requests)
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self._give_up_upstream()
-            self._watch()
-            return
-        except OSError:
-            self.finish(CloseReason.CLIENT_CLOSED)
-            return
-        if not came:
-            self.client_sent(b"")
-            return
-        self._heard(came)
-        session.passed_request(came)
-        if self.upstream.backlog:
-            self._watch()
+        if chunk:
+            self.asking = True
+            self.shared.traffic.received_bytes += len(chunk)
+            self.execute(self.session.receive_client(chunk, now))
+        else:
+            self.client_ended, self.asking, self.flowing = True, False, False
+            self.execute(self.session.client_closed(now))
 
     def _read_upstream(self) -> None:
         session = self.session

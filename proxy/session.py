@@ -119,11 +119,6 @@ class Session:
         return self._nothing_owed and self._fault is None
 
     @property
-    def passing_requests(self) -> int:
-        """How many of the client's next bytes go on whatever they are: what is still to come of a frame."""
-        return self._requests.passing
-
-    @property
     def passing_replies(self) -> int:
         """How many of the broker's next bytes go on whatever they are."""
         return self._replies.passing
@@ -178,10 +173,6 @@ class Session:
             return []
         self._serve_replies(chunk)
         return self._commands()
-
-    def passed_request(self, count: int) -> None:
-        """The shell has passed on so many of `passing_requests`."""
-        self._requests.passing -= count
 
     def passed_reply(self, count: int, now: float) -> list[Command]:
         """The shell has passed on so many of `passing_replies`."""
