@@ -4,7 +4,7 @@ Owns: the requests of one transaction that commits a group's offsets. Must not k
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -23,8 +23,8 @@ from tests.kafka.members import CLEARED_AWAY, error_in
 _INIT_PRODUCER_ID = 22
 _TIMEOUT_MS = 5 * 60_000
 _TRANSACTION = 1  # A coordinator's key type.
-_LATER = {14, 15, 16, 51, *CLEARED_AWAY}
-"""A coordinator is being made, or is still at the transaction before, or drops the group meanwhile."""
+_LATER = (14, 15, 16, 51)
+"""The transaction coordinator is being made, or is still at the transaction before."""
 _CLASSIC_TRANSACTIONS = 4
 """The last version of each API before producers got a new epoch with every transaction (KIP-890)."""
 
@@ -61,7 +61,8 @@ class Transaction:
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=partitions),),
-            )
+            ),
+            later=CLEARED_AWAY,
         )
 
     def end(self, *, commit: bool) -> None:
@@ -73,10 +74,10 @@ class Transaction:
             )
         )
 
-    def _retry(self, request: Struct) -> None:
+    def _retry(self, request: Struct, later: Collection[int] = _LATER) -> None:
         def done() -> bool:
             code = error_in(self._client.ask(request, _CLASSIC_TRANSACTIONS))
-            assert code == 0 or code in _LATER, f"{request} failed with {code}"
+            assert code == 0 or code in later, f"{request} failed with {code}"
             return bool(code == 0)
 
         until(done, f"{type(request).__name__} is taken")

@@ -19,7 +19,7 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import pump as pumping
 from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Origin
-from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, TURN_BYTES
+from group_sidecar.proxy.end import CHUNK, TURN_BYTES
 from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.link import FLUSH_SECONDS
 from group_sidecar.proxy.poller import Poller
@@ -157,7 +157,7 @@ async def test_a_broker_that_does_not_read_stops_its_client() -> None:
         await holds(lambda: shell.pump.held_bytes > 0)
         await wait_all_tasks_blocked(0.05)
         assert sent < KERNEL_BUFFERS
-        assert shell.pump.held_bytes <= SHORTCUT_BYTES
+        assert shell.pump.held_bytes <= CHUNK
         proceed.set()
         assert await read_frame(client) == reply_frame(1)
 
