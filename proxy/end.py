@@ -7,7 +7,7 @@ another. Must not know: what the bytes are, and when it is their turn (`pump`).
 import fcntl
 import os
 import socket
-from select import EPOLLIN
+from select import EPOLLET, EPOLLIN, EPOLLRDHUP
 
 CHUNK = 262_144
 """Most bytes of one read. Less costs more calls; more leaves the processor's cache between reading and sending."""
@@ -17,6 +17,9 @@ be found and given back each time."""
 SHORTCUT_BYTES = 262_144
 """Most bytes that the kernel moves at a time. Four times as many cost as much a GB, and who comes meanwhile waits
 longer; fewer cost more."""
+READING = EPOLLIN | EPOLLRDHUP | EPOLLET
+"""Of what has come the kernel tells once, not for as long as it is there: so it need not look at each socket that was
+read before it sleeps again. Who has not read all of it has to ask again (decision 78)."""
 TURN_BYTES = 1_048_576
 """So much moved, and who waits for the processor goes first. Fewer serve small requests beside it better; but where
 processors are never idle, each time may cost one of the scheduler's slices, some milliseconds."""
@@ -32,7 +35,7 @@ class End:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.interest = EPOLLIN
+        self.interest = READING
         self.backlog: list[memoryview] = []
         self.room = SMALL_CHUNK
 

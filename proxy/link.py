@@ -9,12 +9,12 @@ A peer that does not take what it is sent stops the reading from the other side.
 bounded by what one read can lead to.
 """
 
-from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from typing import NamedTuple
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
-from group_sidecar.proxy.end import End, Shortcut
+from group_sidecar.proxy.end import READING, End, Shortcut
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
@@ -83,7 +83,7 @@ class Link:
         wanted = self.client.interest
         try:
             if wanted & EPOLLIN and events & ~EPOLLOUT:
-                self._read_client()
+                self._read_client(events)
             elif wanted & EPOLLOUT and events & ~EPOLLIN:
                 self._flush_client()
             elif not wanted and events & (EPOLLHUP | EPOLLERR):
@@ -97,7 +97,7 @@ class Link:
         wanted = self.upstream.interest
         try:
             if wanted & EPOLLIN and events & ~EPOLLOUT:
-                self._read_upstream()
+                self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
         except Exception:  # noqa: BLE001  As above.
@@ -110,9 +110,20 @@ class Link:
 
     # Reading.
 
-    def _read_client(self) -> None:
+    def _read(self, end: End, events: int) -> bytes:
+        room = end.room
+        chunk = end.read()
+        if len(chunk) == room or (chunk and events & EPOLLRDHUP):
+            self.again(end)
+        return chunk
+
+    def again(self, end: End) -> None:
+        """There may be more than was read: has it called once more, even if nothing new comes."""
+        self.shared.poller.change(end.fd, end.interest)
+
+    def _read_client(self, events: int) -> None:
         try:
-            chunk = self.client.read()
+            chunk = self._read(self.client, events)
         except BlockingIOError:
             return
         except OSError:
@@ -131,13 +142,13 @@ class Link:
             self.client_ended, self.asking, self.flowing = True, False, False
             self.execute(self.session.client_closed(now))
 
-    def _read_upstream(self) -> None:
+    def _read_upstream(self, events: int) -> None:
         session = self.session
         if not session.at_ease and session.passing_replies >= LONG_BYTES and not self.client.backlog:
             self._relay_reply()
             return
         try:
-            chunk = self.upstream.read()
+            chunk = self._read(self.upstream, events)
         except BlockingIOError:
             return
         except OSError:
@@ -167,6 +178,7 @@ class Link:
         if not came:
             self.execute(session.upstream_closed(now))
             return
+        self.again(self.upstream)
         shared.traffic.sent_bytes += came
         self.execute(session.passed_reply(came, now))
 
@@ -248,15 +260,15 @@ class Link:
             from_client, from_upstream = EPOLLOUT, 0
         else:
             reads = self.session.wants_client and not (upstream.backlog or self.client_ended or self.deaf)
-            from_client, from_upstream = EPOLLIN if reads else 0, EPOLLIN
+            from_client, from_upstream = READING if reads else 0, READING
         if from_client != client.interest:
             client.interest = from_client
             self.shared.poller.change(client.fd, from_client)
         if upstream.backlog:
-            from_upstream |= EPOLLOUT
+            from_upstream = EPOLLIN | EPOLLOUT if from_upstream else EPOLLOUT
         if from_upstream != upstream.interest:
             self._watch_upstream(from_upstream)
-        self.flowing = from_client == from_upstream == EPOLLIN
+        self.flowing = from_client == from_upstream == READING
 
     def _watch_upstream(self, wanted: int) -> None:
         # A broker that hangs up while it is not read would be reported for ever: so it is taken out altogether.

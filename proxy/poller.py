@@ -42,7 +42,8 @@ class Poller:
         self.now = 0.0
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
-        """Calls back whenever a descriptor is ready for one of these events, or broken.
+        """Calls back whenever a descriptor is ready for one of these events, or broken; with EPOLLET among them, when
+        it becomes so, and when it is so as this, `change` or `resume` is called.
 
         Raises:
             OSError: it is none, or not one that can be waited for.

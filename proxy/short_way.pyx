@@ -146,6 +146,7 @@ cdef class ShortWay:
             elif came < SMALLEST_REQUEST or came == ROOM or not self.request(data, came):
                 if came == ROOM:
                     self.client.widen()
+                    link.again(self.client)
                 if self.stays():
                     link.client_sent(bytes_of(data, came))
         except Exception:
@@ -189,6 +190,7 @@ cdef class ShortWay:
             if came < SMALLEST_REPLY or came == ROOM or not self.reply(data, came):
                 if came == ROOM:
                     self.upstream.widen()
+                    link.again(self.upstream)
                 if self.stays():
                     link.upstream_sent(bytes_of(data, max(came, 0)))  # A reset says the same as an end.
         except Exception:

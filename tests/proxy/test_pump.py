@@ -19,7 +19,7 @@ from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import pump as pumping
 from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Origin
-from group_sidecar.proxy.end import CHUNK, TURN_BYTES
+from group_sidecar.proxy.end import CHUNK, SMALL_CHUNK, TURN_BYTES
 from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.link import FLUSH_SECONDS
 from group_sidecar.proxy.poller import Poller
@@ -91,6 +91,31 @@ async def test_bytes_arrive_whole_and_in_order_however_they_are_cut(sizes: list[
         assert reached_broker == requests
         assert shell.traffic.received_bytes == len(requests)
         assert shell.traffic.sent_bytes == len(replies)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["and then its end", "and no end"])
+@pytest.mark.parametrize("size", [20, SMALL_CHUNK - 1, SMALL_CHUNK, SMALL_CHUNK + 1, 8 * SMALL_CHUNK])
+async def test_what_is_there_already_is_read_though_nothing_more_comes(size: int, ends: bool) -> None:
+    requests = b"".join(request_frame(i, bytes(size - len(request_frame(i)))) for i in range(3))
+    replies = b"".join(reply_frame(i, bytes(size - len(reply_frame(i)))) for i in range(3))
+
+    def all_at_once(stream: trio.SocketStream, data: bytes) -> None:
+        assert os.write(stream.socket.fileno(), data) == len(data)
+        if ends:
+            stream.socket.shutdown(socket.SHUT_WR)
+
+    async def all_of(stream: trio.SocketStream, data: bytes) -> bytes:
+        return await (read_to_end(stream) if ends else read_exactly(stream, len(data)))
+
+    async def behaviour(stream: trio.SocketStream) -> None:
+        assert await all_of(stream, requests) == requests
+        all_at_once(stream, replies)
+        await read_to_end(stream)
+
+    async with carried(behaviour) as shell, await shell.connect() as client:
+        with trio.fail_after(10):
+            all_at_once(client, requests)
+            assert await all_of(client, replies) == replies
 
 
 async def test_pipelined_requests_of_many_clients_do_not_mix() -> None:
