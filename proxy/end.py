@@ -9,8 +9,9 @@ import os
 import socket
 from select import EPOLLET, EPOLLIN, EPOLLRDHUP
 
-CHUNK = 262_144
-"""Most bytes of one read. Less costs more calls; more leaves the processor's cache between reading and sending."""
+CHUNK = 524_288
+"""Most bytes of one read. Fewer cost more calls, and wake broker and client more often; more are more to be held for each
+peer that does not read."""
 SMALL_CHUNK = 478
 """Bytes of one read from who sends little: with its head as much as Python's own allocator serves. Larger room has to
 be found and given back each time."""
