@@ -10,8 +10,8 @@ import socket
 from select import EPOLLET, EPOLLIN, EPOLLRDHUP
 
 CHUNK = 524_288
-"""Most bytes of one read. Fewer cost more calls, and wake broker and client more often; more are more to be held for each
-peer that does not read."""
+"""Most bytes of one read. Fewer cost more calls, and wake broker and client more often; of more, more is held for each
+peer that does not read (decision 78)."""
 SMALL_CHUNK = 478
 """Bytes of one read from who sends little: with its head as much as Python's own allocator serves. Larger room has to
 be found and given back each time."""
