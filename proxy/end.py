@@ -9,6 +9,9 @@ import os
 import socket
 from select import EPOLLET, EPOLLIN, EPOLLRDHUP
 
+READING = EPOLLIN | EPOLLRDHUP | EPOLLET
+"""Of what has come the kernel tells once, not for as long as it is there: so it need not look at each socket that was
+read before it sleeps again. Who has not read all of it has to ask again (decision 78)."""
 CHUNK = 524_288
 """Most bytes of one read. Fewer cost more calls, and wake broker and client more often; of more, more is held for each
 peer that does not read (decision 78)."""
@@ -18,9 +21,6 @@ be found and given back each time."""
 SHORTCUT_BYTES = 262_144
 """Most bytes that the kernel moves at a time. Four times as many cost as much a GB, and who comes meanwhile waits
 longer; fewer cost more."""
-READING = EPOLLIN | EPOLLRDHUP | EPOLLET
-"""Of what has come the kernel tells once, not for as long as it is there: so it need not look at each socket that was
-read before it sleeps again. Who has not read all of it has to ask again (decision 78)."""
 TURN_BYTES = 1_048_576
 """So much moved, and who waits for the processor goes first. Fewer serve small requests beside it better; but where
 processors are never idle, each time may cost one of the scheduler's slices, some milliseconds."""

@@ -3,7 +3,8 @@
 Owns: the sockets of a connection once both sides stand, what is kept until a peer can take it, and the closing
 of both. Must not know: frames, how connections come about, how it is waited (`poller`), and other connections.
 
-Each socket that is ready is read once, then the next one has its turn.
+Each socket that is ready is read once, then the next one has its turn. The kernel tells only of what is new: who leaves
+anything unread has to say so (`again`).
 
 A peer that does not take what it is sent stops the reading from the other side. So what is kept for it is
 bounded by what one read can lead to.

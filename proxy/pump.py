@@ -7,7 +7,7 @@ not know: what a connection does with what is read (`link`), frames, how connect
 import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
-from group_sidecar.proxy.end import READING, End, Shortcut
+from group_sidecar.proxy.end import End, Shortcut
 from group_sidecar.proxy.link import Link, Shared
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
@@ -71,9 +71,9 @@ class Pump:
         """
         link = Link(self._shared, End(client), End(upstream), session, trio.current_time())
         way = SHORT_WAY(link, self._outbox) if SHORT_WAY and self._outbox else link
-        self.poller.watch(link.client.fd, READING, way.client_ready)
+        self.poller.watch(link.client.fd, link.client.interest, way.client_ready)
         try:
-            self.poller.watch(link.upstream.fd, READING, way.upstream_ready)
+            self.poller.watch(link.upstream.fd, link.upstream.interest, way.upstream_ready)
         except OSError:
             self.poller.forget(link.client.fd)
             raise
