@@ -137,13 +137,15 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 _NAMES = {key.value: "".join(word.capitalize() for word in key.name.split("_")) for key in ApiKey}
 
 
 def api_name(key: int) -> str:
-    """Kafka's name of an API, for instance ``JoinGroup``; ``unknown`` for a key that Kafka 4.3 does not name."""
+    """Kafka's name of an API, for instance ``JoinGroup``; ``unknown`` for a key that Kafka 4.4 does not name."""
     return _NAMES.get(key, "unknown")
 
 

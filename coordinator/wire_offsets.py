@@ -76,7 +76,7 @@ def commit(x: Exchange, request: OffsetCommitRequest, reply: OffsetCommitRespons
             yield from trouble(x, group, request.member_id, generation, code)
 
 
-def _outcomes(reply: OffsetCommitResponse) -> Mapping[str | UUID, Mapping[int, int]]:
+def _outcomes(reply: OffsetCommitResponse | TxnOffsetCommitResponse) -> Mapping[str | UUID, Mapping[int, int]]:
     """The error of each partition, by the topic's name, or its id where it has none."""
     outcomes: dict[str | UUID, dict[int, int]] = {}
     for topic in reply.topics:
@@ -86,7 +86,10 @@ def _outcomes(reply: OffsetCommitResponse) -> Mapping[str | UUID, Mapping[int, i
 
 
 def _accepted(
-    x: Exchange, request: OffsetCommitRequest, outcomes: Mapping[str | UUID, Mapping[int, int]], now: float
+    x: Exchange,
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    outcomes: Mapping[str | UUID, Mapping[int, int]],
+    now: float,
 ) -> tuple[dict[TopicPartition, CommittedOffset], int]:
     """The offsets that the broker took, and how many more it took of topics that nobody has named yet."""
     stored: dict[TopicPartition, CommittedOffset] = {}
@@ -130,22 +133,8 @@ def txn_commit(
     x: Exchange, request: TxnOffsetCommitRequest, reply: TxnOffsetCommitResponse, now: float
 ) -> Iterable[AnyEvent]:
     """Offsets were committed within a transaction, or could not be."""
-    fine = {
-        (topic.name, p.partition_index)
-        for topic in reply.topics
-        for p in topic.partitions
-        if p.error_code == ErrorCode.NONE
-    }
-    writer = x.connection
-    offsets = {
-        (topic.name, p.partition_index): committed_offset(
-            p.committed_offset, p.committed_leader_epoch, p.committed_metadata or _NO_METADATA, now, writer=writer
-        )
-        for topic in request.topics
-        for p in topic.partitions
-        if (topic.name, p.partition_index) in fine
-    }
-    if offsets:
+    offsets, unnamed = _accepted(x, request, _outcomes(reply), now)
+    if offsets or unnamed:
         yield _pending(x, request, offsets)
 
 

@@ -144,7 +144,7 @@ class _Told:
 
 
 def _name(topic: Topic | TopicReply) -> object:
-    return topic.name, getattr(topic, "topic_id", None)
+    return topic.name, topic.topic_id
 
 
 def _of_all(commit: Commit, code: int) -> CommitReply:
@@ -158,7 +158,7 @@ def _of_all(commit: Commit, code: int) -> CommitReply:
 def _entry(topic: Topic, partitions: tuple[PartitionReply, ...]) -> TopicReply:
     if isinstance(topic, OffsetCommitRequestTopic):
         return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
-    return TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
+    return TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def _answer(topic: Topic, index: int, code: int) -> PartitionReply:

@@ -1,7 +1,8 @@
-"""ApiVersions (18), v0-4.
+"""ApiVersions (18), v0-5.
 
 v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible, client software name and version (KIP-511),
-features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011).
+features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011); v5 the client names the
+cluster and the node that it means to reach (KIP-1242). Another node answers REBOOTSTRAP_REQUIRED.
 
 The reply's *header* stays v0 in every version, so that a client that does not know the version can read the error.
 A broker answers a version it does not know in v0, with UNSUPPORTED_VERSION. Kafka 0.9 does not know the API: it
@@ -23,12 +24,14 @@ from group_sidecar.codecs.schema import (
 )
 
 
-@request(key=18, versions=(0, 4), flexible=3)
+@request(key=18, versions=(0, 5), flexible=3)
 class ApiVersionsRequest(Struct):
     """A client asks what the broker speaks."""
 
     client_software_name: str = f(STRING, since=3, default="")
     client_software_version: str = f(STRING, since=3, default="")
+    cluster_id: str | None = f(STRING, since=5, nullable=5, default=None)
+    node_id: int = f(INT32, since=5, default=-1)
 
 
 @struct
@@ -58,7 +61,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = f(INT16)
 
 
-@response(key=18, versions=(0, 4), flexible=3, header_flexible=FOREVER)
+@response(key=18, versions=(0, 5), flexible=3, header_flexible=FOREVER)
 class ApiVersionsResponse(Struct):
     """What the broker speaks. Clients gate KIP-848 and transactions v2 on the features, so these must survive."""
 

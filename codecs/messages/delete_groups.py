@@ -1,13 +1,13 @@
-"""DeleteGroups (42), v0-2 (KIP-229).
+"""DeleteGroups (42), v0-3 (KIP-229).
 
-v1 replies before throttling (KIP-219); v2 flexible (KIP-482).
+v1 replies before throttling (KIP-219); v2 flexible (KIP-482); v3 an error message per group.
 """
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING
 from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
 
 
-@request(key=42, versions=(0, 2), flexible=2)
+@request(key=42, versions=(0, 3), flexible=2)
 class DeleteGroupsRequest(Struct):
     """Asks to delete groups, which must be empty."""
 
@@ -20,9 +20,10 @@ class DeletableGroupResult(Struct):
 
     group_id: str = f(STRING)
     error_code: int = f(INT16)
+    error_message: str | None = f(STRING, since=3, nullable=3, default=None)
 
 
-@response(key=42, versions=(0, 2), flexible=2)
+@response(key=42, versions=(0, 3), flexible=2)
 class DeleteGroupsResponse(Struct):
     """One result per group."""
 

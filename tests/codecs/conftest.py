@@ -8,7 +8,7 @@ from hypothesis import settings
 from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.kafka.maven import kafka_jars
 
-KAFKA = "4.3.1"
+KAFKA = "4.4.0"
 
 settings.register_profile("deep", settings(), max_examples=2000)
 if "HYPOTHESIS_PROFILE" in os.environ:
@@ -17,5 +17,5 @@ if "HYPOTHESIS_PROFILE" in os.environ:
 
 @pytest.fixture(scope="session")
 def kafka_schemas() -> KafkaSchemas:
-    """The JSON schemas of Kafka 4.3.1, out of its kafka-clients jar."""
+    """The JSON schemas of Kafka 4.4.0, out of its kafka-clients jar."""
     return KafkaSchemas(kafka_jars(KAFKA) / f"kafka-clients-{KAFKA}.jar")

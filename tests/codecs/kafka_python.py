@@ -1,4 +1,4 @@
-"""kafka-python's older message classes: the oracle for versions that Kafka 4.3.1 has dropped.
+"""kafka-python's older message classes: the oracle for versions that Kafka 4.4.0 has dropped.
 
 None of those versions is flexible, so a message is nested lists of its fields, in order.
 """

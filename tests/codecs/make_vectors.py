@@ -4,7 +4,7 @@ Owns: how the file came about. Run it when a message or a version is added (it n
 
     python -m tests.codecs.make_vectors
 
-Versions that Kafka 4.3.1 has dropped are encoded by kafka-python's older classes.
+Versions that Kafka 4.4.0 has dropped are encoded by kafka-python's older classes.
 """
 
 import base64
@@ -23,7 +23,7 @@ from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.codecs.vectors import FILE
 from tests.kafka.maven import kafka_jars
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 
 
 def as_json(value: Any, version: int) -> Any:

@@ -1,4 +1,4 @@
-"""The declarations against Kafka's own JSON schemas, field by field, in every version that Kafka 4.3.1 speaks."""
+"""The declarations against Kafka's own JSON schemas, field by field, in every version that Kafka 4.4.0 speaks."""
 
 import dataclasses
 import re

@@ -22,14 +22,14 @@ TABLE_A = {
     "DescribeGroups": 6,
     "ListGroups": 5,
     "SaslHandshake": 1,
-    "ApiVersions": 4,
+    "ApiVersions": 5,
     "AddOffsetsToTxn": 4,
     "EndTxn": 5,
-    "TxnOffsetCommit": 5,
+    "TxnOffsetCommit": 6,
     "InitProducerId": 6,
     "DescribeAcls": 3,
     "SaslAuthenticate": 2,
-    "DeleteGroups": 2,
+    "DeleteGroups": 3,
     "OffsetDelete": 0,
     "DescribeCluster": 2,
     "ConsumerGroupHeartbeat": 1,
@@ -67,12 +67,12 @@ def test_flexible() -> None:
     assert not handshake.flexible(1)
 
 
-@pytest.mark.parametrize(("key", "name"), [(11, "JoinGroup"), (25, "AddOffsetsToTxn"), (92, "DeleteShareGroupOffsets")])
+@pytest.mark.parametrize(("key", "name"), [(11, "JoinGroup"), (25, "AddOffsetsToTxn"), (94, "UnregisterController")])
 def test_api_name(key: int, name: str) -> None:
     assert api_name(key) == name
 
 
-@pytest.mark.parametrize("key", [-1, 93, 0x7FFF])
+@pytest.mark.parametrize("key", [-1, 95, 0x7FFF])
 def test_a_key_that_kafka_does_not_name(key: int) -> None:
     assert api_name(key) == "unknown"
 

@@ -1,6 +1,7 @@
 """What exchanges about offsets say, API by API and version by version."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -243,6 +244,24 @@ def test_offsets_are_committed_in_a_transaction(errors: tuple[int, int], accepte
     offsets = {("t", p): CommittedOffset(100 + p, -1, "x", NOW) for p in accepted}
     pending = [OffsetsPending(group_id="g", sent_at=SENT, producer_id=9, offsets=offsets)] if accepted else []
     assert told(IN_TRANSACTION, reply, 3) == pending
+
+
+def by_id(topic_id: UUID) -> tuple[TxnOffsetCommitRequest, TxnOffsetCommitResponse]:
+    """A TxnOffsetCommit v6 for one topic, and the reply that accepts it."""
+    request = replace(IN_TRANSACTION, topics=(replace(IN_TRANSACTION.topics[0], name="", topic_id=topic_id),))
+    partitions = tuple(TxnOffsetCommitResponsePartition(partition_index=p, error_code=0) for p in (0, 1))
+    topic = TxnOffsetCommitResponseTopic(topic_id=topic_id, partitions=partitions)
+    return request, TxnOffsetCommitResponse(throttle_time_ms=0, topics=(topic,))
+
+
+def test_transactional_commit_by_topic_id() -> None:
+    """A TxnOffsetCommit v6 names topics by id (KIP-1319). An unknown id still makes the group's offsets pending."""
+    (known,) = told(*by_id(ID), 6, names={ID: "t"})
+    (unknown,) = told(*by_id(OTHER), 6, names={ID: "t"})
+    assert isinstance(known, OffsetsPending)
+    assert isinstance(unknown, OffsetsPending)
+    assert dict(known.offsets) == {("t", p): CommittedOffset(100 + p, -1, "x", NOW) for p in (0, 1)}
+    assert dict(unknown.offsets) == {}
 
 
 def test_whether_offsets_are_in_a_transaction_is_not_known() -> None:

@@ -24,6 +24,7 @@ _LOG4J_1 = ("log4j:log4j:1.2.17", "org.slf4j:slf4j-log4j12:1.7.36")
 _JAXB = "javax.xml.bind:jaxb-api:2.3.1"  # Left the JDK with Java 11; brokers before 2.0 still ask for it.
 
 ARTIFACTS: dict[str, tuple[str, ...]] = {
+    "4.4.0": ("org.apache.kafka:kafka_2.13:4.4.0", "org.slf4j:slf4j-reload4j:1.7.36"),
     "4.3.1": (
         "org.apache.kafka:kafka_2.13:4.3.1",
         "org.apache.kafka:kafka-tools:4.3.1",

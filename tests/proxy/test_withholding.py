@@ -43,7 +43,7 @@ REST: Asked = [("b", [(2, SHORT), (1, None)]), ("c", [(1, "😀😀")])]
 REFUSED: Told = [("b", [(2, 0), (0, 12), (1, 0)]), ("a", [(0, 12)]), ("c", [(1, 0), (0, 12)])]
 
 
-both = pytest.mark.parametrize(("key", "version"), [(COMMIT, 8), (COMMIT, 10), (TXN_COMMIT, 3)])
+both = pytest.mark.parametrize(("key", "version"), [(COMMIT, 8), (COMMIT, 10), (TXN_COMMIT, 3), (TXN_COMMIT, 6)])
 EACH = [
     pytest.param(key, version, id=f"{APIS[key].name}-{version}")
     for key in (COMMIT, TXN_COMMIT)
