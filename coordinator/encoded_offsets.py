@@ -103,7 +103,7 @@ class EncodedOffsets:
         base: Mapping[_Key, _Source] = offsets.seen if logged is None else logged
         beside = {} if logged is None else {suffix(*each): offset for each, offset in offsets.seen.items()}
         keys = _keys(base, beside) if self._topics is None else None
-        form = (logged is None, len(names) if self._version >= TOPIC_IDS_SINCE else 0, keys)
+        form = (logged is None, tuple(names.items()) if self._version >= TOPIC_IDS_SINCE else (), keys)
         if form == self._form:
             for number in self._lookup.changed(base):
                 self._make_from(number, self._lookup.found[number])

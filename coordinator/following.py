@@ -35,6 +35,7 @@ class LogFollower:
     Attributes:
         partitions: those that this broker leads, and how far each was read.
         expired: how many offsets the broker has removed, as far as no client had asked for it.
+        offsets_removed_at: when the log last told that offsets were removed, which follows a topic's deletion.
         left_behind: groups that were in partitions which another broker leads now, and which partition it was.
     """
 
@@ -42,6 +43,7 @@ class LogFollower:
         self._cache = cache
         self.partitions: PartitionTable = cache.partitions
         self.expired = 0
+        self.offsets_removed_at = NEVER
         self.left_behind: dict[str, int] = {}
         self._cleanup: tuple[int, float] | None = None
 
@@ -280,6 +282,8 @@ class LogFollower:
     def _count_removed(self, group_id: str, removed: int, now: float) -> None:
         offsets = self._cache.offsets.get(group_id)
         asked_for = sum(1 for seen in offsets.committed.seen.values() if seen.offset < 0) if offsets else 0
+        if removed:
+            self.offsets_removed_at = now
         if removed > asked_for:
             count, since = self._cleanup or (0, now)
             self._cleanup = (count + removed - asked_for, since)

@@ -30,6 +30,7 @@ from group_sidecar.proxy.principals import ANONYMOUS, Principal
 from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.rewrite import Advertise
 from group_sidecar.proxy.rights import Right, Rights
+from group_sidecar.proxy.topic_ids import TopicIds
 from group_sidecar.proxy.verifying import Samples
 
 MOST_NAMES = 100_000
@@ -81,6 +82,7 @@ class BrokerCopy:
         self.rulebook = Rulebook(config.rules()) if rulebook is None else rulebook
         self.names: dict[UUID, str] = {}
         self.names_wanted: set[UUID] = set()
+        self.topic_ids = TopicIds()
         self.rights = Rights(config.answers.rights_seconds, config.limits.rights, traffic)
         self.samples = Samples(config.answers.verify, traffic)
         self._observe = observe

@@ -5,8 +5,9 @@ the question may be answered (`answering`), what stands in a reply (`coordinator
 (`remembered`).
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
+from uuid import UUID
 
 from group_sidecar.codecs.headers import encode_reply_rest, reply_rest
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -44,7 +45,7 @@ class Replying:
     def reply(self, question: Question, at: float) -> bytes | None:
         """What stands behind the correlation id; None where something is not known that it would tell."""
         made_from = self._made_from(question, at)
-        rest = self._remembered.recall(question, made_from)
+        rest = self._remembered.recall(question, made_from) if self._ids_are_fresh(question, at) else None
         if rest is None:
             rest = self._make(question, at)
             if rest is not None and made_from is not None:
@@ -55,6 +56,19 @@ class Replying:
         """As `reply`, but made anew, and not remembered."""
         return self._make(Question((request.KEY, version, b""), request), at)
 
+    def _ids_are_fresh(self, question: Question, at: float) -> bool:
+        """Whether the broker has lately confirmed the topic ids that the reply depends on, if it does on any."""
+        request = question.request
+        by_id = isinstance(request, OffsetFetchRequest) and question.version >= answers.TOPIC_IDS_SINCE
+        if not by_id and not isinstance(request, ConsumerGroupDescribeRequest):
+            return True
+        return self._confirmed((), at)
+
+    def _confirmed(self, topic_ids: Collection[UUID], at: float) -> bool:
+        """Whether the broker has lately confirmed these ids, and all others that remembered replies depend on."""
+        known = self._copy.topic_ids.have(topic_ids)
+        return self._copy.topic_ids.fresh(at, self._copy.manager.log.offsets_removed_at) and known
+
     def _made_from(self, question: Question, at: float) -> Hashable:
         """What stands for all that the reply is made from. None where nothing does."""
         request, manager = question.request, self._copy.manager
@@ -62,12 +76,12 @@ class Replying:
             return None  # The best that is known, which may be another with time.
         if isinstance(request, ConsumerGroupDescribeRequest):
             changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
-            return (len(self._copy.names), manager.default_assignor, manager.explains, *changes)
+            return (self._copy.topic_ids.revision, manager.default_assignor, manager.explains, *changes)
         if isinstance(request, DescribeGroupsRequest):
             return (self._copy.hides, *(manager.changes_of(group)[0] for group in request.groups))
         if isinstance(request, OffsetFetchRequest):
             groups = answers.groups_asked(request, question.version)
-            return (len(self._copy.names), *(manager.changes_of(group)[1] for group in groups))
+            return (self._copy.topic_ids.revision, *(manager.changes_of(group)[1] for group in groups))
         if isinstance(request, ListGroupsRequest):
             return manager.listing(at).revision
         return None
@@ -95,10 +109,11 @@ class Replying:
         return self._fetch(question, request, at)
 
     def _consumer_groups(self, request: ConsumerGroupDescribeRequest, version: int, at: float) -> bytes | None:
-        manager, names = self._copy.manager, self._copy.names
+        manager, names = self._copy.manager, self._copy.topic_ids.names
         views = {group: consumer_group_of(manager.view(group, at)) for group in request.group_ids}
-        for view in views.values():
-            self._copy.want_names(view.topic_ids if view else ())
+        owned = set().union(*(view.topic_ids for view in views.values() if view))
+        if not self._confirmed(owned, at):
+            return None
         if manager.explains is None and any(view is None or not view.told for view in views.values()):
             return None
         if any(view and len(view.members) > 1 and not view.ordered for view in views.values()):
@@ -114,27 +129,30 @@ class Replying:
         )
         return None if reply is None else encode_reply_rest(reply, version)
 
-    def _named(self, request: OffsetFetchRequest, views: Iterable[GroupView]) -> bool:
-        """Whether each topic asked for has a known name, and those of the offsets are still called the same.
+    def _named(self, request: OffsetFetchRequest, views: Iterable[GroupView], at: float) -> bool:
+        """Whether each topic asked for exists, and so do those of the offsets, under the same names.
 
         Of a topic that was made anew under its old name the broker decides what counts.
         """
-        names = self._copy.names
         asked = {topic.topic_id for group in request.groups for topic in group.topics or ()}
+        if not self._confirmed(asked, at):
+            return False
         offsets = [view.offsets for view in views]
         stored = set().union(*(each.topics() for each in offsets if isinstance(each, CommittedOffsets)))
-        self._copy.want_names((*asked, *(topic_id for _, topic_id in stored)))
-        return asked <= names.keys() and all(names.get(topic_id) == name for name, topic_id in stored)
+        names = self._copy.topic_ids.names
+        return self._confirmed({topic_id for _, topic_id in stored}, at) and all(
+            names[topic_id] == name for name, topic_id in stored
+        )
 
     def _fetch(self, question: Question, request: OffsetFetchRequest, at: float) -> bytes | None:
-        version, manager, names = question.version, self._copy.manager, self._copy.names
+        version, manager, names = question.version, self._copy.manager, self._copy.topic_ids.names
         parts = question.parts
         if not request.topics and self._copy.gives_all_for_none and not self._copy.adds(request.KEY, version):
             request = replace(request, topics=None)
         if parts is None and not answers.is_plain(request, version):
             return None
         views = {group: manager.offsets_view(group, at) for group in answers.groups_asked(request, version)}
-        if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values()):
+        if version >= answers.TOPIC_IDS_SINCE and not self._named(request, views.values(), at):
             return None
         count = partitions_asked(request, version, views)
         if count < SOME or any(view.error_code for view in views.values()):

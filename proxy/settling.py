@@ -1,4 +1,4 @@
-"""Asks the broker about what only it can say: groups in doubt, and names of topics.
+"""Asks the broker about what only it can say: groups in doubt, names of topics, and which topic ids still exist.
 
 Owns: what is asked when, and how often again. Must not know: what put a group in doubt, and what a reply does to it
 (`coordinator.wire` reads it like a reply to any client).
@@ -6,9 +6,13 @@ Owns: what is asked when, and how often again. Must not know: what put a group i
 The log does not tell what a group was doing when the sidecar began to read it. Asked once, the wire tells the rest.
 """
 
+from collections.abc import Sequence
 from uuid import UUID
 
+import trio
+
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy.attempts import Pace
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import KafkaClient
@@ -22,7 +26,11 @@ AGAIN_SECONDS, LONGEST_AGAIN = 0.5, 30.0
 """Until the same is asked again: doubled each time, while it stays in doubt."""
 _BY_ID_SINCE = 12  # Metadata (KIP-516).
 
-_Due = tuple[list[str], list[UUID]]
+LARGEST_AT_ONCE = 16_384
+"""Bytes of a Metadata reply beyond which it is decoded in a thread: the data path shares this one."""
+
+_Due = tuple[list[str], list[UUID], list[UUID]]
+"""Groups to describe, topic ids whose names are wanted, and topic ids to confirm."""
 
 
 async def settle_forever(copy: BrokerCopy) -> None:
@@ -41,21 +49,43 @@ class _Settler:
         self._names: Pace[UUID] = Pace(NAMES_AT_ONCE, AGAIN_SECONDS, LONGEST_AGAIN)
 
     async def due(self) -> _Due | None:
-        """See Errand."""
+        """See Errand. Waits while topic ids are in use, so that their rounds share one connection."""
+        while (due := self._due_now()) is None and self._copy.topic_ids.names:
+            await trio.sleep(ROUND_SECONDS)
+        return due
+
+    def _due_now(self) -> _Due | None:
         groups = self._groups.due(self._copy.manager.unsettled())
         names = self._names.due(self._copy.names_wanted)
-        return (groups, names) if groups or names else None
+        ids = self._copy.topic_ids.due(self._copy.epoch(trio.current_time()))
+        return (groups, names, ids) if groups or names or ids else None
 
     async def run(self, client: KafkaClient, due: _Due) -> None:
         """See Errand."""
-        groups, names = due
+        groups, names, ids = due
         self._groups.begin(groups)
         self._names.begin(names)
         if groups:
             await describe(self._copy, client, tuple(groups))
         if names:
-            topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in names)
-            request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-            version = client.version_for(MetadataRequest, lowest=_BY_ID_SINCE)
-            reply: MetadataResponse = await client.ask(request, version)
-            self._copy.learn_names({t.topic_id: t.name for t in reply.topics if t.name and t.topic_id.int})
+            self._copy.learn_names(await _names_of(client, names))
+        if ids:
+            existing = await _names_of(client, ids)
+            self._copy.learn_names(existing)
+            self._copy.topic_ids.learn(ids, existing)
+
+
+async def _names_of(client: KafkaClient, topic_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """The names of those of these topics that the broker has, and shows to the sidecar's user, by id."""
+    topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids)
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    version = client.version_for(MetadataRequest, lowest=_BY_ID_SINCE)
+    body = await client.ask_undecoded(request, version)
+    if len(body) <= LARGEST_AT_ONCE:
+        return _read_names(version, body)
+    return await trio.to_thread.run_sync(_read_names, version, body)
+
+
+def _read_names(version: int, body: bytes) -> dict[UUID, str]:
+    reply, _ = decode_start(MetadataResponse, version, body)
+    return {topic.topic_id: topic.name for topic in reply.topics if topic.name and topic.topic_id.int}

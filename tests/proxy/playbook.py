@@ -4,8 +4,9 @@ Owns: bare frames, a desk that does as it is told, a session at its clock (`Play
 that speaks in messages (`Line`). Must not know: what any test is about.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request, split_reply
 from group_sidecar.codecs.messages.join_group import (
@@ -197,6 +198,14 @@ def certain_copy(facts: Callable[[Fact], None] = lambda fact: None, **settings: 
     copy = broker_copy(facts, **{"answers": {"exclusive": True, "authorizer": "none"}, **settings})
     copy.learn_groups_at_start([])
     return copy
+
+
+def confirm(copy: BrokerCopy, existing: Mapping[UUID, str], at: float = EPOCH + 100.0) -> None:
+    """The broker confirms these topics by id, and none of the others that it is asked about then."""
+    copy.topic_ids.have(existing.keys())
+    copy.topic_ids.fresh(at)
+    asked = copy.topic_ids.due(at)
+    copy.topic_ids.learn(asked, existing)
 
 
 def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:

@@ -37,12 +37,14 @@ from group_sidecar.coordinator.views import Lacking
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.replying import Replying
+from group_sidecar.proxy.topic_ids import FRESH_SECONDS, ROUND_SECONDS, TopicIds
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.playbook import (
     EPOCH,
     Line,
     broker_copy,
     certain_copy,
+    confirm,
     joining,
     reply,
     request,
@@ -91,7 +93,7 @@ COMMITTED = OffsetCommitResponse(
 def known(**settings: Any) -> tuple[BrokerCopy, Line]:
     """A broker of which all is known: a Stable group g of one member, with an offset of 42 for t-0."""
     copy = certain_copy(**settings)
-    copy.learn_names({TOPIC_ID: "t"})
+    confirm(copy, {TOPIC_ID: "t"})
     (line,) = settled(copy, "m1")
     line.exchange(committing(42), COMMITTED, 7)
     return copy, line
@@ -147,7 +149,7 @@ def test_a_certain_copy_answers_every_version_without_the_broker(question: Any, 
         ),
     }
     if question.KEY == FETCH:
-        told = answers.offset_fetch(question, version, view, copy.names)
+        told = answers.offset_fetch(question, version, view, copy.topic_ids.names)
         assert told is not None
         expected[FETCH] = decode(OffsetFetchResponse, version, encode(told, version))
         assert fetched(answer, version) == {0: 42, 1: -1}
@@ -192,10 +194,40 @@ def test_groups_without_members_are_told_of_as_the_broker_would() -> None:
 
 def test_a_question_by_a_topic_id_that_is_not_known_is_left_to_the_broker() -> None:
     copy, line = known()
-    copy.names.clear()
+    copy.topic_ids = TopicIds()
     forwarded(line, fetching(10), 10)
     assert copy.traffic.fallbacks == {(FETCH, Lacking.VERSION): 1}
     assert copy.traffic.answers == {}
+
+
+def test_a_question_by_the_id_of_a_deleted_topic_is_left_to_the_broker() -> None:
+    """Within a bounded time, although the answer was given before, and the topic was created again meanwhile."""
+    copy, line = known()
+    line.reads(line.says(fetching(10), 10), fetching(10), 10)
+    line.now += ROUND_SECONDS
+    confirm(copy, {UUID(int=78): "t"}, at=EPOCH + line.now)
+    forwarded(line, fetching(10), 10)
+
+
+def test_all_offsets_are_told_with_the_ids_of_topics_that_exist() -> None:
+    """The same topic was deleted and created again between two questions."""
+    copy, line = known()
+    new = UUID(int=78)
+    for topic_id in (TOPIC_ID, new):
+        confirm(copy, {topic_id: "t"}, at=EPOCH + line.now)
+        reply = line.reads(line.says(fetching(10, topics=False), 10), fetching(10), 10)
+        assert [topic.topic_id for topic in reply.groups[0].topics] == [topic_id]
+        line.now += ROUND_SECONDS
+
+
+def test_a_topic_id_counts_for_a_bounded_time() -> None:
+    copy, line = known()
+    line.now += FRESH_SECONDS + 0.1
+    forwarded(line, fetching(10), 10)
+    confirm(copy, {TOPIC_ID: "t"}, at=EPOCH + line.now)
+    line = Line(copy)
+    line.now += FRESH_SECONDS + 0.1
+    line.reads(line.says(fetching(10), 10), fetching(10), 10)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.settling import AGAIN_SECONDS, GROUPS_AT_ONCE, LONGEST_AGAIN, settle_forever
+from group_sidecar.proxy.topic_ids import FRESH_SECONDS
 from tests.coordinator.model_log import batch
 from tests.coordinator.test_following import generation
 from tests.proxy.scripted_broker import MemoryNetwork, ScriptedBroker
@@ -143,3 +144,41 @@ async def test_names_of_topics_are_asked_for_by_id(
     assert (copy.names, copy.names_wanted) == ({TOPIC: "t"}, set())
     copy.want_names([TOPIC])
     assert copy.names_wanted == set()
+
+
+async def test_topic_ids_that_questions_are_about_are_confirmed_until_the_broker_denies_them(
+    network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
+) -> None:
+    copy = loaded()
+
+    def fresh() -> bool:
+        known = copy.topic_ids.have({TOPIC})
+        return copy.topic_ids.fresh(copy.epoch(trio.current_time())) and known
+
+    assert not fresh()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(settle_forever, copy)
+        for _ in range(20):
+            await trio.sleep(0.5)
+            assert fresh()
+        assert copy.names == {TOPIC: "t"}
+        assert len(network.attempts) == 1
+        broker.answers[MetadataRequest] = lambda request, version: MetadataResponse(
+            brokers=(), cluster_id=None, controller_id=1, topics=()
+        )
+        await trio.sleep(FRESH_SECONDS)
+        assert not fresh()
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_topic_id_counts_while_the_broker_is_away(
+    network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
+) -> None:
+    copy = loaded()
+    copy.topic_ids.fresh(copy.epoch(trio.current_time()))
+    copy.topic_ids.have({TOPIC})
+    await settle_for(5, copy)
+    assert copy.topic_ids.fresh(copy.epoch(trio.current_time()))
+    del network.brokers[BROKER]
+    await settle_for(5, copy)
+    assert not copy.topic_ids.fresh(copy.epoch(trio.current_time()))

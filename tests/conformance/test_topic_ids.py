@@ -1,0 +1,151 @@
+"""Topics that are deleted, and created again, behind the sidecar's back: it tells of their ids as the broker does."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from uuid import UUID
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.proxy.topic_ids import FRESH_SECONDS
+from tests.conformance.new_protocol import new_member
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import until
+from tests.kafka.processes import PATIENCE, Address, spelled
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.topics import make_topic
+from tests.kafka.wire import ask
+
+ANSWERED = "group_sidecar_mirror_answers_total"
+SLACK = 1.0
+"""Seconds that a busy machine may take beyond the bound."""
+
+
+class Stage:
+    """A broker, the sidecar before it, and how both are asked."""
+
+    def __init__(self, broker: KafkaBroker, sidecar: SidecarProcess) -> None:
+        self.broker, self.sidecar = broker, sidecar
+        self.run = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
+        self.admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+
+    def make(self, topic: str) -> UUID:
+        """Creates a topic. Returns its id."""
+        make_topic(self.broker, topic)
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
+        [told] = ask(self.broker.direct, request, 12).topics
+        return told.topic_id
+
+    def delete(self, topic: str) -> None:
+        """Deletes a topic; returns when the broker does not tell of it any more."""
+        self.admin.delete_topics([topic])[topic].result(PATIENCE)
+        until(lambda: topic not in {each.name for each in self._all()}, f"{topic} is gone")
+
+    def _all(self) -> tuple[Struct, ...]:
+        return ask(self.broker.direct, MetadataRequest(topics=None), 12).topics
+
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        topics = (OffsetCommitRequestTopic(name=topic, partitions=(partition,)),)
+        ask(self.broker.direct, OffsetCommitRequest(group_id=group, topics=topics), 8)
+
+    def told(self, address: Address, group: str, *ids: UUID) -> list[tuple[UUID, int, int]]:
+        """The id, the offset and the error of each topic asked for, or of all."""
+        topics = tuple(OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=(0,)) for topic_id in ids)
+        asked = OffsetFetchRequestGroup(group_id=group, topics=topics or None)
+        [reply] = ask(address, OffsetFetchRequest(groups=(asked,)), 10).groups
+        return [(t.topic_id, p.committed_offset, p.error_code) for t in reply.topics for p in t.partitions]
+
+    def answers(self, question: Callable[[], object], api: str) -> None:
+        """Asks until the sidecar answers itself."""
+
+        def own() -> bool:
+            before = self.sidecar.metric(ANSWERED, api=api)
+            question()
+            return self.sidecar.metric(ANSWERED, api=api) > before
+
+        until(own, f"the sidecar answers {api}")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Without a word of the operator's: others may change all behind the sidecar's back."""
+    folder = tmp_path_factory.mktemp("ids")
+    with (
+        KafkaBroker(folder / "broker") as broker,
+        SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client) as sidecar,
+    ):
+        broker.wait_for_coordinator()
+        sidecar.wait_for_log()
+        yield Stage(broker, sidecar)
+
+
+def test_offsets_by_the_id_of_a_topic_that_was_deleted_and_created_again(stage: Stage) -> None:
+    here, there = stage.sidecar.listen, stage.broker.direct
+    topic, group, other = "recreated", "with-offset", "without-offset"
+    old = stage.make(topic)
+    stage.make("kept")
+    stage.commit(group, topic, 5)
+    stage.commit(other, "kept", 6)
+    for name, offset in ((group, 5), (other, -1)):
+        stage.answers(lambda name=name: stage.told(here, name, old), "OffsetFetch")  # type: ignore[misc]
+        assert stage.told(here, name, old) == [(old, offset, 0)]
+    stage.delete(topic)
+    deleted = time.monotonic()
+    gone = [(old, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert stage.told(there, group, old) == gone
+    until(lambda: [stage.told(here, name, old) for name in (group, other)] == [gone, gone], "the deletion is known")
+    assert time.monotonic() - deleted < FRESH_SECONDS + SLACK
+    new = stage.make(topic)
+    stage.commit(group, topic, 7)
+    stage.answers(lambda: stage.told(here, group, new), "OffsetFetch")
+    for name in (group, other):
+        assert stage.told(here, name, old) == gone
+        assert stage.told(here, name, new) == stage.told(there, name, new)
+        assert stage.told(here, name) == stage.told(there, name)
+    assert stage.told(here, group, new) == [(new, 7, 0)]
+
+
+def test_a_deleted_topic_is_not_in_an_assignment(stage: Stage) -> None:
+    run = stage.run
+    request = ConsumerGroupDescribeRequest(group_ids=(run.name("new"),), include_authorized_operations=False)
+
+    def described(address: Address) -> DescribedGroup:
+        [group] = ask(address, request, 1).groups
+        return group
+
+    def topics(group: DescribedGroup) -> set[str]:
+        return {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
+
+    stage.make(run.name("topic"))
+    stage.make(run.name("doomed"))
+    names = (run.name("topic"), run.name("doomed"))
+    with ExitStack() as stack:
+        member = stack.enter_context(new_member(run, "new", subscribed_topic_names=names))
+        until(lambda: not member.follow() and topics(described(stage.broker.direct)) == {*names}, "it owns both")
+        stage.answers(lambda: described(stage.sidecar.listen), "ConsumerGroupDescribe")
+        assert topics(described(stage.sidecar.listen)) == {*names}
+        stage.delete(run.name("doomed"))
+        until(lambda: topics(described(stage.broker.direct)) == {run.name("topic")}, "the coordinator knows it")
+        deleted = time.monotonic()
+        until(lambda: topics(described(stage.sidecar.listen)) == {run.name("topic")}, "the deletion is known")
+        assert time.monotonic() - deleted < FRESH_SECONDS + SLACK
+        assert described(stage.sidecar.listen) == described(stage.broker.direct)
+        member.follow()
