@@ -26,7 +26,8 @@ def generation_logged(group: Group, raw: bytes, now: float, *, news: bool) -> li
     """
     value = decode_as(GroupMetadataValue, raw)
     group.consumer = None
-    if group.kind is not GroupKind.CLASSIC:
+    converted = group.kind is not GroupKind.CLASSIC
+    if converted:
         group.kind, group.generation = GroupKind.CLASSIC, -1
     known = group.generation_at != NEVER or group.members
     if known and value.generation < group.generation:
@@ -36,6 +37,8 @@ def generation_logged(group: Group, raw: bytes, now: float, *, news: bool) -> li
         facts = _told_of(group, value, now) if news else _adopt(group, value, now)
         if described and not news:
             group.doubt(now)  # The broker has said since how it is, and may say so again.
+        if converted and value.members:
+            group.doubt(now)  # The broker rebalances a group that it converts (`convertToClassicGroup`).
         return facts
     return _confirm(group, value, now)
 

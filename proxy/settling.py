@@ -50,9 +50,11 @@ class _Settler:
 
     async def due(self) -> _Due | None:
         """See Errand. Waits while topic ids are in use, so that their rounds share one connection."""
-        while (due := self._due_now()) is None and self._copy.topic_ids.names:
+        while True:
+            due = self._due_now()
+            if due is not None or not self._copy.topic_ids.names:
+                return due
             await trio.sleep(ROUND_SECONDS)
-        return due
 
     def _due_now(self) -> _Due | None:
         groups = self._groups.due(self._copy.manager.unsettled())

@@ -15,7 +15,9 @@ from group_sidecar.coordinator.events import (
     ConsumerGroupDescribed,
     ConsumerMemberSeen,
     CoordinatorMoved,
+    DescribedMember,
     GroupDeleted,
+    GroupDescribed,
     Joining,
     JoinSent,
     OffsetsPending,
@@ -491,6 +493,40 @@ def test_a_classic_group_becomes_one_of_the_new_protocol_and_back() -> None:
     reader.read(*((key, None) for key, _ in new_group()), generation(8), at=2)
     view = reader.manager.view("g", 2)
     assert (view.kind, view.generation, view.consumer) == (GroupKind.CLASSIC, 8, None)
+
+
+def test_a_group_with_members_that_becomes_classic_is_in_doubt_until_the_broker_was_asked() -> None:
+    """The last member of the new protocol was fenced: the broker prepares a rebalance that the log does not mention."""
+    reader = Reader(exclusive=True, load=new_group())
+    reader.manager.apply([heartbeat(changes=True, at=1)], 1)
+    reader.catch_up(1.5, 1.5)
+    assert reader.manager.consumer_lacking("g", 1.5) is None
+    left = MemberMetadata(
+        member_id="b", client_id="c", client_host="/h", session_timeout=15_000, subscription=b"", assignment=b""
+    )
+    value = GroupMetadataValue(protocol_type="consumer", generation=8, protocol="range", leader="b", members=(left,))
+    classic = encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)
+    reader.read(*((key, None) for key, _ in new_group()), classic, at=2)
+    view = reader.manager.view("g", 2)
+    assert (view.kind, view.lacking) == (GroupKind.CLASSIC, Lacking.IN_DOUBT)
+    assert list(reader.manager.unsettled()) == ["g"]
+    reader.catch_up(3, 3)
+    assert reader.manager.group_lacking("g", 3) is Lacking.IN_DOUBT
+    here = DescribedMember(
+        member_id="b", instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b""
+    )
+    told = GroupDescribed(
+        group_id="g",
+        sent_at=3,
+        state=GroupState.PREPARING_REBALANCE,
+        protocol_type="consumer",
+        protocol="",
+        members=(here,),
+        as_of=reader.manager.changes_of("g")[0],
+    )
+    reader.manager.apply([told], 3)
+    assert reader.manager.view("g", 3).state is GroupState.PREPARING_REBALANCE
+    assert reader.manager.group_lacking("g", 3) is Lacking.IN_DOUBT
 
 
 def test_a_group_of_the_new_protocol_that_is_deleted_is_gone_before_the_reply_comes() -> None:
