@@ -30,6 +30,7 @@ from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, Han
 from group_sidecar.proxy.drafted import Drafted
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import BEGIN, PASS, SHOW, TAKE, Look
+from group_sidecar.proxy.group_access import AccessProbe
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
@@ -90,7 +91,7 @@ class BrokerDesk:
         self._principals = Principals()
         self._learning = Learning(copy, self._principals)
         self._answering = Answering(copy, self._principals)
-        self._enforcing = Enforcing(copy)
+        self._enforcing = Enforcing(copy, self._principals)
         self._drafted = Drafted(copy, self._learning, self._answering)
         self._longest = copy.config.limits.inspected_frame
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
@@ -261,6 +262,9 @@ class BrokerDesk:
             answer = _open(APIS[note.api_key], note.version, frame)
             assert isinstance(answer.message, SaslAuthenticateResponse)
             self._principals.authenticated(origin, note, answer.message)
+            return _AS_IT_CAME
+        if isinstance(note, AccessProbe):
+            note.take(_open(APIS[note.api_key], note.version, frame).message)
             return _AS_IT_CAME
         if isinstance(note, Fetching):
             self._learning.fetched(note, frame, now)

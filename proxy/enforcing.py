@@ -1,8 +1,8 @@
 """Whether a request may go to the broker, and what happens where it may not.
 
 Owns: the moment of the verdict, asking the broker before it, the refusal, and the removal that comes with it. Must not
-know: the rules (`policies`), what is known of a group and how (`coordinator`), what a refusal looks like (`refusals`,
-`withholding`).
+know: the rules (`policies`), what is known of a group and how (`coordinator`), how the broker is asked for a client's
+rights (`group_access`), what a refusal looks like (`refusals`, `withholding`).
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from group_sidecar.codecs.headers import RequestHeader, encode_reply
+from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.facts import ClientRefused
@@ -21,7 +24,9 @@ from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePart
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin
 from group_sidecar.proxy.errands import DESCRIBE_UNTIL
+from group_sidecar.proxy.group_access import GroupAccess
 from group_sidecar.proxy.injecting import injected
+from group_sidecar.proxy.principals import Principals
 from group_sidecar.proxy.refusals import Patience, error_reply
 from group_sidecar.proxy.withholding import trimmed
 
@@ -49,8 +54,9 @@ class _Case(NamedTuple):
 class Enforcing:
     """Applies the policies in force to the requests of one broker's clients."""
 
-    def __init__(self, copy: BrokerCopy) -> None:
+    def __init__(self, copy: BrokerCopy, principals: Principals) -> None:
         self._copy = copy
+        self._access = GroupAccess(copy, principals)
         self._patience = Patience()
 
     def consider(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> Disposal:
@@ -64,7 +70,7 @@ class Enforcing:
             return self._forward(exchange, now)
         case = _Case(exchange, header, origin)
         if any(policy.asks_about for policy in policies):
-            return Answer(lambda at: self._judge(case, at))
+            return Answer(lambda at: self._let_near(case, at))
         return self._carry_out([(policy, policy.judge(exchange.request, NOBODY)) for policy in policies], case, now)
 
     def gone(self, origin: Origin) -> None:
@@ -75,6 +81,18 @@ class Enforcing:
         if events := wire.sent(exchange):
             self._copy.apply(events, now)
         return Forward(exchange)
+
+    def _let_near(self, case: _Case, now: float) -> Disposal:
+        """Judges a request; a join only once the broker is known to let its sender into the group.
+
+        Otherwise a join of a client without rights would keep others out for as long as it is in flight. Such a join
+        goes to the broker, which refuses it, and counts for nobody.
+        """
+        if not _joins(case.exchange.request) or self._access.is_granted(case.group_id, case.origin, now):
+            return self._judge(case, now)
+        denials: list[bool] = []
+        question = self._access.question(case.group_id, case.header, case.origin, now, lambda: denials.append(True))
+        return Answer(lambda at: Forward(case.exchange) if denials else self._judge(case, at), (question,))
 
     def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:
         self._copy.refresh(case.group_id, now)
@@ -141,6 +159,13 @@ class Enforcing:
             as_of={case.group_id: self._copy.manager.changes_of(case.group_id)},
         )
         return injected(request, note.version, DESCRIPTION_CORRELATION, case.header), note
+
+
+def _joins(request: Struct) -> bool:
+    """Whether a request asks for a place in its group."""
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        return request.member_epoch == 0
+    return isinstance(request, JoinGroupRequest)
 
 
 def _removal(member_id: str, case: _Case) -> tuple[bytes, Any]:

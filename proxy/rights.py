@@ -57,6 +57,8 @@ class Operation(StrEnum):
     """ListGroups is answered. The resource is empty."""
     LIST_GROUP = "list group"
     DESCRIBE_GROUP = "describe group"
+    READ_GROUP = "read group"
+    """To join it."""
     DESCRIBE_TOPIC = "describe topic"
     OTHER = "other"
     """Never granted."""

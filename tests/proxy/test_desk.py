@@ -85,7 +85,8 @@ def restored(copy: BrokerCopy, group: str = "g") -> None:
 @pytest.mark.parametrize("sample", [full_sample, null_sample])
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_every_version_is_understood_and_passes_as_it_came(key: int, version: int, sample: Any) -> None:
-    copy = certain_copy(answers={"exclusive": True, "enabled": False}, policies={"group_max_size": {"limit": 100}})
+    answers = {"exclusive": True, "enabled": False, "authorizer": "none"}
+    copy = certain_copy(answers=answers, policies={"group_max_size": {"limit": 100}})
     Line(copy).exchange(asking(key, version, sample), telling(key, version, sample), version)
     assert copy.traffic.decode_failures == {}
 

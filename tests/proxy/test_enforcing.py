@@ -281,7 +281,9 @@ def test_a_parked_member_that_joins_again_passes() -> None:
 
 def unsure(**policy: Any) -> BrokerCopy:
     """A broker that clients may reach around the sidecar, before which groups have a limit."""
-    return broker_copy(policies={"group_max_size": {"limit": 1, **policy}})
+    copy = broker_copy(policies={"group_max_size": {"limit": 1, **policy}}, answers={"authorizer": "none"})
+    copy.learn_open()
+    return copy
 
 
 def described(state: str, *members: str, error_code: int = 0) -> DescribeGroupsResponse:

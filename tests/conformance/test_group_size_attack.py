@@ -1,0 +1,181 @@
+"""Clients without rights cannot keep others out of a limited group, neither at the broker's own limit nor at ours.
+
+The broker authorizes a join before it counts members. So its own `group.max.size` lets every rightful join in, whatever
+clients without rights send meanwhile. The sidecar's limit must do the same, and hold.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclBinding, ResourcePatternType
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from tests.conformance.guarded import (
+    ADMIN,
+    ALLOW,
+    GROUP,
+    READ,
+    administrator,
+    authorizing,
+    connected,
+    done,
+    password,
+    prepare,
+)
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import Address
+from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.wire import Wire
+
+LIMIT = 5
+ATTACKERS = LIMIT + 1
+JOINS = 30
+IN_FLIGHT = 20
+FULL, DENIED = ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUTHORIZATION_FAILED
+RIGHTFUL, REFUSED = "alice", "nobody"
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Address]]:
+    """To a broker with a limit of its own, and to one without behind a sidecar with the same limit."""
+    folder = tmp_path_factory.mktemp("attack")
+    with ExitStack() as stack:
+        limited = started(stack, folder / "limited", {"group.max.size": str(LIMIT)})
+        free = started(stack, folder / "free", {})
+        settings = {
+            "answers": {"exclusive": True},
+            "own_connection": {"sasl": {"mechanism": "PLAIN", "username": ADMIN, "password": password(ADMIN)}},
+            "policies": {"group_max_size": {"limit": LIMIT, "error_code": int(FULL)}},
+        }
+        sidecar = SidecarProcess(
+            folder / "sidecar", listen=free.sasl_sidecar, upstream=free.sasl_client, settings=settings
+        )
+        sidecar = stack.enter_context(sidecar)
+        sidecar.process.wait_until(lambda: sidecar.get("/readyz")[0] == 200)
+        yield {"broker": limited.sasl_direct, "sidecar": free.sasl_sidecar}
+
+
+def started(stack: ExitStack, folder: Path, properties: dict[str, str]) -> KafkaBroker:
+    broker = stack.enter_context(KafkaBroker(folder, properties={**authorizing(), **properties}, sasl=True))
+    prepare(broker)
+    may_read = AclBinding(GROUP, "limited", ResourcePatternType.PREFIXED, f"User:{RIGHTFUL}", "*", READ, ALLOW)
+    admin = administrator(broker.sasl_direct)  # Without a name it would be gone before its answer has come.
+    done(admin.create_acls([may_read]))
+    return broker
+
+
+# Attacks: each is made over and over again.
+
+
+def joining(group: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol(name="range", metadata=b""),),
+    )
+
+
+def refused(stack: ExitStack, at: Address, group: str) -> None:
+    """Joins of a user without rights, of which some are always in flight."""
+    wire = connected(stack, at, REFUSED)
+    for _ in range(5):
+        sent = [wire.send_request(joining(group), 3) for _ in range(IN_FLIGHT)]
+        codes = {wire.receive_reply(joining(group), 3, each).error_code for each in sent}
+        assert codes == {DENIED}
+
+
+def cut(stack: ExitStack, at: Address, group: str) -> None:
+    """Joins of a user without rights, whose connection goes while they are in flight."""
+    wire = connected(stack, at, REFUSED)
+    for _ in range(IN_FLIGHT):
+        wire.send_request(joining(group), 3)
+
+
+def unauthenticated(stack: ExitStack, at: Address, group: str) -> None:
+    """A join before authentication, over which the broker hangs up."""
+    wire = stack.enter_context(Wire(at))
+    wire.send_request(joining(group), 3)
+    assert wire.closed()
+
+
+Attack = Callable[[ExitStack, Address, str], None]
+ATTACKS: tuple[Attack, ...] = (refused, cut, unauthenticated)
+
+
+@contextmanager
+def under(attack: Attack, at: Address, group: str) -> Iterator[None]:
+    """Makes an attack on several connections at once, until the block ends."""
+    over, begun, failures = Event(), [Event() for _ in range(ATTACKERS)], list[BaseException]()
+
+    def attacker(begins: Event) -> None:
+        while not over.is_set():
+            try:
+                with ExitStack() as stack, suppress(ConnectionError):
+                    attack(stack, at, group)
+            except BaseException as error:  # noqa: BLE001  It is raised where the test ends.
+                failures.append(error)
+                return
+            finally:
+                begins.set()
+
+    threads = [Thread(target=attacker, args=(each,)) for each in begun]
+    for thread in threads:
+        thread.start()
+    try:
+        for each in begun:
+            each.wait()
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures
+
+
+def codes_of_joins(at: Address, group: str) -> list[int]:
+    """What a rightful user is told that joins an empty group and leaves it, again and again."""
+    codes = []
+    with ExitStack() as stack:
+        wire = connected(stack, at, RIGHTFUL)
+        for _ in range(JOINS):
+            joined: Any = wire.ask(joining(group), 3)
+            codes.append(joined.error_code)
+            if not joined.error_code:
+                wire.ask(LeaveGroupRequest(group_id=group, member_id=joined.member_id), 2)
+    return codes
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("way", ["broker", "sidecar"])
+def test_clients_without_rights_keep_nobody_out(ways: dict[str, Address], way: str, attack: Attack) -> None:
+    group = f"limited {attack.__name__}"
+    with under(attack, ways[way], group):
+        codes = codes_of_joins(ways[way], group)
+    assert codes == [0] * JOINS
+
+
+@pytest.mark.parametrize("way", ["broker", "sidecar"])
+def test_rightful_joins_that_come_at_once_stay_within_limit(ways: dict[str, Address], way: str) -> None:
+    """None of their connections has joined anything before."""
+    group = "limited at once"
+    with ExitStack() as stack:
+        keeper = connected(stack, ways[way], RIGHTFUL)
+        assert keeper.ask(joining(group), 3).error_code == 0  # Those that follow park until it joins again.
+        wires = [connected(stack, ways[way], RIGHTFUL) for _ in range(3 * LIMIT)]
+        sent = {wire: wire.send_request(joining(group), 3) for wire in wires}
+        for _ in range(2 * LIMIT):  # The others wait for the keeper.
+            wire = next(wire for wire in cycle(sent) if wire.readable(0.01))
+            assert wire.receive_reply(joining(group), 3, sent.pop(wire)).error_code == FULL
+        members = keeper.ask(DescribeGroupsRequest(groups=(group,)), 5).groups[0].members
+        assert len(members) <= 1 + LIMIT, "the keeper does not count while it has not joined again"
