@@ -135,9 +135,7 @@ class _ReaderSource(_Source):
         self._head(_HEADS[construct.length])
         with self.block("if n >= 0:"):
             self._contents(construct, target, "at", "at + n")
-        if construct.nullable:
-            self.add(f"elif n == -1: {target} = None")
-        self.add("else: raise Odd")
+        self.add(f"else: {target} = None" if construct.nullable else "else: raise Odd")
 
     def _compact(self, construct: Any, target: str) -> None:
         """A string or bytes behind a varint that is one more than their length, and mostly of one byte."""
@@ -166,9 +164,7 @@ class _ReaderSource(_Source):
         with self.block("if n >= 0:"):
             self.add("if n > size - at: raise Odd")
             self._elements(construct.element, target, depth)
-        if construct.nullable:
-            self.add(f"elif n == -1: {target} = None")
-        self.add("else: raise Odd")
+        self.add(f"else: {target} = None" if construct.nullable else "else: raise Odd")
 
     def _elements(self, element: Construct, target: str, depth: int) -> None:
         items, item = f"l{depth}", f"o{depth + 1}"
@@ -306,7 +302,10 @@ def _uuid(raw: bytes) -> UUID:
 
 
 def _uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of more than one byte, and where it ends. One beyond 32 bits is beyond all data too."""
+    """An unsigned varint of more than one byte, and where it ends.
+
+    Bits above the 32nd are kept: no data is so long, so the layout has to look, and drops them.
+    """
     value = data[at] & 0x7F
     for shift in range(7, 7 * wire.MAX_UVARINT_BYTES, 7):
         at += 1

@@ -12,7 +12,14 @@ from io import BytesIO
 from typing import NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.primitives import WireError, decoded, read_exact, read_uvarint, write_uvarint
+from group_sidecar.codecs.primitives import (
+    WireError,
+    decoded,
+    read_exact,
+    read_tag_count,
+    read_uvarint,
+    write_uvarint,
+)
 from group_sidecar.codecs.schema import Struct, Tag, encode
 
 REQUEST_HEAD = struct.Struct(">ihhi")
@@ -129,7 +136,7 @@ def _read_tags(data: bytes, at: int) -> tuple[tuple[Tag, ...], int]:
         return (), at + 1
     stream = BytesIO(data)
     stream.seek(at)
-    tags = [(read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(read_uvarint(stream))]
+    tags = [(read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(read_tag_count(stream))]
     return tuple(tags), stream.tell()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from construct import Construct, ConstructError
 
-from group_sidecar.codecs.primitives import WireError, read_exact, read_uvarint, write_uvarint
+from group_sidecar.codecs.primitives import WireError, read_exact, read_tag_count, read_uvarint, write_uvarint
 
 
 class Layout(Construct):  # type: ignore[misc]
@@ -57,20 +57,20 @@ class Layout(Construct):  # type: ignore[misc]
         return self.cls(**values)
 
     def _parse_tags(self, stream: BytesIO) -> dict[str, Any]:
+        """Reads tagged fields as Kafka's generated readers do.
+
+        They accept tags in any order and more than once: the last value counts. They ignore the announced size of a
+        field that they know. A field that only other versions have is unknown here; a Kafka that knows it refuses it.
+        """
         values: dict[str, Any] = {}
         unknown: list[tuple[int, bytes]] = []
-        previous = -1
-        for _ in range(read_uvarint(stream)):
-            tag = read_uvarint(stream)
-            if tag <= previous:
-                raise WireError(f"tag {tag} after tag {previous}")
-            previous = tag
-            raw = read_exact(stream, read_uvarint(stream))
+        for _ in range(read_tag_count(stream)):
+            tag, size = read_uvarint(stream), read_uvarint(stream)
             known = self.tagged.get(tag)
-            if known is None:
-                unknown.append((tag, raw))
+            if known is not None:
+                values[known[0]] = _parse_tag(*known, stream)
             else:
-                values[known[0]] = _parse_tag(*known, raw)
+                unknown.append((tag, read_exact(stream, size)))
         if unknown:
             values["unknown_tags"] = tuple(unknown)
         return values
@@ -111,19 +111,9 @@ class Layout(Construct):  # type: ignore[misc]
         return stream.tell()
 
 
-def parse_whole(construct: Construct, data: bytes) -> Any:
-    """Parses `data`, all of it. Raises WireError where bytes are left."""
-    stream = BytesIO(data)
-    value = construct._parse(stream, None, "")
-    left = len(data) - stream.tell()
-    if left:
-        raise WireError(f"{left} bytes left over")
-    return value
-
-
-def _parse_tag(name: str, construct: Construct, raw: bytes) -> Any:
+def _parse_tag(name: str, construct: Construct, stream: BytesIO) -> Any:
     try:
-        return parse_whole(construct, raw)
+        return construct._parse(stream, None, "")
     except ConstructError as error:
         raise _located(error, name) from error
 

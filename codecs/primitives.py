@@ -6,6 +6,10 @@ Owns: how one value of each Kafka type stands in bytes, in its plain and its com
 construct's own VarInt is unbounded and its Prefixed and Array carry costs that show on group
 traffic, hence these subclasses. None reads past the bytes it is given, and none allocates
 before it has seen that the bytes are there.
+
+These readers accept what Kafka's generated readers and its classes ``ByteBufferAccessor`` and ``ByteUtils`` accept,
+with the same value, even where no client writes such bytes. A request that only the broker can read would pass every
+policy.
 """
 
 import re
@@ -13,14 +17,15 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
+from io import SEEK_END, BytesIO
 from typing import Any
 from uuid import UUID
 
 from construct import Construct, ConstructError
 
 MAX_UVARINT_BYTES = 5
-"""An unsigned varint carries 32 bits: five groups of seven."""
+"""An unsigned varint carries 32 bits: five groups of seven, of which Java drops the highest three bits."""
+_UINT32, _INT32_MAX = 0xFFFFFFFF, 0x7FFFFFFF
 MAX_STRING_BYTES = 0x7FFF
 """Kafka's limit for strings, in their compact form too, whose length could say more."""
 
@@ -41,8 +46,16 @@ def read_exact(stream: BytesIO, length: int) -> bytes:
     return data
 
 
+def _left(stream: BytesIO) -> int:
+    """How many bytes are unread. `getbuffer` would tell too, but copies all of them."""
+    at = stream.tell()
+    end = stream.seek(0, SEEK_END)
+    stream.seek(at)
+    return end - at
+
+
 def read_uvarint(stream: BytesIO) -> int:
-    """Reads an unsigned varint of at most 32 bits."""
+    """Reads an unsigned varint: the lowest 32 bits of at most five bytes, as Kafka's class ``ByteUtils`` does."""
     byte = read_exact(stream, 1)[0]
     if byte < 0x80:  # Nearly all are lengths of less than 127.
         return byte
@@ -51,10 +64,14 @@ def read_uvarint(stream: BytesIO) -> int:
         byte = read_exact(stream, 1)[0]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
-            return value
-    raise WireError("varint longer than 32 bits")
+            return value & _UINT32
+    raise WireError(f"varint longer than {MAX_UVARINT_BYTES} bytes")
+
+
+def read_tag_count(stream: BytesIO) -> int:
+    """Reads how many tagged fields follow. A negative number is none, as up to Kafka 4.3; Kafka 4.4 refuses it."""
+    count = read_uvarint(stream)
+    return count if count <= _INT32_MAX else 0
 
 
 def write_uvarint(stream: BytesIO, value: int) -> None:
@@ -119,7 +136,9 @@ def _write_int32(stream: BytesIO, value: int) -> None:
 
 
 def _read_compact(stream: BytesIO) -> int:
-    return read_uvarint(stream) - 1
+    """One less than the varint, in Java's signed 32 bits: the lowest number wraps around to the highest."""
+    length = read_uvarint(stream) - 1
+    return length if length <= _INT32_MAX else length - (_UINT32 + 1)
 
 
 def _write_compact(stream: BytesIO, length: int) -> None:
@@ -128,7 +147,7 @@ def _write_compact(stream: BytesIO, length: int) -> None:
 
 @dataclass(frozen=True)
 class Length:
-    """How a length stands before what it counts; -1 is null."""
+    """How a length stands before what it counts. Null is written as -1; every negative length is read as null."""
 
     read: Callable[[BytesIO], int]
     write: Callable[[BytesIO, int], None]
@@ -169,9 +188,9 @@ class _Sized(Construct, ABC):  # type: ignore[misc]
         length = self.length.read(stream)
         if length >= 0:
             return self._read(stream, length)
-        if length == -1 and self.nullable:
+        if self.nullable:
             return None
-        raise WireError("null where the schema allows none" if length == -1 else f"negative length {length}")
+        raise WireError("null where the schema allows none")
 
     def _build(self, obj: Any, stream: BytesIO, context: Any, path: str) -> Any:
         if obj is not None:
@@ -228,7 +247,7 @@ class SizedArray(_Sized):
 
     def _read(self, stream: BytesIO, length: int) -> tuple[Any, ...]:
         # No element is empty on the wire, so a count beyond the bytes left can be refused unread.
-        left = stream.getbuffer().nbytes - stream.tell()
+        left = _left(stream)
         if length > left:
             raise WireError(f"{length} elements announced, {left} bytes left")
         parse = self.element._parse

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.primitives import (
+    COMPACT,
     INT16,
     INT32,
     INT64,
@@ -24,7 +25,6 @@ from group_sidecar.codecs.primitives import (
     UUID_,
     ZERO_UUID,
     WireError,
-    read_uvarint,
 )
 from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
 
@@ -134,9 +134,7 @@ def acks_of(version: int, head: bytes) -> int | None:
     elif version < ProduceResponse.FLEXIBLE:
         if len(head) < 2:
             return None
-        length = int.from_bytes(head[:2], "big", signed=True)
-        if length < -1:
-            raise DecodeError(f"ProduceRequest v{version}", "transactional_id", f"negative length {length}")
+        length = int.from_bytes(head[:2], "big", signed=True)  # Any negative one is null.
         start = 2 + max(length, 0)
     else:
         read = _compact_end(version, head)
@@ -152,7 +150,7 @@ def _compact_end(version: int, head: bytes) -> int | None:
     """Where the compact transactional id ends; None where its length is cut off."""
     stream = BytesIO(head[:MAX_UVARINT_BYTES])
     try:
-        length = read_uvarint(stream) - 1
+        length = COMPACT.read(stream)
     except WireError as error:
         if len(head) < MAX_UVARINT_BYTES:
             return None

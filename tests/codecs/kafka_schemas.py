@@ -73,7 +73,8 @@ class KafkaSchemas:
         with zipfile.ZipFile(self.jar) as jar:
             for name in jar.namelist():
                 if name.startswith("common/message/") and name.endswith(".json"):
-                    schema = json.loads(re.sub(r"^\s*//.*$|\s//\s.*$", "", jar.read(name).decode(), flags=re.M))
+                    text = re.sub(r"^\s*//.*$|\s//\s.*$", "", jar.read(name).decode(), flags=re.M)
+                    schema, _ = json.JSONDecoder().raw_decode(text.strip())  # In 2.8 one has a bracket too many.
                     schemas[schema["name"]] = schema
         return schemas
 
@@ -81,6 +82,10 @@ class KafkaSchemas:
         """The name of every API, by key, as its request is called."""
         requests = (schema for schema in self._all.values() if schema["type"] == "request")
         return {schema["apiKey"]: schema["name"].removesuffix("Request") for schema in requests}
+
+    def has(self, message: str) -> bool:
+        """Whether this Kafka has a message."""
+        return message in self._all
 
     def key(self, message: str) -> int:
         """The API key of a message."""

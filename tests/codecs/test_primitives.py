@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.layouts import parse_whole
 from group_sidecar.codecs.primitives import (
     BOOLEAN,
     BYTES,
@@ -27,10 +26,12 @@ from group_sidecar.codecs.primitives import (
     WireError,
     WireType,
     read_exact,
+    read_tag_count,
     read_uvarint,
     write_uvarint,
 )
 from tests.codecs.strategies import WIRE_VALUES
+from tests.codecs.whole import parse_whole
 
 
 def uvarint(value: int) -> bytes:
@@ -68,10 +69,25 @@ def test_uvarint_round_trip(value: int) -> None:
     assert stream.read() == b"tail"
 
 
-@pytest.mark.parametrize("data", ["ffffffff10", "ffffffff7f", "ffffffff8f01", "80808080808000"])
-def test_uvarint_of_more_than_32_bits(data: str) -> None:
-    with pytest.raises(WireError, match="longer than 32 bits"):
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [("ffffffff1f", 0xFFFFFFFF), ("ffffffff7f", 0xFFFFFFFF), ("8580808010", 5), ("8080808070", 0), ("858000", 5)],
+)
+def test_uvarint_drops_bits_above_the_32nd_as_java_does(data: str, value: int) -> None:
+    assert read_uvarint(BytesIO(bytes.fromhex(data))) == value
+
+
+@pytest.mark.parametrize("data", ["ffffffff8f01", "80808080808000"])
+def test_uvarint_of_more_than_five_bytes(data: str) -> None:
+    with pytest.raises(WireError, match="longer than 5 bytes"):
         read_uvarint(BytesIO(bytes.fromhex(data)))
+
+
+@pytest.mark.parametrize(
+    ("data", "count"), [("02", 2), ("ffffffff07", 0x7FFFFFFF), ("8080808008", 0), ("ffffffff0f", 0)]
+)
+def test_negative_number_of_tagged_fields_is_none(data: str, count: int) -> None:
+    assert read_tag_count(BytesIO(bytes.fromhex(data))) == count
 
 
 @pytest.mark.parametrize("data", ["", "80", "ffffffff"])
@@ -122,10 +138,27 @@ def test_null(wire_type: WireType, plain: str) -> None:
             wire_type.make(compact, False).build(None)
 
 
-@pytest.mark.parametrize(("wire_type", "data"), [(STRING, "fffe"), (STRING, "8000"), (BYTES, "fffffffe")])
-def test_negative_length(wire_type: WireType, data: str) -> None:
-    with pytest.raises(WireError, match="negative length"):
-        whole(wire_type, data, nullable=True)
+@pytest.mark.parametrize(
+    ("wire_type", "data", "compact"),
+    [
+        (STRING, "fffe", False),
+        (STRING, "8000", False),
+        (BYTES, "fffffffe", False),
+        (BYTES, "80000000", False),
+        (STRING, "ffffffff0f", True),
+        (BYTES, "8180808008", True),
+        (STRING, "8080808010", True),
+    ],
+)
+def test_any_negative_length_is_null_as_for_kafka(wire_type: WireType, data: str, compact: bool) -> None:
+    assert whole(wire_type, data, compact=compact, nullable=True) is None
+    with pytest.raises(WireError, match="null where the schema allows none"):
+        whole(wire_type, data, compact=compact)
+
+
+def test_lowest_compact_length_wraps_around_as_in_java() -> None:
+    with pytest.raises(WireError, match="2147483647 bytes announced, 0 left"):
+        whole(BYTES, "8080808008", compact=True, nullable=True)
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -175,7 +208,7 @@ def test_arrays(length: Any) -> None:
 
 @pytest.mark.parametrize(
     ("length", "data"),
-    [(INT, "7fffffff 0001"), (INT, "00000003 0001"), (COMPACT, "ffffffff0f 0001"), (COMPACT, "04 0001")],
+    [(INT, "7fffffff 0001"), (INT, "00000003 0001"), (COMPACT, "ffffffff07 0001"), (COMPACT, "04 0001")],
 )
 def test_a_count_beyond_the_bytes_left_is_refused_unread(length: Any, data: str) -> None:
     with pytest.raises(WireError, match="elements announced, 2 bytes left"):

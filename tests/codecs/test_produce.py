@@ -56,17 +56,19 @@ def test_acks_of_every_cut(version: int, transactional_id: str | None) -> None:
 @pytest.mark.parametrize(
     ("version", "head"),
     [
-        (3, "fffe"),
-        (8, "8000 0001"),
-        (9, "ffffffff10"),
         (13, "ffffffffff01"),
         (9, "818002"),  # 32768 bytes, one more than a string may have.
-        (9, "ffffffff0f"),
+        (9, "ffffffff07"),
     ],
 )
 def test_a_length_that_cannot_be(version: int, head: str) -> None:
     with pytest.raises(DecodeError, match=f"ProduceRequest v{version}: transactional_id"):
         acks_of(version, bytes.fromhex(head))
+
+
+@pytest.mark.parametrize(("version", "null"), [(3, "fffe"), (8, "8000"), (9, "ffffffff0f"), (13, "8080808010")])
+def test_any_negative_length_is_null_as_for_kafka(version: int, null: str) -> None:
+    assert acks_of(version, bytes.fromhex(null) + b"\0\0") == 0
 
 
 @pytest.mark.parametrize("version", [VERSIONS[-1] + 1, 0x7FFF])

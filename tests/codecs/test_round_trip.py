@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.layouts import parse_whole
 from group_sidecar.codecs.primitives import BYTES, STRING
 from group_sidecar.codecs.schema import Array, Struct, decode, encode, layout, specs
 from tests.codecs.declarations import (
@@ -22,6 +21,7 @@ from tests.codecs.declarations import (
     zero,
 )
 from tests.codecs.strategies import per_message, structs
+from tests.codecs.whole import parse_whole
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)

@@ -56,10 +56,9 @@ def test_tagged_fields_are_written_in_order_and_only_where_they_say_something() 
 @pytest.mark.parametrize(
     ("tagged", "reason"),
     [
-        ("02 02 00 02 00", "tag 2 after tag 2"),
-        ("02 02 00 00 00", "tag 0 after tag 2"),
         ("01 01 01 00", "tagged fields.late: 2 bytes announced, 1 left"),
-        ("01 01 03 000000", "tagged fields.late: 1 bytes left over"),
+        ("01 01 03 000000", "1 bytes left over"),
+        ("01 00 ffffffff0f", "4294967295 bytes announced, 0 left"),
         ("01 02 05 00", "5 bytes announced, 1 left"),
         ("02 02 00", "1 bytes announced, 0 left"),
         ("01 03 04 03 02 78 01 00", "1 bytes left over"),
@@ -69,6 +68,23 @@ def test_tagged_fields_that_cannot_be(tagged: str, reason: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode(Example, 2, bytes.fromhex("01 00000007 01" + tagged))
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tagged", "late", "unknown"),
+    [
+        ("02 02 00 01 02 0005", 5, ((2, b""),)),
+        ("02 01 02 0005 01 02 0006", 6, ()),
+        ("02 02 00 02 01 61", -1, ((2, b""), (2, b"a"))),
+        ("01 01 00 0005", 5, ()),
+        ("01 01 ffffffff0f 0005", 5, ()),
+        ("ffffffff0f", -1, ()),
+    ],
+    ids=["out of order", "twice", "unknown twice", "size too small", "negative size", "negative number"],
+)
+def test_tagged_fields_are_read_as_kafka_does(tagged: str, late: int, unknown: tuple[tuple[int, bytes], ...]) -> None:
+    message = Example(name="", late=late, unknown_tags=unknown)
+    assert decode(Example, 2, bytes.fromhex("01 00000007 01" + tagged)) == message
 
 
 def test_a_nested_struct_has_tagged_fields_too() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.headers import decode_request_header
-from group_sidecar.codecs.layouts import parse_whole
 from group_sidecar.codecs.offsets_topic import read_offset, read_suffix
 from group_sidecar.codecs.primitives import STRING, decoded, uvarint
 from tests.codecs.make_string_vectors import FILE
+from tests.codecs.whole import parse_whole
 
 VECTORS = {bytes.fromhex(raw): text for raw, text in (line.split(" ") for line in FILE.read_text().splitlines())}
 

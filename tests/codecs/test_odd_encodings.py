@@ -1,0 +1,137 @@
+"""Encodings that no client writes: our codecs accept what Kafka's own classes accept, with the same value.
+
+Otherwise a request that the broker reads would get past every policy, because the sidecar could not read it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from group_sidecar.codecs.group_records import ConsumerGroupMemberMetadataValue
+from group_sidecar.codecs.headers import body_start, decode_request_header
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
+from group_sidecar.codecs.messages.produce import ProduceRequest, acks_of
+from group_sidecar.codecs.offsets_topic import VALUES
+from group_sidecar.codecs.registry import APIS
+from group_sidecar.codecs.schema import Struct, decode_start
+from tests.codecs import odd_encodings
+from tests.codecs.conftest import KAFKA
+from tests.codecs.declarations import MESSAGES, case_id
+from tests.codecs.kafka_judge import Body, Case, Frame, Refused, Value, Verdict, by_kafka, by_old_kafka
+from tests.codecs.kafka_schemas import KafkaSchemas
+from tests.kafka.maven import kafka_jars
+
+FEW, MANY = 12, 250
+"""Encodings of each message and version."""
+SEEDS = 3
+IN_BYTES: list[type[Struct]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
+"""Messages inside the bytes of JoinGroup and SyncGroup. Kafka's class of these has each version."""
+RECORDED = [cls for cls in dict.fromkeys(VALUES.values()) if cls is not ConsumerGroupMemberMetadataValue]
+"""Values in the offsets topic, but for the one that has a tagged field read by hand."""
+OURS_ALONE = re.compile(r"Tag \d+ is not valid for version|negative number of tagged fields")
+"""Refusals of the newest Kafka only. Earlier ones accept these bytes, and no policy shall be passed there."""
+
+every_message = pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
+Judged = dict[type[Struct], list[tuple[Case, Verdict]]]
+
+
+def cases(cls: type[Struct], versions: Iterable[int], count: int, seed: int = 0) -> Iterator[Case]:
+    """Odd bodies of a message, and where it is a request odd frames."""
+    for version in versions:
+        if version not in cls.VERSIONS:
+            continue
+        yield from (Body(cls, version, data) for data in odd_encodings.bodies(cls, version, count, seed))
+        # Of a frame Kafka also looks at what the values mean; a DescribeAcls of numbers that mean nothing is refused.
+        if cls.NAME.endswith("Request") and cls is not DescribeAclsRequest:
+            yield from (Frame(cls, version, data) for data in odd_encodings.frames(cls, version, count, seed))
+
+
+def judged(given: Iterable[Case], jars: Path) -> Judged:
+    """Each case with what Kafka says of it."""
+    asked = list(given)
+    verdicts: Judged = {}
+    for case, verdict in zip(asked, by_kafka(asked, jars), strict=True):
+        verdicts.setdefault(case.cls, []).append((case, verdict))
+    return verdicts
+
+
+def differences(verdicts: Iterable[tuple[Case, Verdict]], *, newest: bool = True) -> list[tuple[Case, Verdict]]:
+    """The cases in which our codecs say something else. An earlier Kafka than the newest may refuse more."""
+    found = []
+    for case, kafka in verdicts:
+        ours = case.ours()
+        if isinstance(kafka, Refused):
+            same = isinstance(ours, Refused) or not newest or OURS_ALONE.search(kafka.reason) is not None
+        else:
+            same = ours == kafka
+        if not same:
+            found.append((case, kafka))
+    return found
+
+
+@pytest.fixture(scope="module")
+def verdicts(kafka_schemas: KafkaSchemas) -> Judged:
+    """A few odd encodings of all messages and versions, judged by the newest Kafka."""
+    given = (case for cls in MESSAGES for case in cases(cls, kafka_schemas.versions(cls.NAME), FEW))
+    return judged(given, kafka_jars(KAFKA))
+
+
+@every_message
+def test_odd_encodings_are_read_as_kafka_reads_them(cls: type[Struct], verdicts: Judged) -> None:
+    assert differences(verdicts[cls]) == []
+
+
+def test_corpus_has_enough_that_kafka_accepts_and_refuses(verdicts: Judged) -> None:
+    accepted = [isinstance(verdict, Value) for each in verdicts.values() for _, verdict in each]
+    assert 0.5 < sum(accepted) / len(accepted) < 0.9
+
+
+def test_acks_are_found_where_kafka_reads_them(verdicts: Judged) -> None:
+    frames = [(case, v) for case, v in verdicts[ProduceRequest] if isinstance(case, Frame) and isinstance(v, Value)]
+    assert len(frames) > FEW
+    for case, _ in frames:
+        flexible = APIS[ProduceRequest.KEY].flexible(case.version)
+        _, body = decode_request_header(case.data, flexible)
+        assert body_start(case.data, flexible) == len(case.data) - len(body)
+        assert acks_of(case.version, body) == decode_start(ProduceRequest, case.version, body)[0].acks
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@every_message
+def test_many_odd_encodings(cls: type[Struct], seed: int, kafka_schemas: KafkaSchemas) -> None:
+    given = cases(cls, kafka_schemas.versions(cls.NAME), MANY, seed)
+    assert differences(judged(given, kafka_jars(KAFKA))[cls]) == []
+
+
+@pytest.mark.long
+def test_odd_bytes_inside_messages_and_records() -> None:
+    given = [case for cls in [*IN_BYTES, *RECORDED] for case in cases(cls, cls.VERSIONS, MANY)]
+    assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["2.8.2", "3.9.1"])
+def test_nothing_that_an_earlier_kafka_accepts_is_refused(release: str) -> None:
+    jars = kafka_jars(release)
+    schemas = KafkaSchemas(jars / f"kafka-clients-{release}.jar")
+    known = [cls for cls in MESSAGES if schemas.has(cls.NAME)]
+    bodies = [
+        case for cls in known for case in cases(cls, schemas.versions(cls.NAME), MANY // 5) if isinstance(case, Body)
+    ]
+    for each in judged(bodies, jars).values():
+        assert differences(each, newest=False) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["0.9.0.1", "0.10.1.1", "1.1.1"])
+def test_nothing_that_the_schemas_of_an_old_kafka_accept_is_refused(release: str) -> None:
+    given = (case for cls in MESSAGES for case in cases(cls, cls.VERSIONS, MANY // 5))
+    bodies = [case for case in given if isinstance(case, Body)]
+    found = zip(bodies, by_old_kafka(bodies, kafka_jars(release)), strict=True)
+    verdicts = [(body, verdict) for body, verdict in found if verdict is not None]
+    assert len(verdicts) > 1_000
+    assert differences(verdicts, newest=False) == []
