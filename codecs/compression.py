@@ -27,6 +27,9 @@ LZ4_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 LZ4_STORED = 1 << 31
 """Of a block's length: the block is not compressed."""
 
+GZIP_PIECE = 256
+"""Bytes that a gzip member gets first; it gets twice as many each time, until it ends."""
+
 FIRST_ROOM = 64 << 10
 """Kafka's zstd frames do not say how large they will be. Room is doubled from here, or from eight times the input,
 until the content fits; decompressing twice now and then costs less than room for the worst case each time."""
@@ -66,17 +69,27 @@ def _damaged(codec: Codec, reason: str) -> DecodeError:
 
 
 def _gzip(data: bytes, limit: int) -> bytes:
+    """One member after another, as Java's GZIPInputStream reads them.
+
+    A member gets its bytes in pieces that grow with it, because zlib copies what it was given and did not use. So no
+    byte is copied more than a few times, however many members there are.
+    """
     parts: list[bytes] = []
-    while data or not parts:  # One member after another, as Java's GZIPInputStream reads them.
+    position = 0
+    while position < len(data) or not parts:
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        part = member.decompress(data, limit + 1)
-        limit -= len(part)
-        if limit < 0:
-            raise _damaged(Codec.GZIP, "more bytes decompressed than allowed")
-        if not member.eof:
-            raise _damaged(Codec.GZIP, "cut off")
-        parts.append(part)
-        data = member.unused_data
+        piece = GZIP_PIECE
+        while not member.eof:
+            if position >= len(data):
+                raise _damaged(Codec.GZIP, "cut off")
+            part = member.decompress(data[position : position + piece], limit + 1)
+            limit -= len(part)
+            if limit < 0:
+                raise _damaged(Codec.GZIP, "more bytes decompressed than allowed")
+            parts.append(part)
+            position += piece
+            piece *= 2
+        position = min(position, len(data)) - len(member.unused_data)
     return b"".join(parts)
 
 

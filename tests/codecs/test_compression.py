@@ -1,16 +1,18 @@
 """Compressed bytes, undone within a limit."""
 
+import random
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.compression import Codec, decompress
+from group_sidecar.codecs.compression import GZIP_PIECE, Codec, decompress
 from group_sidecar.codecs.errors import DecodeError
 from tests.codecs.lz4 import lz4_frame
 
@@ -63,6 +65,35 @@ def test_the_limit(codec: Codec, write: Callable[[bytes], bytes], size: int) -> 
     assert decompress(codec, data, limit=size) == bytes(size)
     with pytest.raises(DecodeError):
         decompress(codec, data, limit=size - 1)
+
+
+@pytest.mark.parametrize("size", [0, 100, 255, 256, 257, 10_000])
+def test_gzip_members_behind_each_other(size: int) -> None:
+    contents = [random.Random(number).randbytes(size) for number in range(5)]
+    assert decompress(Codec.GZIP, b"".join(map(gzip, contents))) == b"".join(contents)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(100_000)])
+def test_gzip_reads_each_byte_a_few_times_however_many_members(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = 0
+
+    class Counting:
+        def __init__(self, wbits: int) -> None:
+            self._member = zlib_member(wbits=wbits)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._member, name)
+
+        def decompress(self, data: bytes, limit: int) -> bytes:
+            nonlocal given
+            given += len(data)
+            return self._member.decompress(data, limit)
+
+    zlib_member = zlib.decompressobj
+    data = gzip(content) * 500
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    assert decompress(Codec.GZIP, data) == content * 500
+    assert given <= 4 * len(data) + 500 * GZIP_PIECE
 
 
 def gzip_behind_gzip(content: bytes) -> bytes:

@@ -118,7 +118,8 @@ def test_odd_bytes_inside_messages_and_records() -> None:
 def test_nothing_that_an_earlier_kafka_accepts_is_refused(release: str) -> None:
     jars = kafka_jars(release)
     schemas = KafkaSchemas(jars / f"kafka-clients-{release}.jar")
-    known = [cls for cls in MESSAGES if schemas.has(cls.NAME)]
+    # A reply may have tagged fields that an earlier Kafka does not know; there requests have none of these.
+    known = [api.request for api in APIS.values() if schemas.has(api.request.NAME)]
     bodies = [
         case for cls in known for case in cases(cls, schemas.versions(cls.NAME), MANY // 5) if isinstance(case, Body)
     ]
