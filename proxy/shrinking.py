@@ -141,8 +141,13 @@ class _Shrinker:
             await trio.sleep(1 / GROUPS_A_SECOND)
 
     async def _confirmed(self, client: KafkaClient, group_id: str) -> GroupView | None:
-        """The group as the broker says that it is; None where it is not Stable, or the copy does not agree."""
-        [told] = (await describe(self._copy, client, (group_id,))).groups
+        """The group as the broker describes it; None where the group is not Stable, the copy does not agree, or the
+        reply does not describe exactly this group.
+        """
+        reply = await describe(self._copy, client, (group_id,))
+        if [each.group_id for each in reply.groups] != [group_id]:
+            return None
+        told = reply.groups[0]
         if told.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             self._deny(group_id)
         group = self._view(group_id)

@@ -1,6 +1,7 @@
 """Groups with more members than a policy lets them have: which members have to go, how many groups at a time."""
 
 from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -265,6 +266,30 @@ async def test_a_group_that_fills_again_is_shrunk_more_and_more_rarely(stage: St
         stage.gather("g", "ab")
         await trio.sleep(5)
     assert len(stage.left) == before + 2
+
+
+@pytest.mark.parametrize("described", ["", "xx", "h", "hx", "xh"], ids=["none", "twice", "other", "after", "before"])
+async def test_only_group_with_odd_description_is_left_alone(
+    stage: Stage, autojump_clock: MockClock, lines: Lines, described: str
+) -> None:
+    """A reply that describes no group, several groups or another group does not end the errand for other groups."""
+    for name in "xh":
+        stage.gather(name, "abc")
+    describe = stage.broker.answers[DescribeGroupsRequest]
+
+    def oddly(request: DescribeGroupsRequest, version: int) -> Said:
+        assert callable(describe)
+        named = tuple(described) if request.groups == ("x",) else request.groups
+        return describe(replace(request, groups=named), version)
+
+    stage.broker.answers[DescribeGroupsRequest] = oddly
+    stage.limit(2)
+    await trio.sleep(5)
+    assert [(group, members) for _, group, members in stage.left] == [("h", ("c",))]
+    assert [line["event"] for line in lines] == ["group shrunk"]
+    stage.broker.answers[DescribeGroupsRequest] = describe
+    await trio.sleep(LONGEST_AGAIN)
+    assert len(stage.groups["x"].members) == 2
 
 
 @pytest.mark.parametrize("api", [LeaveGroupRequest, DescribeGroupsRequest])
