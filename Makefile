@@ -4,7 +4,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
-KAFKA_VERSIONS := 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
+KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
 .PHONY: test test-unhurried test-fleet lint conformance bench bench-fleet demo plain lock clean system proxies java python
 .DEFAULT_GOAL := test
@@ -42,7 +42,7 @@ conformance: system .venv/.dev # the broker's answers and the sidecar's, compare
 		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
 
 bench: proxies .venv/.dev # measures the data path, half an hour; QUICK=1 in five minutes; writes docs/performance.md
-	@$(BIN)/python -m tests.kafka.maven 4.3.1
+	@$(BIN)/python -m tests.kafka.maven 4.4.0
 	@$(BIN)/python -m benchmarks.shotover
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 

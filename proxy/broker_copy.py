@@ -173,6 +173,11 @@ class BrokerCopy:
         lowest, newest = (self._versions or {}).get(api_key, (0, 0))
         return max(lowest, min(newest, highest))
 
+    def newest(self, api_key: int) -> int | None:
+        """The highest version of an API that the broker has. None where that is not known, or the API is not there."""
+        offered = (self._versions or {}).get(api_key)
+        return offered[1] if offered else None
+
     @property
     def is_kafka_0_9(self) -> bool:
         """Whether the broker is known to pass ApiVersions over."""

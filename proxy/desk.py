@@ -26,6 +26,7 @@ from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.answering import Answering
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
+from group_sidecar.proxy.closing import Closing
 from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, HangUp, Origin, Pass, Reply, Shown
 from group_sidecar.proxy.drafted import Drafted
 from group_sidecar.proxy.enforcing import Enforcing
@@ -33,13 +34,14 @@ from group_sidecar.proxy.framing import BEGIN, PASS, SHOW, TAKE, Look
 from group_sidecar.proxy.group_access import AccessProbe
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
+from group_sidecar.proxy.passable import PASSABLE
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
 from group_sidecar.proxy.relaying import Relayed
 from group_sidecar.proxy.rights import RULE_CHANGES
 from group_sidecar.proxy.withholding import Withheld
 
 LARGEST_METADATA = 65_536
-"""Bytes of a Metadata reply beyond which it is not read for topic ids alone: decoding holds up everyone."""
+"""Bytes of a Metadata reply beyond which its topics are not read: decoding them holds up everyone."""
 LONGEST_FETCH = 65_536
 """Bytes of a Fetch reply beyond which only its beginning is read: it passes as it comes."""
 NOTHING_FETCHED = 18
@@ -92,7 +94,8 @@ class BrokerDesk:
         self._learning = Learning(copy, self._principals)
         self._answering = Answering(copy, self._principals)
         self._enforcing = Enforcing(copy, self._principals)
-        self._drafted = Drafted(copy, self._learning, self._answering)
+        self._closing = Closing()
+        self._drafted = Drafted(copy, self._learning, self._answering, self._closing)
         self._longest = copy.config.limits.inspected_frame
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
         if copy.config.group_metadata_request:
@@ -102,21 +105,24 @@ class BrokerDesk:
         self._fetch_due = 0.0
         self._behind: deque[tuple[Any, bytes, Origin, float]] = deque()
         self._taken = (wire.READ | LOCAL_APIS | SASL | wire.NAMED_ONLY) - self._reply_only
-        self._offers = Offers(copy, self._decoded)
+        self._offers = Offers(copy, self._decoded | SASL)
+        self._passable = PASSABLE if copy.advertise else None
+        self.sees_each = self._passable is not None
         self._relocated = frozenset(filter(copy.relocates, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)))
 
     # Requests.
 
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
         """See Desk."""
+        if self._passable is not None and not self._may_pass(api_key, api_version):
+            return self._closing.because(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
         if api_key not in self._glanced:
             return None
-        if self._copy.is_kafka_0_9:  # It passes over what it does not speak, where later brokers hang up.
-            if api_key == _API_VERSIONS:
-                return TAKE
-            if not self._copy.speaks(api_key, api_version):
-                return HangUp(CloseReason.MALFORMED_REQUEST)
+        if self._copy.is_kafka_0_9 and (passed_over := self._passed_over(api_key, api_version)):
+            return passed_over
         judged = self._copy.rulebook.judging(api_key)
+        if judged and api_version not in APIS[api_key].versions and any(policy.enforced for policy in judged):
+            return self._closing.because(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
         # Nobody gets past a policy by being long, and what the broker does not know is no more for it.
         if size <= self._longest or judged or self._copy.adds(api_key, api_version):
             if api_key in BEHIND and not judged:
@@ -127,11 +133,24 @@ class BrokerDesk:
             return self._drafted.glance(size)
         return self._note(api_key, api_version)
 
+    def _may_pass(self, api_key: int, api_version: int) -> bool:
+        """Whether a gateway knows what the reply would carry. ApiVersions in any version is answered here."""
+        assert self._passable is not None
+        return 0 <= api_version <= self._passable.get(api_key, -1) or api_key == _API_VERSIONS
+
+    def _passed_over(self, api_key: int, api_version: int) -> Look | HangUp | None:
+        """For what Kafka 0.9 does not speak: it passes that over, where later brokers hang up."""
+        if api_key == _API_VERSIONS:
+            return TAKE
+        return None if self._copy.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
+
     def _note(self, api_key: int, api_version: int) -> Any:
         """For a request that is not looked into."""
         if api_key == _FETCH:
             return Fetching(api_version) if api_version in APIS[_FETCH].versions else None
         self.catch_up()
+        if api_key == _API_VERSIONS and api_version not in APIS[_API_VERSIONS].versions:
+            return TAKE
         if api_key in self._reply_only:
             return ReplyOnly(api_key, api_version)
         if api_key in RULE_CHANGES:
@@ -144,9 +163,11 @@ class BrokerDesk:
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """See Desk."""
         key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
-        if key == _API_VERSIONS:  # The broker would pass it over.
+        if key == _API_VERSIONS:  # The broker would pass it over, or say what cannot be read here.
             number = int.from_bytes(frame[4:8], "big", signed=True)
-            return Answer(lambda at: self._offers.instead(version, number))
+            if self._copy.is_kafka_0_9:
+                return Answer(lambda at: self._offers.instead(version, number))
+            return Answer(lambda at: self._offers.unsupported(number))
         if key == _FIND_COORDINATOR:
             return self._drafted.consider(frame, origin, now)
         if key in wire.NAMED_ONLY:
@@ -201,7 +222,7 @@ class BrokerDesk:
 
     # Replies.
 
-    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+    def glance_reply(self, note: Any, size: int, now: float) -> Look | HangUp:
         """See Desk."""
         kind = type(note)
         if size <= self._longest and (kind is Shown or (kind is Exchange and note.request.KEY not in self._relocated)):
@@ -215,6 +236,10 @@ class BrokerDesk:
         if kind is Token or kind is Withheld:
             return TAKE
         if size > self._longest:
+            if self._must_be_read(note):
+                if _key(note) == _METADATA and size <= self._copy.config.limits.largest_frame:
+                    return TAKE
+                return self._closing.because(CloseReason.UNREADABLE, _key(note), f"a reply of {size} bytes")
             self._reply_unread(note, now)
             return PASS
         small = self._copy.advertise is not None or _key(note) != _METADATA or size <= LARGEST_METADATA
@@ -246,7 +271,18 @@ class BrokerDesk:
             self._principals.distrust(origin)
         if isinstance(note, Withheld):
             return Reply(note.unknown(int.from_bytes(frame[:4], "big", signed=True)))
-        return Reply(raw_tokens=OPAQUE if isinstance(note, Handshake) and note.version == 0 else 0)
+        if self._must_be_read(note):
+            return Reply(hang_up=CloseReason.UNREADABLE)
+        return self._tokens(OPAQUE if isinstance(note, Handshake) and note.version == 0 else 0)
+
+    def _tokens(self, count: int) -> Reply:
+        """The reply to a handshake. A gateway ends a connection whose replies it could not read any more."""
+        unreadable = count == OPAQUE and self._copy.advertise is not None
+        return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)
+
+    def _must_be_read(self, note: Any) -> bool:
+        """Whether a reply must not leave as the broker sent it: unread versions, or in a gateway unread addresses."""
+        return type(note) is ReplyOnly and (note.api_key == _API_VERSIONS or self._copy.advertise is not None)
 
     def _reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         if isinstance(note, Exchange):
@@ -257,7 +293,7 @@ class BrokerDesk:
             told = self._relocate(note.request.KEY, answer.message)
             return _AS_IT_CAME if told is answer.message else Reply(answer.sealed(told))
         if isinstance(note, Handshake):
-            return Reply(raw_tokens=self._shaken(note, _open(APIS[note.api_key], note.version, frame).message, origin))
+            return self._tokens(self._shaken(note, _open(APIS[note.api_key], note.version, frame).message, origin))
         if isinstance(note, Token):
             answer = _open(APIS[note.api_key], note.version, frame)
             assert isinstance(answer.message, SaslAuthenticateResponse)
@@ -277,6 +313,8 @@ class BrokerDesk:
             return _AS_IT_CAME
         if note.api_key == _API_VERSIONS:
             return Reply(self._offers.reply(note.version, frame))
+        if note.api_key == _METADATA and len(frame) > LARGEST_METADATA and self._copy.advertise:
+            return Reply(rewrite.long_metadata(note.version, frame, self._copy.advertise))
         answer = _open(APIS[note.api_key], note.version, frame)
         changed = self._addressed(answer.message)
         return _AS_IT_CAME if changed == answer.message else Reply(answer.sealed(changed))

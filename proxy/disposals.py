@@ -75,14 +75,22 @@ class Reply(NamedTuple):
     """What the client gets.
 
     `frame`: whole, instead of what came. `raw_tokens`: how many SASL tokens it will send next (OPAQUE: for ever).
+    `hang_up`: the client gets neither this reply nor a later one, and the connection ends for this reason.
     """
 
     frame: bytes | None = None
     raw_tokens: int = 0
+    hang_up: CloseReason | None = None
 
 
 class Desk(Protocol):
-    """Where frames are understood. Frames come without their length, sizes do not count it; it never raises."""
+    """Where frames are understood. Frames come without their length, sizes do not count it; it never raises.
+
+    Attributes:
+        sees_each: whether every request must be glanced at, each Fetch included.
+    """
+
+    sees_each: bool
 
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
         """Look.TAKE to be shown the request before it goes on; Look.SHOW to be shown it with its reply, as `Shown`;
@@ -92,9 +100,10 @@ class Desk(Protocol):
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """What is to become of a request."""
 
-    def glance_reply(self, note: Any, size: int, now: float) -> Look:
+    def glance_reply(self, note: Any, size: int, now: float) -> Look | HangUp:
         """Look.TAKE to be shown a reply that was asked for with `note` before it goes on; Look.SHOW to be shown it
         behind that, where it comes in one piece; Look.BEGIN to be shown its first bytes likewise; Look.PASS for none.
+        A HangUp to have the connection ended before any of it leaves.
         """
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:

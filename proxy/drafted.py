@@ -39,10 +39,10 @@ from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.answering import Answering
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.closing import Closing
 from group_sidecar.proxy.disposals import Answer, HangUp, Origin
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.learning import Learning
-from group_sidecar.proxy.logs import Recurring, log
 from group_sidecar.proxy.relaying import Asked, Steps, Unanswered, relay
 
 ASKED_AT_ONCE = 500
@@ -62,11 +62,11 @@ _SERVED = (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.GRO
 class Drafted:
     """Answers the draft's requests to one broker."""
 
-    def __init__(self, copy: BrokerCopy, learning: Learning, answering: Answering) -> None:
+    def __init__(self, copy: BrokerCopy, learning: Learning, answering: Answering, closing: Closing) -> None:
         self._copy = copy
         self._learning = learning
         self._answering = answering
-        self._recurring = Recurring()
+        self._closing = closing
 
     def takes(self, version: int) -> bool:
         """Whether a request with the API key of FindCoordinator is one of the draft's."""
@@ -76,7 +76,7 @@ class Drafted:
         """What is to become of one of `size` bytes: one that is too long to be looked into can only end here."""
         if size <= self._copy.config.limits.inspected_frame:
             return Look.TAKE
-        return self._hang_up(CloseReason.REQUEST_TOO_LONG, f"{size} bytes")
+        return self._closing.because(CloseReason.REQUEST_TOO_LONG, FindCoordinatorRequest.KEY, f"{size} bytes")
 
     def consider(self, frame: bytes, origin: Origin, now: float) -> Answer | HangUp:
         """What is to become of one. `frame`: without its length."""
@@ -84,7 +84,7 @@ class Drafted:
             header, body = decode_request_header(frame, flexible=False)
             request = decode(GroupMetadataRequest, DRAFT_VERSION, body)
         except DecodeError as error:
-            return self._hang_up(CloseReason.MALFORMED_REQUEST, str(error))
+            return self._closing.because(CloseReason.MALFORMED_REQUEST, FindCoordinatorRequest.KEY, str(error))
         correlation, client_id = header.correlation_id, header.client_id or ""
         exchange = self._learning.exchange(request, DRAFT_VERSION, correlation, client_id, origin, now)
 
@@ -96,11 +96,6 @@ class Drafted:
             return relay(_Telling(request, self._copy, served, at).steps(), exchange, header, self._copy, at)
 
         return Answer(answer)
-
-    def _hang_up(self, reason: CloseReason, cause: str) -> HangUp:
-        if times := self._recurring.due(reason):
-            log.warning("a connection is closed for its GroupMetadata request", reason=reason, cause=cause, times=times)
-        return HangUp(reason)
 
 
 class _Telling:

@@ -69,6 +69,16 @@ class Offers:
         rest = encode_reply_rest(self._cut(reply, KAFKA_0_9, known), version if known else 0)
         return framed_reply(number, rest)
 
+    def unsupported(self, number: int) -> bytes:
+        """What the client gets for a version that is not described, whole: as from a broker that does not know it
+        (Kafka class ``ApiVersionsRequest``, its ``getErrorResponse``). `number`: the request's correlation id.
+        """
+        described = APIS[ApiKey.API_VERSIONS].versions
+        highest = min(described[-1], self._copy.newest(ApiKey.API_VERSIONS) or described[-1])
+        own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=described[0], max_version=highest)
+        reply = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
+        return framed_reply(number, encode_reply_rest(reply, 0))
+
     @property
     def _serves(self) -> bool:
         return self._copy.config.answers.enabled and not self._copy.hides

@@ -8,14 +8,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from group_sidecar.codecs.headers import framed_reply, split_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse
 from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker
+from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker, with_brokers
 from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.additions import Versions
+from group_sidecar.proxy.passable import PASSABLE
 
 Advertise = Callable[[int, str, int], tuple[str, int]]
 """(node id, host, port) of a broker, to the (host, port) under which clients reach it."""
@@ -25,11 +27,8 @@ Place = TypeVar(
 )
 """What carries a node's host and port."""
 
-LAST_FETCH_WITHOUT_ENDPOINTS = 15
-"""From v16 a Fetch reply may carry brokers' addresses (KIP-951), behind all its records. It brings nothing else that
-a consumer needs, so a gateway does not offer it, and need not hold every fetched byte to look."""
 CONTROLLERS = 2
-"""DescribeCluster's endpoint type for controllers, whose addresses are no business of ours."""
+"""DescribeCluster's endpoint type for controllers. A broker refuses to tell of them (MISMATCHED_ENDPOINT_TYPE)."""
 
 SERVED: Mapping[int, ApiVersion] = {
     key: ApiVersion(api_key=key, min_version=APIS[key].versions[0], max_version=APIS[key].versions[-1])
@@ -43,21 +42,23 @@ def api_versions(
 ) -> ApiVersionsResponse:
     """Caps what the broker offers at what is decoded here, of the APIs looked into only; adds what is served here.
 
-    `added`: versions that the sidecar adds to APIs of the broker's (`additions`).
+    A gateway offers what may pass it, and nothing else. `added`: versions that the sidecar adds to APIs of the broker's
+    (`additions`).
     """
-    offered = tuple(_raised(_capped(version, inspected, gateway), added) for version in reply.api_keys)
+    if gateway:
+        passing = (v for v in reply.api_keys if v.min_version <= PASSABLE.get(v.api_key, -1))
+        capped = (_capped(v, PASSABLE[v.api_key]) for v in passing)
+    else:
+        described = {key: APIS[key].versions[-1] for key in inspected if key in APIS}
+        capped = (_capped(v, described.get(v.api_key, v.max_version)) for v in reply.api_keys)
+    offered = tuple(_raised(version, added) for version in capped)
     if serve:
         keys = {version.api_key for version in offered}
         offered += tuple(version for key, version in SERVED.items() if key not in keys)
     return replace(reply, api_keys=offered)
 
 
-def _capped(version: ApiVersion, inspected: Collection[int], gateway: bool) -> ApiVersion:
-    cap = version.max_version
-    if version.api_key in inspected and version.api_key in APIS:
-        cap = APIS[version.api_key].versions[-1]
-    if gateway and version.api_key == ApiKey.FETCH:
-        cap = LAST_FETCH_WITHOUT_ENDPOINTS
+def _capped(version: ApiVersion, cap: int) -> ApiVersion:
     return version if cap >= version.max_version else replace(version, max_version=max(version.min_version, cap))
 
 
@@ -75,22 +76,47 @@ def group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
 
 
 def addresses(reply: Struct, advertise: Advertise) -> Struct:
-    """The reply with each broker's address replaced; equal to it where it has none."""
+    """The reply with each broker's address replaced; equal to it where it has none.
+
+    Tagged fields that are not described are left out: a newer broker may put addresses into them, and clients must do
+    without them (KIP-482).
+
+    Raises:
+        ValueError: an address stands there for which a gateway has no port.
+    """
     if isinstance(reply, MetadataResponse):
-        return replace(reply, brokers=tuple(_moved(b, b.node_id, advertise) for b in reply.brokers))
+        brokers = tuple(moved(b, b.node_id, advertise) for b in reply.brokers)
+        return replace(reply, brokers=brokers, unknown_tags=())
     if isinstance(reply, FindCoordinatorResponse):
-        found = tuple(_moved(c, c.node_id, advertise) for c in reply.coordinators)
-        return replace(_moved(reply, reply.node_id, advertise), coordinators=found)
-    if isinstance(reply, DescribeClusterResponse) and reply.endpoint_type != CONTROLLERS:
-        return replace(reply, brokers=tuple(_moved(b, b.broker_id, advertise) for b in reply.brokers))
-    if isinstance(reply, ProduceResponse) and reply.node_endpoints:
-        return replace(reply, node_endpoints=tuple(_moved(e, e.node_id, advertise) for e in reply.node_endpoints))
+        found = tuple(moved(c, c.node_id, advertise) for c in reply.coordinators)
+        return replace(moved(reply, reply.node_id, advertise), coordinators=found, unknown_tags=())
+    if isinstance(reply, DescribeClusterResponse):
+        if reply.endpoint_type == CONTROLLERS and reply.brokers:
+            raise ValueError("the addresses of controllers, which a gateway has no ports for")
+        brokers_moved = tuple(moved(b, b.broker_id, advertise) for b in reply.brokers)
+        return replace(reply, brokers=brokers_moved, unknown_tags=())
+    if isinstance(reply, ProduceResponse) and (reply.node_endpoints or reply.unknown_tags):
+        endpoints = tuple(moved(e, e.node_id, advertise) for e in reply.node_endpoints)
+        return replace(reply, node_endpoints=endpoints, unknown_tags=())
     return reply
 
 
-def _moved(place: Place, node_id: int, advertise: Advertise) -> Place:
+def long_metadata(version: int, frame: bytes, advertise: Advertise) -> bytes:
+    """A Metadata reply with each broker's address replaced, whole. Nothing else of it is decoded.
+
+    `frame`: without its length.
+
+    Raises:
+        DecodeError: its brokers cannot be read.
+    """
+    body = split_reply(frame, version >= MetadataResponse.HEADER_FLEXIBLE)
+    changed = with_brokers(version, body, lambda broker: moved(broker, broker.node_id, advertise))
+    return framed_reply(int.from_bytes(frame[:4], "big", signed=True), frame[4 : len(frame) - len(body)] + changed)
+
+
+def moved(place: Place, node_id: int, advertise: Advertise) -> Place:
     """The same with the node's address replaced; as it is where it names none (a coordinator that is not available)."""
     if not place.host:
         return place
     host, port = advertise(node_id, place.host, place.port)
-    return replace(place, host=host, port=port)
+    return replace(place, host=host, port=port, unknown_tags=())

@@ -342,7 +342,7 @@ class Session:
                     self._out.append(ToClient(item.data))
                 else:
                     self._settle(item.data)
-                item = replies.next() if replies.has_more else None
+                item = replies.next() if replies.has_more and not self._failed else None
         except BadFrameLength:
             self._failed = CloseReason.BAD_FRAME_LENGTH
         if not self._failed:
@@ -368,17 +368,23 @@ class Session:
                 return TAKE
             look = self.desk.glance_reply(note, size, self._now)
             stop = start + LENGTH_BYTES + size
-            if key == FETCH and look is not PASS:
+            if key == FETCH and look is not PASS and not self.desk.sees_each:
                 self.fetch_due = self._now + FETCH_SECONDS
-            if look is TAKE or (look is SHOW and stop > end):
-                return TAKE
-            if look is SHOW:
+            if look is SHOW and stop <= end:
                 self.desk.later(note, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             elif look is BEGIN:
                 self.desk.begun(note, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now)
+            elif look is not PASS:
+                return self._hold_reply(look)
         self.expected.popleft()
         self.traffic.request_done(key, self._now - since)
         return PASS
+
+    def _hold_reply(self, look: Look | HangUp) -> Look:
+        if not isinstance(look, HangUp):
+            return TAKE
+        self._failed = look.reason
+        return MORE
 
     def _mismatch(self) -> Look:
         self._failed = CloseReason.CORRELATION_MISMATCH
@@ -395,6 +401,9 @@ class Session:
         self.desk.catch_up()
         reply = self.desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
+            return
+        if reply.hang_up:
+            self._failed = reply.hang_up
             return
         self.traffic.request_done(key, self._now - since)
         self._out.append(ToClient(reply.frame or frame))

@@ -7,8 +7,13 @@ v10 topic ids in the reply (KIP-516); v11 the cluster's operations move to Descr
 topic id; v13 top-level error code (KIP-1102).
 """
 
+from collections.abc import Callable
+from io import BytesIO
 from uuid import UUID
 
+from construct import ConstructError
+
+from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.primitives import (
     BOOLEAN,
     INT16,
@@ -17,7 +22,7 @@ from group_sidecar.codecs.primitives import (
     UUID_,
     ZERO_UUID,
 )
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, f, layout, request, response, struct
 
 
 @struct
@@ -84,3 +89,35 @@ class MetadataResponse(Struct):
     topics: tuple[MetadataResponseTopic, ...] = f(Array(MetadataResponseTopic))
     cluster_authorized_operations: int = f(INT32, since=8, until=10, default=-2147483648)
     error_code: int = f(INT16, since=13, default=0)
+
+
+def with_brokers(
+    version: int, body: bytes, change: Callable[[MetadataResponseBroker], MetadataResponseBroker]
+) -> bytes:
+    """A reply's body with each broker changed. The topics, which are nearly all of a long one, are not decoded.
+
+    Args:
+        version: the reply's API version, one of those described.
+        body: the reply behind its header.
+        change: gives what stands in a broker's place.
+
+    Raises:
+        DecodeError: the brokers cannot be read.
+        ValueError: a changed broker does not fit its fields.
+    """
+    fields = layout(MetadataResponse, version, version >= MetadataResponse.FLEXIBLE).plain
+    stream = BytesIO(body)
+    try:
+        if "throttle_time_ms" in fields:
+            fields["throttle_time_ms"]._parse(stream, None, "")
+        start = stream.tell()
+        brokers = fields["brokers"]._parse(stream, None, "")
+    except ConstructError as error:
+        raise DecodeError(f"{MetadataResponse.NAME} v{version}", "brokers", str(error)) from error
+    end = stream.tell()
+    changed = BytesIO()
+    try:
+        fields["brokers"]._build(tuple(map(change, brokers)), changed, None, "")
+    except ConstructError as error:
+        raise ValueError(f"{MetadataResponse.NAME} v{version}: brokers: {error}") from error
+    return b"".join((memoryview(body)[:start], changed.getbuffer(), memoryview(body)[end:]))

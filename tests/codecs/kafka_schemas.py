@@ -96,6 +96,10 @@ class KafkaSchemas:
         """The versions that this Kafka speaks."""
         return version_range(self._all[message]["validVersions"])
 
+    def listeners(self, message: str) -> tuple[str, ...]:
+        """Which nodes take a request: ``broker``, ``controller``."""
+        return tuple(self._all[message].get("listeners", ()))
+
     def flexible(self, message: str) -> range:
         """The flexible ones of all versions."""
         return version_range(self._all[message]["flexibleVersions"])

@@ -3,7 +3,7 @@
 Owns: which jars make which broker, and that a cached folder is whole. Must not know: how a broker is run.
 
 Maven does the fetching, so the user's own settings, mirrors and local repository count. Run as a
-module, this fills the cache beforehand: ``python -m tests.kafka.maven 4.3.1``.
+module, this fills the cache beforehand: ``python -m tests.kafka.maven 4.4.0``.
 """
 
 import os

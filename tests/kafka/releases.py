@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-NEWEST = "4.3.1"
+NEWEST = "4.4.0"
 """The one that is meant where none is named."""
+NEWEST_TOOLS = "4.3.1"
+"""The newest release whose command-line tools are to be had from Maven; Kafka 4.4.0's are not."""
 
 _ONE_NODE = {
     "inter.broker.listener.name": "DIRECT",
@@ -108,6 +110,7 @@ def _by_version(*releases: Release) -> Mapping[str, Release]:
 
 
 RELEASES = _by_version(
+    Release("4.4.0", {**_KRAFT, **_NEW_COORDINATOR}, _LOG4J_1),
     Release("4.3.1", {**_KRAFT, **_NEW_COORDINATOR}, _LOG4J_2),
     Release("3.9.1", _KRAFT, _LOG4J_1),
     Release("2.8.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
@@ -116,6 +119,7 @@ RELEASES = _by_version(
 """By version, newest first."""
 
 OLD_RELEASES = _by_version(
+    Release("4.4.0", {**_KRAFT, **_NEW_COORDINATOR}, _LOG4J_1),
     Release("0.10.2.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
     Release("0.10.1.1", _ONE_LISTENER, _LOG4J_1, zookeeper=True, listeners_have_names=False),
     Release("0.9.0.1", {**_ONE_LISTENER, **_LONG_SESSIONS}, _LOG4J_1, zookeeper=True, listeners_have_names=False),

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.kafka.broker import JVM_FLAGS
 from tests.kafka.maven import kafka_jars, tool_jars
 from tests.kafka.processes import PATIENCE
-from tests.kafka.releases import ALL_RELEASES, NEWEST
+from tests.kafka.releases import ALL_RELEASES, NEWEST_TOOLS
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER_GROUPS_BEFORE_3_7 = "kafka.admin.ConsumerGroupCommand"
@@ -27,7 +27,9 @@ class ToolFailed(Exception):
     """A tool ended with another status than zero; the text carries its output."""
 
 
-def kafka_tool(main_class: str, *args: str, stdin: str = "", seconds: float = PATIENCE, version: str = NEWEST) -> str:
+def kafka_tool(
+    main_class: str, *args: str, stdin: str = "", seconds: float = PATIENCE, version: str = NEWEST_TOOLS
+) -> str:
     """Runs one tool of a version of Kafka to its end and returns what it printed on standard output.
 
     Raises:

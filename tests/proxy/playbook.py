@@ -79,6 +79,8 @@ class ScriptedDesk:
         lost: the notes of each call of `gone`.
     """
 
+    sees_each = False
+
     def __init__(self) -> None:
         self.notes: dict[int, Any] = {}
         self.disposals: dict[int, Disposal] = {}

@@ -52,7 +52,7 @@ async def test_learns_the_versions_and_asks_in_the_highest_common_one(network: M
     broker = lists_groups(versions={ListGroupsRequest: (0, 3), HeartbeatRequest: (2, 99)})
     network.brokers[BROKER] = broker
     async with connect(*BROKER) as client:
-        assert client.versions == {18: (0, 4), 16: (0, 3), 12: (2, 99)}
+        assert client.versions == {18: (0, 5), 16: (0, 3), 12: (2, 99)}
         assert client.address == BROKER
         assert await client.ask(ListGroupsRequest()) == GROUPS
         assert await client.ask(ListGroupsRequest(), version=1) == GROUPS

@@ -190,7 +190,7 @@ async def test_what_is_learned_at_the_first_connection(
     await probe_for(1, copy)
     start = copy.told[0][0]
     assert [(what, value) for _, what, value in copy.told] == [
-        ("versions", {18: (0, 4), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
+        ("versions", {18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
         ("authorizer", False),
         ("groups", ["a", "b"]),
         ("since", start - FRESH * ROUND_SECONDS),
@@ -475,7 +475,7 @@ async def test_versions_are_learned_though_the_broker_says_no_more(
     network.brokers[BROKER] = broker(acls=HangUp())
     copy = Copy()
     await probe_for(0.05, copy)
-    assert copy.said("versions") == [{18: (0, 4), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
+    assert copy.said("versions") == [{18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
 
 
 async def test_a_fault_of_our_own_is_logged_once_and_borne(

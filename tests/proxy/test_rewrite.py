@@ -14,7 +14,8 @@ from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataRes
 from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct, decode, encode, specs
-from group_sidecar.proxy.rewrite import LAST_FETCH_WITHOUT_ENDPOINTS, SERVED, addresses, api_versions
+from group_sidecar.proxy.passable import LAST_FETCH_WITHOUT_ENDPOINTS
+from group_sidecar.proxy.rewrite import SERVED, addresses, api_versions
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.codecs.strategies import structs
 
@@ -40,12 +41,12 @@ def moved(value: Any) -> Any:
     if isinstance(value, PLACES) and value.host:
         node = value.broker_id if isinstance(value, DescribeClusterBroker) else value.node_id
         host, port = advertise(node, value.host, value.port)
-        return replace(value, host=host, port=port)
-    return value
+        return replace(value, host=host, port=port, unknown_tags=())
+    return replace(value, unknown_tags=()) if isinstance(value, ADDRESSED) else value
 
 
 def is_of_controllers(message: Struct) -> bool:
-    return isinstance(message, DescribeClusterResponse) and message.endpoint_type == 2
+    return isinstance(message, DescribeClusterResponse) and message.endpoint_type == 2 and bool(message.brokers)
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)
@@ -59,12 +60,15 @@ def test_each_nodes_address_is_replaced_in_every_version(message: Any, version: 
 
 @given(st.one_of(*(structs(message) for message in ADDRESSED)))
 def test_addresses_alone_change_whatever_else_a_reply_says(told: Struct) -> None:
-    assert addresses(told, advertise) == (told if is_of_controllers(told) else moved(told))
+    if not is_of_controllers(told):
+        assert addresses(told, advertise) == moved(told)
 
 
-def test_controllers_addresses_are_no_business_of_ours() -> None:
+def test_addresses_of_controllers_are_refused() -> None:
     told = replace(full_sample(DescribeClusterResponse), endpoint_type=2)
-    assert addresses(told, advertise) is told
+    with pytest.raises(ValueError, match="controllers"):
+        addresses(told, advertise)
+    assert addresses(replace(told, brokers=()), advertise) == replace(told, brokers=(), unknown_tags=())
 
 
 def test_a_coordinator_that_is_not_available_stays_so() -> None:
@@ -116,8 +120,17 @@ def test_a_range_beyond_what_is_described_keeps_its_lowest_version() -> None:
 
 
 def test_a_key_that_is_inspected_but_not_described_is_not_capped() -> None:
-    offered = api_versions(offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, {}, gateway=True, serve=False)
+    offered = api_versions(offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, {}, gateway=False, serve=False)
     assert ranges_of(offered) == {"DELETE_TOPICS": (0, 99)}
+
+
+def test_gateway_offers_only_what_may_pass() -> None:
+    """Versions and APIs that no table names may carry addresses, so a gateway does not offer them."""
+    told = offering(DELETE_TOPICS=(0, 99), DESCRIBE_QUORUM=(0, 2), LEADER_AND_ISR=(0, 7), JOIN_GROUP=(20, 25))
+    unknown = ApiVersion(api_key=95, min_version=0, max_version=0)
+    told = replace(told, api_keys=(*told.api_keys, unknown))
+    offered = api_versions(told, INSPECTED, {}, gateway=True, serve=False)
+    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 6), "DESCRIBE_QUORUM": (0, 1)}
 
 
 def test_a_gateway_offers_fetch_only_as_far_as_it_carries_no_addresses() -> None:

@@ -103,6 +103,8 @@ def answer(correlation: int) -> bytes:
 class AnyDesk:
     """Does with each request what its kind says."""
 
+    sees_each = False
+
     def __init__(self) -> None:
         self.shown: list[Any] = []
         self.lost: list[Any] = []

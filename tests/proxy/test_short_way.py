@@ -40,6 +40,8 @@ SECONDS = 0.3
 class Desk:
     """Does with each request what its API key says, and remembers all that it is asked."""
 
+    sees_each = False
+
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
