@@ -94,6 +94,7 @@ class Sources:
         outlets: of the journal, by name; none where no records are written.
         most_members: the most members that a group may have; None without limit.
         last_reload: how the last reading of the settings went; None where they are not read again.
+        task_failures: unexpected failures of each background task.
         shows: whether there are series of a group, by its id. In totals all groups are counted.
         max_series: most series shown of all families with a level of detail together.
     """
@@ -109,6 +110,7 @@ class Sources:
     outlets: Mapping[str, OutletHealth] = field(default_factory=dict)
     most_members: MostMembers = lambda _: None
     last_reload: Callable[[], LastReload] | None = None
+    task_failures: Callable[[], Mapping[str, int]] = dict
     detail: Detail = Detail.NONE
     shows: Callable[[str], bool] = lambda _: True
     max_series: int = 10_000
@@ -191,6 +193,7 @@ def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
     yield f.MIRROR_READY.single(sources.mirror_ready())
     yield f.HELD_BYTES.single(sources.held_bytes())
     yield f.RECORDED_BYTES.single(sources.recorded_bytes())
+    yield f.TASK_FAILURES.fill(((task,), n) for task, n in sources.task_failures().items())
     if sources.outlets:
         yield from _outlets(sources.outlets)
     if sources.last_reload is not None:

@@ -320,6 +320,13 @@ RECORDS_LAST_FLUSH = _gauge(
     "outlet",
 )
 
+# The background tasks.
+TASK_FAILURES = _counter(
+    "task_failures_total",
+    "Unexpected failures of a background task of the sidecar, each of which is restarted; the log has the cause.",
+    "task",
+)
+
 # The settings.
 CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
     "config_last_reload_successful",

@@ -4,6 +4,7 @@ Owns: when it connects, how it goes on after a failure, and that the copy learns
 client. Must not know: what is to be done, and when.
 """
 
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -17,6 +18,7 @@ from group_sidecar.proxy.attempts import Attempts
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import CLIENT_ID, BrokerError, KafkaClient
 from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 Due = TypeVar("Due")
 
@@ -27,8 +29,8 @@ DESCRIBE_UNTIL = 5
 class Errand(Protocol[Due]):
     """Something to do at a broker time and again."""
 
-    name: str
-    """As the log calls it."""
+    task: Task
+    """Which background part it is."""
 
     async def due(self) -> Due | None:
         """What is to be done now; None where there is nothing."""
@@ -37,8 +39,13 @@ class Errand(Protocol[Due]):
         """Does it. May raise what a question to the broker does."""
 
 
-async def run_errand(copy: BrokerCopy, errand: Errand[Due], pause: float) -> None:
+async def run_errand(copy: BrokerCopy, errand: Errand[Due], pause: float, supervisor: Supervisor | None = None) -> None:
     """Looks every `pause` seconds whether there is something to do, and does it, until cancelled. Never raises."""
+    run = partial(_carry_on, copy, errand, pause)
+    await (supervisor or Supervisor()).keep(errand.task, run, str(copy.address))
+
+
+async def _carry_on(copy: BrokerCopy, errand: Errand[Due], pause: float) -> None:
     attempts = Attempts()
     while True:
         await trio.sleep(pause)
@@ -53,11 +60,7 @@ async def run_errand(copy: BrokerCopy, errand: Errand[Due], pause: float) -> Non
         except (BrokerError, DecodeError) as error:
             attempts.failures += 1
             if attempts.enters(type(error).__name__):
-                log.debug("errand failed", errand=errand.name, broker=str(copy.address), reason=str(error))
-            await trio.sleep(attempts.pause())
-        except Exception:  # noqa: BLE001 - whatever it is, clients must be forwarded
-            log.exception("errand failed", errand=errand.name, broker=str(copy.address))
-            attempts.failures += 1
+                log.debug("errand failed", errand=errand.task.value, broker=str(copy.address), reason=str(error))
             await trio.sleep(attempts.pause())
 
 

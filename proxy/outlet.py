@@ -6,6 +6,7 @@ folder. Must not know: what records say, files, and how a topic is written to.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,6 +21,7 @@ from group_sidecar.metrics.survey import each_newest, walk
 from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.sections import Journal
+from group_sidecar.proxy.supervision import Supervisor, Task
 from group_sidecar.proxy.surveying import in_slices
 from group_sidecar.proxy.topic_outlet import TopicOutlet
 
@@ -63,23 +65,32 @@ class Outlet:
         if self.topic:
             self.topic.append(record)
 
-    async def run(self, sources: Sources, epoch: Callable[[], float]) -> None:
+    async def run(self, sources: Sources, epoch: Callable[[], float], supervisor: Supervisor | None = None) -> None:
         """Restates what stands, and writes, at every interval. When cancelled, writes what is left and seals it; what
         is left for the topic has seconds for that.
 
         Args:
             sources: what stands.
             epoch: seconds since the epoch.
+            supervisor: keeps both parts running.
         """
+        supervisor = supervisor or Supervisor()
         async with trio.open_nursery() as nursery:
             if self.topic:
-                nursery.start_soon(self.topic.run, epoch)
+                nursery.start_soon(supervisor.keep, Task.JOURNAL_TOPIC, partial(self.topic.run, epoch))
             try:
-                while True:
-                    await self._restate(sources, epoch)
-                    await trio.sleep(self._interval_seconds)
+                await supervisor.keep(Task.JOURNAL, partial(self._write_forever, sources, epoch))
             finally:
-                await self._close()
+                with supervisor.guard(Task.JOURNAL):
+                    await self._close()
+
+    async def _write_forever(self, sources: Sources, epoch: Callable[[], float]) -> None:
+        while True:
+            try:
+                await self._restate(sources, epoch)
+            finally:  # Facts are written even where what stands cannot be told.
+                await self._write()
+            await trio.sleep(self._interval_seconds)
 
     async def _close(self) -> None:
         if self.topic:
@@ -103,7 +114,6 @@ class Outlet:
             if queued >= RECORDS_WRITTEN_AT_ONCE:
                 await self._write()
                 queued = 0
-        await self._write()
 
     async def _write(self) -> None:
         if self.topic:

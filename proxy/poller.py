@@ -13,6 +13,8 @@ from select import epoll
 
 import trio
 
+from group_sidecar.proxy.logs import log
+
 Callback = Callable[[int], None]
 """Called with epoll's events. It must not raise, and must bear being called for nothing: an earlier callback of the
 same round may have closed a descriptor and opened another one of the same number."""
@@ -30,6 +32,7 @@ class Poller:
     Attributes:
         now: when this round began, on trio's clock.
         time: gives that.
+        failed: is told of an exception of what was put off.
     """
 
     def __init__(self) -> None:
@@ -39,6 +42,7 @@ class Poller:
         self._put_off: list[Callable[[], None]] = []
         self._lone_rounds = 0
         self.time: Callable[[], float] = trio.current_time
+        self.failed: Callable[[Exception], None] = _unheard
         self.now = 0.0
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
@@ -68,7 +72,7 @@ class Poller:
         self._after.append(call)
 
     def before_others(self, call: Callable[[], None]) -> None:
-        """Calls before anybody else has a turn, and where nobody has, after some rounds. It must not raise."""
+        """Calls before anybody else has a turn, and where nobody has, after some rounds."""
         self._put_off.append(call)
 
     def forget(self, fd: int) -> None:
@@ -102,7 +106,10 @@ class Poller:
         """Somebody else has a turn now: calls what was put off."""
         self._lone_rounds = 0
         for call in self._put_off:
-            call()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  It must not end the loop that carries all connections.
+                self.failed(error)
 
     def host(self, due: deque[Callable[[], object]], outcomes: list[object]) -> None:
         """Rounds, and what is due between them, until there are outcomes."""
@@ -112,3 +119,7 @@ class Poller:
                 self.catch_up()
                 for _ in range(len(due)):
                     due.popleft()()
+
+
+def _unheard(error: Exception) -> None:
+    log.error("a background task failed", exc_info=error)

@@ -33,6 +33,7 @@ from group_sidecar.proxy.client import (
 from group_sidecar.proxy.led import Led
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.questions import PARTITIONS_AT_ONCE, listed_groups, log_ends, log_starts
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 ROUND_SECONDS = 15.0
 """Seconds between rounds of questions where no journal sets them."""
@@ -126,12 +127,9 @@ class Probed(Protocol):
         """At each round that was answered, and where the broker is there but does not answer the sidecar."""
 
 
-async def probe_forever(copy: Probed) -> None:
+async def probe_forever(copy: Probed, supervisor: Supervisor | None = None) -> None:
     """Asks the broker until cancelled, connecting again with growing pauses. Never raises."""
-    prober = _Prober(copy)
-    while True:
-        await prober.attempt()
-        await trio.sleep(prober.attempts.pause())
+    await (supervisor or Supervisor()).keep(Task.PROBE, _Prober(copy).run, str(copy.address))
 
 
 class _Prober:
@@ -145,7 +143,13 @@ class _Prober:
         self._starts_due_at = float("-inf")
         self._led = Led()
 
-    async def attempt(self) -> None:
+    async def run(self) -> None:
+        """Asks until cancelled."""
+        while True:
+            await self._attempt()
+            await trio.sleep(self.attempts.pause())
+
+    async def _attempt(self) -> None:
         """Connects and asks, for as long as that lasts."""
         shut_out = False
         try:
@@ -157,8 +161,12 @@ class _Prober:
                     await self._round(client)
                     shut_out = False
                     await trio.sleep(self._round_seconds())
-        except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
+        except (BrokerError, DecodeError) as error:
             self._fail(error, shut_out)
+        except Exception:
+            if shut_out:  # A fault of the prober says nothing against a broker that it has reached.
+                self._copy.probe_succeeded()
+            raise
 
     async def _ask_for_authorizer(self, client: KafkaClient) -> None:
         if client.speaks(DescribeAclsRequest):
@@ -219,8 +227,6 @@ class _Prober:
             self._copy.probe_succeeded()
         else:
             self._copy.probe_failed(reason)
-        expected = [said for kind, said in _CONDITIONS if isinstance(error, kind)]
-        condition = expected[0] if expected else "probe failed"
+        condition = next(said for kind, said in _CONDITIONS if isinstance(error, kind))
         if self.attempts.enters(condition):
-            tell = log.warning if expected else log.exception
-            tell(condition, broker=str(self._copy.address), reason=reason, **remedy(error))
+            log.warning(condition, broker=str(self._copy.address), reason=reason, **remedy(error))

@@ -11,6 +11,7 @@ from group_sidecar.proxy.end import End, Shortcut
 from group_sidecar.proxy.link import Link, Shared
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 try:
     from group_sidecar.proxy.short_way import Outbox, ShortWay
@@ -79,21 +80,24 @@ class Pump:
             raise
         self._links.add(link)
 
-    async def run(self) -> None:
+    async def run(self, supervisor: Supervisor | None = None) -> None:
         """Ends what has been silent too long until cancelled, then closes all connections."""
         try:
-            while True:
-                await trio.sleep(SWEEP_SECONDS)
-                now = trio.current_time()
-                for link in [*self._links]:
-                    if link.closing and now > link.flush_until:
-                        link.finish(link.closing)
-                if self._idle_seconds:
-                    self._close_silent(self._idle_seconds, CloseReason.IDLE)
+            await (supervisor or Supervisor()).keep(Task.CONNECTIONS, self._sweep)
         finally:
             for link in [*self._links]:
                 link.finish(link.closing or CloseReason.SHUTDOWN)
             self._shared.shortcut.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            now = trio.current_time()
+            for link in [*self._links]:
+                if link.closing and now > link.flush_until:
+                    link.finish(link.closing)
+            if self._idle_seconds:
+                self._close_silent(self._idle_seconds, CloseReason.IDLE)
 
     async def drain(self, seconds: float) -> None:
         """Closes each connection as soon as it is at rest. Returns when none is left, or after `seconds`."""

@@ -20,6 +20,7 @@ from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.entrance import Entrance, SessionFactory, Waiting
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.pump import Pump
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 try:
     from group_sidecar.proxy.acceptor_thread import AcceptorThread
@@ -110,11 +111,15 @@ class Server:
         pump: carries the connections.
         traffic: is told of connections, and of those that were not to be.
         most_connections: client connections at a time.
+        supervisor: is told of unexpected failures.
     """
 
-    def __init__(self, pump: Pump, traffic: Traffic, most_connections: int) -> None:
+    def __init__(
+        self, pump: Pump, traffic: Traffic, most_connections: int, supervisor: Supervisor | None = None
+    ) -> None:
         self._poller = pump.poller
         self._traffic = traffic
+        self._supervisor = supervisor or Supervisor()
         self._entrance = Entrance(pump, traffic, most_connections)
 
     async def serve(
@@ -175,6 +180,11 @@ class Server:
             self._traffic.upstream_connect_failures += 1
             entrance.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
             entrance.warn(UNREACHABLE, _reason(error), address=str(address))
+            return
+        except Exception as error:  # noqa: BLE001  Such as a host name, told by a broker, that cannot be one.
+            self._traffic.upstream_connect_failures += 1
+            entrance.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
+            self._supervisor.failed(Task.CONNECTIONS, error, str(address))
             return
         except BaseException:
             entrance.refuse(client, CloseReason.SHUTDOWN)

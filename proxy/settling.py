@@ -17,6 +17,7 @@ from group_sidecar.proxy.attempts import Pace
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.errands import describe, run_errand
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 ROUND_SECONDS = 0.25
 """Between looks whether there is something to ask."""
@@ -33,15 +34,15 @@ _Due = tuple[list[str], list[UUID], list[UUID]]
 """Groups to describe, topic ids whose names are wanted, and topic ids to confirm."""
 
 
-async def settle_forever(copy: BrokerCopy) -> None:
+async def settle_forever(copy: BrokerCopy, supervisor: Supervisor | None = None) -> None:
     """Asks, whenever there is something to ask, until cancelled. Never raises."""
-    await run_errand(copy, _Settler(copy), ROUND_SECONDS)
+    await run_errand(copy, _Settler(copy), ROUND_SECONDS, supervisor)
 
 
 class _Settler:
     """What is asked of one broker: about groups, and about topics by their ids."""
 
-    name = "ask about groups in doubt"
+    task = Task.SETTLING
 
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy

@@ -32,6 +32,7 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.errands import carry_out, describe, run_errand
 from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 ROUND_SECONDS = 1.0
 """Between looks whether a group is too large."""
@@ -46,9 +47,9 @@ sidecar come back at once: without the pause their group would do nothing but re
 _MANY_SINCE, _REASON_SINCE = 3, 5  # LeaveGroup (KIP-345, KIP-800).
 
 
-async def shrink_forever(copy: BrokerCopy) -> None:
+async def shrink_forever(copy: BrokerCopy, supervisor: Supervisor | None = None) -> None:
     """Shrinks groups as soon as they are too large, until cancelled. Never raises."""
-    await run_errand(copy, _Shrinker(copy), ROUND_SECONDS)
+    await run_errand(copy, _Shrinker(copy), ROUND_SECONDS, supervisor)
 
 
 class _Excess(NamedTuple):
@@ -68,7 +69,7 @@ class _Looked(NamedTuple):
 class _Shrinker:
     """Shrinks the groups of one broker."""
 
-    name = "shrink groups"
+    task = Task.SHRINKING
 
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy

@@ -60,6 +60,7 @@ from group_sidecar.proxy.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.session import Session
 from group_sidecar.proxy.settling import settle_forever
 from group_sidecar.proxy.shrinking import shrink_forever
+from group_sidecar.proxy.supervision import Supervisor, Task
 from group_sidecar.proxy.surveying import Surveyor
 from group_sidecar.proxy.tail import OffsetsTail
 from group_sidecar.proxy.verifying import verify_forever
@@ -135,7 +136,7 @@ async def _obey_signals(sidecar: "Sidecar", connections: int) -> None:
             async def obey() -> None:
                 async for number in signals:
                     if number == signal.SIGHUP:
-                        nursery.start_soon(sidecar.reload)
+                        nursery.start_soon(sidecar.reload_if_possible)
                         continue
                     if stop.is_set():
                         nursery.cancel_scope.cancel()
@@ -171,14 +172,17 @@ class Sidecar:
         self._config = config
         self._traffic = Traffic()
         self._poller, self._hosted = poller or Poller(), poller is not None
+        self._supervisor = Supervisor()
+        self._poller.failed = partial(self._supervisor.failed, Task.CATCH_UP)
         self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds, together=config.io_uring)
-        self._server = Server(self._pump, self._traffic, config.limits.connections)
+        self._server = Server(self._pump, self._traffic, config.limits.connections, self._supervisor)
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
         self._narrator = Narrator()
         own = config.own_connection
         connect = partial(connect_as, own.address or config.upstream, own)
         self._outlet = Outlet(config.sidecar_id, config.journal, connect) if config.journal else None
+        self._observers = (self._instruments.observe, self._recorder.observe, self._narrator.observe, self._journal)
         self._book = AddressBook(config.advertised_host, self._open_node)
         self._brokers: dict[Address, _Broker] = {}
         self._bootstrap_peer: Address | None = None
@@ -201,6 +205,7 @@ class Sidecar:
             outlets=self._outlet.outlets() if self._outlet else {},
             most_members=self._rulebook.most_members,
             last_reload=lambda: self._reloading.last,
+            task_failures=self._supervisor.counts,
             detail=Detail(config.metrics.detail),
             shows=selection(config.metrics.allow, config.metrics.deny),
             max_series=config.metrics.series,
@@ -218,6 +223,11 @@ class Sidecar:
         """Reads the settings again and puts them into force, or leaves all as it is; the log says which."""
         return await self._reloading.reload()
 
+    async def reload_if_possible(self) -> None:
+        """The same for a caller that nobody listens to. Never raises."""
+        with self._supervisor.guard(Task.RELOAD):
+            await self.reload()
+
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`; what it raises comes in an exception group."""
         self._epoch_of_zero = time.time() - trio.current_time()
@@ -229,7 +239,7 @@ class Sidecar:
                 self._servers.start_soon(
                     self._server.serve, listeners, lambda: self._config.upstream, self._bootstrap_session
                 )
-                addresses = Addresses(bound, await start_admin(self._tasks, self._config, self._admin_sources()))
+                addresses = Addresses(bound, await self._start_admin())
                 self._start_tasks()
                 log.info("started", **self._told(addresses))
                 task_status.started(addresses)
@@ -240,6 +250,9 @@ class Sidecar:
             self._tasks.cancel_scope.cancel()
         log.info("stopped", connections=self._traffic.connections_opened)
 
+    async def _start_admin(self) -> Address | None:
+        return await start_admin(self._tasks, self._config, self._admin_sources(), self._supervisor)
+
     def _admin_sources(self) -> AdminSources:
         return live_sources(
             self._config,
@@ -249,6 +262,7 @@ class Sidecar:
             copies=self._copies,
             readiness=self._readiness,
             standings=self._standings,
+            failing=self._supervisor.failing,
             reload=self.reload,
             epoch=self._epoch,
             recorder=self._recorder,
@@ -257,14 +271,15 @@ class Sidecar:
     def _start_tasks(self) -> None:
         if not self._hosted:
             self._tasks.start_soon(carry, self._poller)
-        self._tasks.start_soon(self._pump.run)
-        self._tasks.start_soon(self._sweep)
-        self._tasks.start_soon(self._relist)
+        supervisor = self._supervisor
+        self._tasks.start_soon(self._pump.run, supervisor)
+        self._tasks.start_soon(supervisor.keep, Task.SWEEP, self._sweep)
+        self._tasks.start_soon(supervisor.keep, Task.RELIST, self._relist)
         self._broker_at(self._config.upstream)
         if self._config.mode == "gateway":
-            self._tasks.start_soon(self._learn_nodes)
+            self._tasks.start_soon(supervisor.keep, Task.NODES, self._learn_nodes)
         if self._outlet:
-            self._tasks.start_soon(self._outlet.run, self._sources, self._epoch)
+            self._tasks.start_soon(self._outlet.run, self._sources, self._epoch, supervisor)
 
     def _told(self, addresses: Addresses) -> dict[str, str | None]:
         return {
@@ -296,18 +311,20 @@ class Sidecar:
             tail = OffsetsTail(copy) if self._config.offsets_log.read else None
             broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail)
             self._poller.before_others(broker.desk.catch_up)
-            self._tasks.start_soon(probe_forever, copy)
-            self._tasks.start_soon(settle_forever, copy)
-            self._tasks.start_soon(shrink_forever, copy)
+            supervisor = self._supervisor
+            self._tasks.start_soon(probe_forever, copy, supervisor)
+            self._tasks.start_soon(settle_forever, copy, supervisor)
+            self._tasks.start_soon(shrink_forever, copy, supervisor)
             if self._config.answers.verify:
                 self._tasks.start_soon(
                     verify_forever,
                     copy,
                     Replying(copy).anew,
                     lambda request, version, at: lacking(request, version, copy.manager, at),
+                    supervisor,
                 )
             if tail:
-                self._tasks.start_soon(tail.run)
+                self._tasks.start_soon(tail.run, supervisor)
         return broker
 
     def _bootstrap_session(self, client_host: str, peer: Address) -> Session:
@@ -382,9 +399,13 @@ class Sidecar:
         return {str(broker.copy.address): broker.tail.standing() for broker in self._known() if broker.tail}
 
     def _observe(self, fact: Fact) -> None:
-        self._instruments.observe(fact)
-        self._recorder.observe(fact)
-        self._narrator.observe(fact)
+        for observe in self._observers:
+            try:
+                observe(fact)
+            except Exception as error:  # noqa: BLE001  The request or reply that told the fact is none of its fault.
+                self._supervisor.failed(Task.FACTS, error)
+
+    def _journal(self, fact: Fact) -> None:
         if self._outlet:
             self._outlet.tell(fact, self._epoch())
 

@@ -17,6 +17,7 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable, KafkaClient
 from group_sidecar.proxy.log_reader import LARGEST_BATCH, OFFSETS_TOPIC, LogReader
 from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 WAIT_SECONDS = 0.5
 """For so long the broker may keep a Fetch of the tail when there is nothing new; its `fetch.max.wait.ms`."""
@@ -63,8 +64,11 @@ class OffsetsTail:
             told["reasons"] = {str(number): self._table.led[number].reason for number in failed}
         return told
 
-    async def run(self) -> None:
+    async def run(self, supervisor: Supervisor | None = None) -> None:
         """Reads until cancelled, connecting again with growing pauses. Never raises."""
+        await (supervisor or Supervisor()).keep(Task.TAIL, self._read, str(self._copy.address))
+
+    async def _read(self) -> None:
         while True:
             try:
                 async with self._copy.connect() as client, trio.open_nursery() as nursery:
@@ -72,7 +76,7 @@ class OffsetsTail:
                     self._copy.learn_versions(client.versions)  # Another broker than before, perhaps.
                     nursery.start_soon(self._load)
                     await self._tail(client)
-            except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
+            except Exception as error:  # noqa: BLE001 - what is not expected is raised again, from its group
                 await trio.sleep(await self._ended(_first(error)))
 
     async def _tail(self, client: KafkaClient) -> None:
@@ -122,7 +126,10 @@ class OffsetsTail:
             log.info(f"reading {OFFSETS_TOPIC}", broker=str(self._copy.address))
 
     async def _ended(self, error: Exception) -> float:
-        """The connection is over, or the log may not be read. Gives the seconds until the next attempt."""
+        """The connection is over, or the log may not be read. Gives the seconds until the next attempt.
+
+        Raises the error itself where neither the broker nor the network can be its cause.
+        """
         self._attempts.failures += 1
         self._trouble = str(error) or type(error).__name__
         expected, denied = isinstance(error, BrokerError | DecodeError), _denied(error)
@@ -131,12 +138,13 @@ class OffsetsTail:
             self._reader.give_up()
         else:
             await self._reader.lose(epochs_count=expected)
-        if self._attempts.enters("denied" if denied else type(error).__name__):
+        news = self._attempts.enters("denied" if denied else type(error).__name__)
+        if not expected:
+            raise error
+        if news:
             told = {"broker": str(self._copy.address), "reason": self._trouble, **remedy(error)}
             if denied:
                 self._tell_denied(told)
-            elif not expected:
-                log.error(f"reading {OFFSETS_TOPIC} failed", exc_info=error, **told)
             else:  # That a broker is not there is for the prober to say.
                 tell = log.debug if isinstance(error, BrokerUnreachable) else log.warning
                 tell(f"{OFFSETS_TOPIC} is not read", **told)

@@ -7,6 +7,7 @@ It never stands in the way: records are queued, within a bound, and whatever fai
 before. No other broker is needed: of the topic's partitions it takes one that this broker leads.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 
@@ -89,6 +90,7 @@ class TopicOutlet:
         self._doubted = 0
         self._flows = True
         self._closing = False
+        self._close_by = math.inf
         self._scope = trio.CancelScope(shield=True)
         self._bell, self._progress = trio.Event(), trio.Event()
 
@@ -115,22 +117,26 @@ class TopicOutlet:
     def close(self) -> None:
         """Ends `run`, when what is queued was written, or soon."""
         self._closing = True
-        self._scope.deadline = trio.current_time() + CLOSE_SECONDS
+        self._close_by = self._scope.deadline = trio.current_time() + CLOSE_SECONDS
         self._bell.set()
 
     async def run(self, epoch: Callable[[], float]) -> None:
         """Writes until `close`, connecting again with growing pauses; a cancellation alone does not end it.
 
-        Never raises. `epoch`: seconds since the epoch.
+        `epoch`: seconds since the epoch. Raises what neither the broker nor the network can have caused; may be run
+        again then.
         """
-        with self._scope:
+        with trio.CancelScope(shield=True, deadline=self._close_by) as self._scope:
             while True:
                 try:
                     async with self._connect() as client:
                         await self._write(client, epoch)
                         return
-                except Exception as error:  # noqa: BLE001 - whatever it is, clients must be forwarded
+                except (BrokerError, DecodeError) as error:
                     await trio.sleep(self._ended(error))
+                except Exception as error:
+                    self._fail(type(error).__name__, log.debug, type(error).__name__)
+                    raise
 
     async def _write(self, client: KafkaClient, epoch: Callable[[], float]) -> None:
         """Writes for as long as the connection lasts; returns when it is to end and all is written."""
@@ -239,7 +245,7 @@ class TopicOutlet:
         if doubted:
             log.warning("records may be in the topic twice", topic=self._topic, records=doubted)
 
-    def _ended(self, error: Exception) -> float:
+    def _ended(self, error: BrokerError | DecodeError) -> float:
         """The connection is over. Gives the seconds until the next attempt."""
         self._tell_doubted()
         reason, told = str(error) or type(error).__name__, remedy(error)
@@ -253,10 +259,8 @@ class TopicOutlet:
             return HOPELESS_SECONDS
         if isinstance(error, BrokerUnreachable):  # That a broker is not there is for the prober to say.
             self._fail("unreachable", log.debug, reason)
-        elif isinstance(error, BrokerError | DecodeError):
-            self._fail(type(error).__name__, log.warning, reason, **told)
         else:
-            self._fail(type(error).__name__, log.error, reason, exc_info=error)
+            self._fail(type(error).__name__, log.warning, reason, **told)
         return HOPELESS_SECONDS if isinstance(error, AuthenticationFailed) else self._attempts.pause()
 
     def _fail(self, condition: str, tell: Callable[..., object], reason: str, **told: object) -> None:

@@ -33,6 +33,7 @@ from group_sidecar.proxy.attempts import Attempts, remedy
 from group_sidecar.proxy.client import BrokerError, KafkaClient, UnsupportedApi
 from group_sidecar.proxy.comparing import Comparison, Difference, compare, shown
 from group_sidecar.proxy.logs import log
+from group_sidecar.proxy.supervision import Supervisor, Task
 
 MOST_WAITING = 64
 """Answers that wait to be verified; further ones are not."""
@@ -141,9 +142,10 @@ class _Case:
 _Job = Sample | list[_Case]
 
 
-async def verify_forever(copy: Verified, reply: Reply, lacks: Lacks) -> None:
+async def verify_forever(copy: Verified, reply: Reply, lacks: Lacks, supervisor: Supervisor | None = None) -> None:
     """Verifies samples of a copy's answers until cancelled. Never raises."""
-    await _Verifier(copy, reply, lacks).run()
+    run = _Verifier(copy, reply, lacks).run
+    await (supervisor or Supervisor()).keep(Task.VERIFICATION, run, str(copy.address))
 
 
 class _Verifier:
@@ -178,18 +180,21 @@ class _Verifier:
                     self._attempts.failures = 0
                     self._attempts.enters("answers are verified")
                     job = await self._next(trio.current_time() + IDLE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - whatever it is, clients have their answers
-            self._failed(job, error)
+        except (BrokerError, DecodeError) as error:
+            self._lost(job)
+            self._attempts.failures += 1
+            if self._attempts.enters("answers are not verified"):
+                reason = {"broker": str(self._copy.address), "reason": str(error)}
+                log.warning("answers are not verified", **reason, **remedy(error))
+        except Exception:
+            self._lost(job)
+            raise
 
-    def _failed(self, job: _Job | None, error: Exception) -> None:
-        self._attempts.failures += 1
+    def _lost(self, job: _Job | None) -> None:
         if isinstance(job, Sample):
             self._copy.traffic.verified(job.exchange.request.KEY, Verification.LOST)
         for case in job if isinstance(job, list) else ():
             case.due = trio.current_time() + case.pause
-        if self._attempts.enters("answers are not verified"):
-            tell = log.warning if isinstance(error, BrokerError | DecodeError) else log.exception
-            tell("answers are not verified", broker=str(self._copy.address), reason=str(error), **remedy(error))
 
     async def _do(self, client: KafkaClient, job: _Job) -> None:
         if not isinstance(job, Sample):

@@ -5,6 +5,7 @@ are told (`api`, `pages`), sockets.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
@@ -71,9 +72,12 @@ class Operations:
     async def readyz(self, _: Request) -> Response:
         brokers = self._sources.readiness()
         ready = is_ready(brokers)
-        told = {"ready": ready, "brokers": brokers}
+        told: dict[str, object] = {"ready": ready, "brokers": brokers}
         if standings := self._sources.standings():
             told["offsets_log"] = standings
+        if failing := self._sources.failing():
+            # Clients are served all the same: no load balancer should take the sidecar away for it.
+            told["failing_tasks"] = [asdict(each) for each in failing]
         return JSONResponse(told, 200 if ready else 503)
 
     async def reload(self, request: Request) -> Response:

@@ -3,7 +3,7 @@
 Owns: how several brokers' copies are looked at as one, and the start of the port. Must not know: HTTP, what is told.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 import trio
@@ -22,6 +22,7 @@ from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.reloading import Outcome
 from group_sidecar.proxy.scraping import Scraper
 from group_sidecar.proxy.server import ListenError
+from group_sidecar.proxy.supervision import Failing, Supervisor
 
 
 def live_sources(
@@ -33,6 +34,7 @@ def live_sources(
     copies: Callable[[], Collection[BrokerCopy]],
     readiness: Callable[[], Readiness],
     standings: Callable[[], Standings],
+    failing: Callable[[], Sequence[Failing]],
     reload: Callable[[], Awaitable[Outcome]],
     epoch: Callable[[], float],
     recorder: FlightRecorder,
@@ -63,6 +65,7 @@ def live_sources(
         metrics=scraper.exposed,
         readiness=readiness,
         standings=standings,
+        failing=failing,
         reload=reload,
         epoch=epoch,
         surveyed=surveyed,
@@ -76,8 +79,12 @@ def live_sources(
     )
 
 
-async def start_admin(tasks: trio.Nursery, config: Config, sources: AdminSources) -> Address | None:
+async def start_admin(
+    tasks: trio.Nursery, config: Config, sources: AdminSources, supervisor: Supervisor | None = None
+) -> Address | None:
     """Serves the admin port in `tasks`. Gives its address; None where there is to be none.
+
+    No failure reaches `tasks` once the port is open.
 
     Raises:
         ListenError: the address cannot be had, or the certificate not be used.
@@ -91,7 +98,7 @@ async def start_admin(tasks: trio.Nursery, config: Config, sources: AdminSources
         raise ListenError(f"admin_access: the certificate cannot be used: {reason(error)}") from None
     app = admin_app(sources, access, config.admin.host)
     try:
-        return Address(*await tasks.start(serve_admin, app, *config.admin, tls))
+        return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor))
     except OSError as error:
         raise ListenError(f"cannot listen on {error.strerror or error}") from error
 

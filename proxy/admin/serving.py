@@ -1,41 +1,33 @@
-"""The listening socket of the admin port.
+"""The listening socket of the admin port, and its connections.
 
-Owns: `serve_admin`. Must not know: what is served.
+Owns: `serve_admin`: the socket, how many connections there are at a time, the TLS handshake, and that no failure of a
+connection reaches anything else. It does not know what is served, nor HTTP (`http_connection`).
 """
 
 import errno
-import logging
+import math
 import socket
 from functools import partial
-from ssl import SSLContext
-from typing import cast
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
-from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
+from group_sidecar.proxy.admin.http_connection import HttpConnection
 from group_sidecar.proxy.admin.tls import ServerTls
+from group_sidecar.proxy.logs import Recurring, log
+from group_sidecar.proxy.supervision import Supervisor, Task
 
+MOST_CONNECTIONS = 100
+"""Connections at a time. Some Prometheus servers, some browsers with six connections each, some command lines."""
+BACKLOG = 100
+HANDSHAKE_SECONDS = 10.0
 STALLED_READER_MS = 10_000
 """A client that takes nothing for so long is cut off, so that it can neither hold a reply's memory nor a shutdown."""
+EXHAUSTED_SECONDS = 0.2
+"""How long to wait where the system has no descriptor or memory for another connection."""
 
-_log = logging.getLogger("group_sidecar.admin.http")
-
-
-class _Config(Config):
-    """Hypercorn's settings, with a TLS context of ours."""
-
-    def __init__(self, tls: ServerTls | None) -> None:
-        self._tls = tls
-
-    @property
-    def ssl_enabled(self) -> bool:
-        return self._tls is not None
-
-    def create_ssl_context(self) -> SSLContext | None:
-        return self._tls
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
 
 async def serve_admin(
@@ -43,37 +35,35 @@ async def serve_admin(
     host: str,
     port: int,
     tls: ServerTls | None = None,
+    supervisor: Supervisor | None = None,
     *,
     task_status: "trio.TaskStatus[tuple[str, int]]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves `app` over HTTP until cancelled, over HTTPS alone with `tls`. Reports the bound (host, port); port 0 picks
     a free one.
 
+    Once the port is open no failure gets out of here: what fails is told to `supervisor`, which has it run again.
+
     Raises:
         OSError: the address cannot be had; the message names it.
     """
-    listener = await _listen(host, port)
-    bound = listener.getsockname()[:2]
-    config = _Config(tls)
-    config.bind = [f"fd://{listener.detach()}"]  # Hypercorn owns it from here.
-    config.accesslog = None
-    config.errorlog = _quiet_log()
-    config.include_server_header = False
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, cast(ASGIFramework, app), config, mode="asgi"))
-        task_status.started(bound)
+    supervisor = supervisor or Supervisor()
+    with await _listen(host, port) as listener:
+        task_status.started(listener.getsockname()[:2])
+        await supervisor.keep(Task.ADMIN, _Port(app, listener, tls, supervisor).run)
 
 
-async def _listen(host: str, port: int) -> socket.socket:
+async def _listen(host: str, port: int) -> trio.socket.SocketType:
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = trio.socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Accepted sockets inherit it. Hypercorn shields its sends from cancellation.
+            # Accepted sockets inherit it.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)
-            listener.bind(address)
+            await listener.bind(address)
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -83,7 +73,91 @@ async def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _quiet_log() -> logging.Logger:
-    """Where Hypercorn's warnings and errors go. Its lines about starting up are left out: the proxy has its own."""
-    _log.setLevel(logging.WARNING)
-    return _log
+class _Port:
+    """The connections of one listening socket."""
+
+    def __init__(
+        self, app: ASGIApp, listener: trio.socket.SocketType, tls: ServerTls | None, supervisor: Supervisor
+    ) -> None:
+        self._app = app
+        self._listener = listener
+        self._tls = tls
+        self._failed = partial(supervisor.failed, Task.ADMIN)
+        self._guard = partial(supervisor.guard, Task.ADMIN)
+        self._recurring = Recurring()
+        self._connections: dict[trio.CancelScope, HttpConnection | float] = {}
+        """Until the TLS handshake is over, with the time at which it was accepted."""
+
+    async def run(self) -> None:
+        """Accepts until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    accepted, address = await self._listener.accept()
+                except OSError as error:
+                    if error.errno in _EXHAUSTED:
+                        if times := self._recurring.due("exhausted"):
+                            log.warning("no admin connection can be accepted", cause=error.strerror, times=times)
+                        await trio.sleep(EXHAUSTED_SECONDS)
+                    continue  # Otherwise the client went before it was accepted.
+                try:
+                    self._let_in(accepted, address[:2], nursery)
+                except BaseException:
+                    accepted.close()
+                    raise
+
+    def _let_in(self, accepted: trio.socket.SocketType, client: tuple[str, int], nursery: trio.Nursery) -> None:
+        if len(self._connections) >= MOST_CONNECTIONS and not self._make_room():
+            accepted.close()
+            return
+        scope = trio.CancelScope()
+        self._connections[scope] = trio.current_time()
+        nursery.start_soon(self._serve, accepted, client, scope)
+
+    def _make_room(self) -> bool:
+        """Ends the connection that has kept the sidecar waiting longest. Returns whether there was one."""
+        if times := self._recurring.due("full"):
+            log.warning("too many admin connections", most=MOST_CONNECTIONS, times=times)
+        since = {s: each if isinstance(each, float) else each.waiting_since for s, each in self._connections.items()}
+        longest = min(since, key=since.__getitem__)
+        if since[longest] == math.inf:
+            return False
+        longest.cancel()
+        del self._connections[longest]
+        return True
+
+    async def _serve(self, accepted: trio.socket.SocketType, client: tuple[str, int], scope: trio.CancelScope) -> None:
+        """Serves one connection until its end."""
+        try:
+            with self._guard(), scope, accepted:
+                await self._converse(accepted, client, scope)
+        finally:
+            self._connections.pop(scope, None)
+
+    async def _converse(
+        self, accepted: trio.socket.SocketType, client: tuple[str, int], scope: trio.CancelScope
+    ) -> None:
+        try:
+            stream: trio.abc.Stream = trio.SocketStream(accepted)
+            server = accepted.getsockname()[:2]
+            if self._tls is not None:
+                # Created here, as the context is the one of this moment; see ServerTls.
+                secure = trio.SSLStream(trio.SocketStream(accepted), self._tls, server_side=True, https_compatible=True)
+                with trio.fail_after(HANDSHAKE_SECONDS):
+                    await secure.do_handshake()
+                stream = secure
+            connection = self._connections[scope] = HttpConnection(
+                self._app,
+                stream,
+                client=client,
+                server=server,
+                scheme="http" if self._tls is None else "https",
+                stalled_seconds=STALLED_READER_MS / 1000,
+                failed=self._failed,
+            )
+            await connection.run()
+            if self._tls is not None:
+                with trio.move_on_after(1.0):
+                    await stream.aclose()
+        except _GONE:
+            return

@@ -14,6 +14,7 @@ from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.survey import LogEnds, MostMembers, Survey
 from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.reloading import Outcome
+from group_sidecar.proxy.supervision import Failing
 
 Readiness = Mapping[str, Mapping[str, bool]]
 """Broker -> what it takes to be ready -> whether it is so."""
@@ -52,6 +53,7 @@ class AdminSources:
         metrics: the exposition that an Accept header asks for, and its content type.
         readiness: ready when there is a broker and everything is so for each.
         standings: how far logs were read.
+        failing: background tasks that failed lately; no part of being ready.
         reload: has the settings read again.
         epoch: seconds since the epoch, on the clock of the views.
         surveyed: all groups and where they stand.
@@ -67,6 +69,7 @@ class AdminSources:
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     readiness: Callable[[], Readiness]
     standings: Callable[[], Standings]
+    failing: Callable[[], Sequence[Failing]] = list
     reload: Callable[[], Awaitable[Outcome]]
     epoch: Callable[[], float]
     surveyed: Callable[[], Awaitable[Survey]]

@@ -2,8 +2,8 @@
 
 Owns: the server's certificate as it is in its files now, and whether a client has shown one. Must not know: HTTP.
 
-Hypercorn does not tell an application of its client's certificate. But it shakes hands in the task of the connection,
-and the tasks that requests run in are started from there: what a context variable was set to then is theirs too.
+ASGI does not tell an application of its client's certificate. But the handshake is done in the task of the connection,
+and its requests are answered in the same task: what a context variable was set to then is theirs too.
 """
 
 import ssl

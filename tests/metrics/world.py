@@ -86,6 +86,7 @@ class World:
             traffic=self.traffic,
             instruments=self.instruments,
             logs=lambda: self.logs,
+            task_failures=lambda: {"probe": 0},
             **(always | options),
         )
 

@@ -40,7 +40,7 @@ def test_help_names_all_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert all(f" {command} " in shown for command in ("run", "check-config", "groups"))
 
 
-HEAVY = ("trio", "httpx", "construct", "hypercorn", "group_sidecar.codecs.registry")
+HEAVY = ("trio", "httpx", "construct", "h11", "group_sidecar.codecs.registry")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["groups", "--help"], ["groups", "top", "--help"]])

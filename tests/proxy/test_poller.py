@@ -248,3 +248,22 @@ async def test_what_is_put_off_is_done_before_another_task_has_its_turn(nursery:
     await _told_in_time(echo, told)
     nursery.cancel_scope.cancel()
     echo.close()
+
+
+async def test_failure_of_what_is_put_off_ends_nothing() -> None:
+    poller = Poller()
+    echo, done, failures = Echo(poller), [0], []
+
+    def fail() -> None:
+        raise RuntimeError("no idea")
+
+    poller.before_others(fail)
+    poller.before_others(lambda: done.append(echo.served))
+    poller.failed = failures.append
+    for _ in range(LONE_ROUNDS):
+        echo.far.send(b"alone")
+        poller.turn(0)
+    assert done == [0, LONE_ROUNDS]
+    assert [str(error) for error in failures] == ["no idea"]
+    poller.close()
+    echo.close()

@@ -492,7 +492,7 @@ async def test_a_fault_of_our_own_is_logged_once_and_borne(
     assert copy.said("failed") == []
     assert copy.said("groups") == [["a", "b"]]
     assert [(line["event"], line["log_level"]) for line in lines] == [
-        ("probe failed", "error"),
+        ("a background task failed", "error"),
         ("broker reachable", "info"),
     ]
     assert lines[0]["exc_info"]

@@ -23,6 +23,7 @@ from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.server import ListenError, Server, connect, listen, port_of
 from group_sidecar.proxy.session import Session
+from group_sidecar.proxy.supervision import Task
 from tests.proxy.fakes import (
     ANY_PORT,
     LARGEST_FRAME,
@@ -75,6 +76,16 @@ class Shell:
             except trio.BrokenResourceError:
                 return b""
             return await read_to_end(client)
+
+
+async def test_broker_whose_name_cannot_be_one_fails_that_connection_only(nursery: trio.Nursery) -> None:
+    """A gateway is told names by brokers. This one cannot be encoded (RFC 3490), which is no OSError."""
+    shell = Shell(nursery, Address("a" * 64 + ".example", 9092))
+    for times in (1, 2):
+        assert await shell.ask() == b""
+        assert shell.traffic.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
+    assert shell.server._supervisor.failures[Task.CONNECTIONS] == 2
+    nursery.cancel_scope.cancel()
 
 
 async def test_an_unreachable_broker_closes_clients_and_heals(

@@ -507,7 +507,7 @@ async def test_a_fault_of_our_own_is_logged_and_borne(
         copy.answered("g")
         await trio.sleep(10)
     assert copy.outcomes() == {Verification.LOST: 1}
-    assert [(line["event"], line["log_level"]) for line in lines] == [("answers are not verified", "error")]
+    assert [(line["event"], line["log_level"]) for line in lines] == [("a background task failed", "error")]
     copy.answered("h")
     await trio.sleep(20)
     assert copy.outcomes() == {Verification.LOST: 1, Verification.AGREED: 1}

@@ -1,0 +1,231 @@
+"""One HTTP/1.1 connection of the admin port: h11 on one side, an ASGI application on the other.
+
+Owns: `HttpConnection`: reading requests within their limits, calling the application, sending its replies. It does not
+know how connections are accepted, TLS, or what the application serves.
+
+It speaks HTTP/1.1 and HTTP/1.0 only. A request to upgrade the connection (HTTP/2, WebSocket) is answered as if it had
+not asked (RFC 9110, 7.8), and the connection is closed, because what follows may be of the other protocol. Everything
+runs in the task of the caller: an exception goes there and nowhere else.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+import h11
+import trio
+from starlette.types import ASGIApp, Message
+
+RECEIVED_AT_ONCE = 8_192
+LARGEST_HEAD = 8_192
+"""Bytes of a request's line and headers; up to `RECEIVED_AT_ONCE` more where they end in the same read."""
+LARGEST_BODY = 65_536
+"""Bytes of a request's body. No path of the admin port reads one."""
+REQUEST_SECONDS = 10.0
+"""From the first byte of a request to its last."""
+IDLE_SECONDS = 75.0
+"""Between two requests: longer than the interval at which Prometheus scrapes by default, which is a minute."""
+ANSWER_SECONDS = 120.0
+"""For the application to answer. A page over 100,000 groups takes some seconds."""
+SLICE_BYTES = 65_536
+LARGEST_DRAIN = 1 << 20
+"""Bytes that are read and ignored before a connection is closed."""
+DRAIN_SECONDS = 1.0
+
+_VERSIONS = (b"1.1", b"1.0")
+
+Address = tuple[str, int]
+
+
+class HttpConnection:
+    """Serves one connection.
+
+    Attributes:
+        waiting_since: when it began to wait for the client to send or to take bytes, on trio's clock; infinite while
+            the application answers.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        stream: trio.abc.Stream,
+        *,
+        client: Address | None,
+        server: Address | None,
+        scheme: str,
+        stalled_seconds: float,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            app: the ASGI application. It is called with scopes of type "http" only.
+            stream: the connection, after the TLS handshake where there is one.
+            client: the address of the client.
+            server: the address of this end.
+            scheme: "http" or "https".
+            stalled_seconds: a client that takes nothing for so long is cut off.
+            failed: is told of each exception of the application.
+        """
+        self.waiting_since = trio.current_time()
+        self._app = app
+        self._stream = stream
+        self._stalled_seconds = stalled_seconds
+        self._failed = failed
+        self._scope = {"client": client, "server": server, "scheme": scheme}
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_HEAD)
+        self._started = False
+        self._ends = False
+        self._unsent = b""
+
+    async def run(self) -> None:
+        """Answers requests until either side ends the connection; leaves closing the stream to the caller.
+
+        Raises:
+            OSError, trio.BrokenResourceError, trio.ClosedResourceError: the connection broke.
+        """
+        try:
+            while await self._answer_one():
+                self._http.start_next_cycle()
+        except h11.RemoteProtocolError as error:
+            await self._refuse(error.error_status_hint)
+        except trio.TooSlowError:
+            await self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        if self._http.their_state is not h11.CLOSED:
+            await self._drain()
+
+    async def _answer_one(self) -> bool:
+        """Reads a request and answers it. Returns whether another one may follow."""
+        request = await self._next_event(IDLE_SECONDS, REQUEST_SECONDS)
+        if not isinstance(request, h11.Request):
+            return False
+        if request.http_version not in _VERSIONS:
+            await self._refuse(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+            return False
+        names = {name for name, _ in request.headers}
+        if b"transfer-encoding" in names:  # Thousands of chunks of one byte would have to be taken apart.
+            await self._refuse(HTTPStatus.LENGTH_REQUIRED)
+            return False
+        self._ends = b"upgrade" in names
+        body = bytearray()
+        with trio.fail_after(REQUEST_SECONDS):
+            if self._http.they_are_waiting_for_100_continue:
+                self._unsent = self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
+                await self._flush()
+            while isinstance(event := await self._next_event(), h11.Data):
+                body += event.data
+                if len(body) > LARGEST_BODY:
+                    await self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                    return False
+        await self._answer(request, bytes(body))
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _next_event(self, seconds: float = math.inf, then: float = math.inf) -> Any:
+        """The next event of the request. `seconds`: until its first byte; `then`: from there on."""
+        if self._http.trailing_data[0]:
+            seconds = then
+        with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
+            self.waiting_since = trio.current_time()
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = await self._stream.receive_some(RECEIVED_AT_ONCE)
+                if then < math.inf:
+                    scope.deadline, then = trio.current_time() + then, math.inf
+                self._http.receive_data(bytes(data))
+            self.waiting_since = math.inf
+            return event
+        if self._http.trailing_data[0]:
+            raise trio.TooSlowError
+        return h11.ConnectionClosed()
+
+    async def _answer(self, request: h11.Request, body: bytes) -> None:
+        """Calls the application, and answers for it where it fails."""
+        self._started = False
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> Message:
+            for message in messages:
+                return message
+            return await trio.sleep_forever()  # A client that goes is noticed when something is sent.
+
+        with trio.move_on_after(ANSWER_SECONDS) as patience:
+            try:
+                await self._app(self._scope_of(request), receive, self._send_message)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                raise
+            except Exception as error:  # noqa: BLE001  It is this request's alone.
+                self._failed(error)
+        if not self._started:
+            slow = patience.cancelled_caught
+            await self._refuse(HTTPStatus.SERVICE_UNAVAILABLE if slow else HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _scope_of(self, request: h11.Request) -> dict[str, Any]:
+        path, _, query = request.target.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.1"},
+            "http_version": request.http_version.decode(),
+            "method": request.method.decode("ascii").upper(),
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": list(request.headers),
+            "extensions": {},
+            **self._scope,
+        }
+
+    async def _send_message(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._started = True
+            headers = [(b"date", formatdate(usegmt=True).encode()), *message.get("headers", [])]
+            if self._ends:
+                headers.append((b"connection", b"close"))
+            self._unsent = self._http.send(h11.Response(status_code=message["status"], headers=headers)) or b""
+        elif message["type"] == "http.response.body":
+            body, last = message.get("body", b""), not message.get("more_body", False)
+            for first in range(0, len(body), SLICE_BYTES):
+                self._unsent += self._http.send(h11.Data(data=body[first : first + SLICE_BYTES])) or b""
+                if first + SLICE_BYTES < len(body):
+                    await self._flush()
+            if last:
+                self._unsent += self._http.send(h11.EndOfMessage()) or b""
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Sends what is to be sent; the head of a reply with the first of its body."""
+        data, self._unsent = self._unsent, b""
+        if data:
+            self.waiting_since = trio.current_time()
+            with trio.move_on_after(self._stalled_seconds) as patience:
+                await self._stream.send_all(data)
+            self.waiting_since = math.inf
+            if patience.cancelled_caught:
+                raise trio.BrokenResourceError("the client takes nothing")
+
+    async def _refuse(self, status: int) -> None:
+        """Answers with a status alone, where an answer is still possible."""
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        self._started = True
+        reason = HTTPStatus(status).phrase.encode()
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        self._unsent = self._http.send(h11.Response(status_code=status, reason=reason, headers=headers)) or b""
+        self._http.send(h11.EndOfMessage())
+        await self._flush()
+
+    async def _drain(self) -> None:
+        """Has the client's last bytes read.
+
+        A socket that is closed with bytes unread resets the connection, and the client would not see the answer.
+        """
+        self.waiting_since = trio.current_time()
+        if isinstance(self._stream, trio.SocketStream):
+            await self._stream.send_eof()
+        drained = 0
+        with trio.move_on_after(DRAIN_SECONDS), suppress(trio.BrokenResourceError):
+            while drained < LARGEST_DRAIN and (data := await self._stream.receive_some(SLICE_BYTES)):
+                drained += len(data)
