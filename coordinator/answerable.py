@@ -40,7 +40,7 @@ def lacking(
     brokers differ in such a version the newest is followed.
     """
     if isinstance(request, ListGroupsRequest):
-        return manager.listing_lacking(at) if added or _filters_alike(request, version) else Lacking.VERSION
+        return manager.listing_lacking(at, version) if added or _filters_alike(request, version) else Lacking.VERSION
     groups = groups_of(request, version)
     if not added and len(set(groups)) < len(groups):
         return Lacking.VERSION  # Brokers before 2 answer once for a group that is named twice.

@@ -4,17 +4,22 @@ Owns: `GroupCache`: the groups and their offsets, their bounds, the numbers of t
 groups that are not there. Must not know: events, the log, who asks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import count
 
-from group_sidecar.coordinator.events import NEVER
+from group_sidecar.coordinator.bounded import TABLE_BYTES, name_bytes
+from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup
 from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.partitions import Partition, PartitionTable
 from group_sidecar.coordinator.pasts import UnseenPasts
 from group_sidecar.coordinator.states import EMPTY
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking, TopicPartition
+from group_sidecar.coordinator.unread import Unread
+from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking, TopicPartition
+
+ROOMY_NAME = 1_024
+"""Bytes that a group's name may take on average before names, not groups, are too many."""
 
 
 class GroupCache:
@@ -30,59 +35,102 @@ class GroupCache:
         partitions: which groups the log tells of.
         pasts: groups that may have a past that was not seen.
         distrusted: groups of which the broker was found to say something else.
+        unread: writes that passed by without being understood.
         ticks: numbers the changes of all groups.
         changed: groups that are to be looked at again before they are listed.
+        listed: groups that the list knows of; nobody else's removal needs a look.
         keeps_empty_groups: whether the broker does; before 0.10.1 a group went with its last member. Offsets stay, but
             no such broker lists or describes a group that has nothing else.
         disturbed_until: until when the broker may still tell offsets that it is about to forget.
-        obscured_until: when the last write to who knows which group, that passed by unread, will have been done.
+
+    A group is looked up by `group`, and its offsets by `group_offsets`: there they learn what has passed by unread.
     """
 
     def __init__(self, *, exclusive: bool, true_hosts: bool, most_groups: int, most_offsets: int) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.partitions = PartitionTable()
-        self.pasts = UnseenPasts(most_groups)
+        self.pasts = UnseenPasts(most_groups, self.groups)
+        self.unread = Unread()
         self.distrusted: set[str] = set()
         self.ticks = count(1)
         self.changed: set[str] = set()
+        self.listed: Container[str] = ()
         self.exclusive, self.true_hosts = exclusive, true_hosts
-        self.disturbed_until = self.obscured_until = NEVER
+        self.disturbed_until = NEVER
         self.overflowed = 0
         self.keeps_empty_groups = True
         self.most_offsets = most_offsets
         self._most_groups = most_groups
+        self._most_bytes = max(TABLE_BYTES, most_groups * ROOMY_NAME)
+        self.name_bytes = 0
         self._offsets_count = 0
         self._removals, self._removed_at = 0, NEVER
 
     # Groups.
 
+    def group(self, group_id: str) -> Group | None:
+        """A group as it is known now; None where it is not kept."""
+        group = self.groups.get(group_id)
+        if group is not None and group.epoch != self.unread.epoch:
+            self._bring_up_to_date(group)
+        return group
+
+    def _bring_up_to_date(self, group: Group) -> None:
+        """Has a group learn of the unread writes since it was looked at last."""
+        before, group.epoch = group.epoch, self.unread.epoch
+        emptied = before < self.unread.offsets_epoch and group.state is EMPTY  # It may have been deleted.
+        if not emptied and before >= self.unread.members_epoch:
+            return
+        if group.kind is not GroupKind.CLASSIC and (partition := self.partitions.holding(group.group_id)) is not None:
+            if partition.fresh_at >= self.unread.until:
+                return  # The log has told all of it since.
+            partition.ahead.add(group.group_id)
+        group.unsure = Lacking.UNDECODABLE
+        group.changes = next(self.ticks)
+
+    def group_offsets(self, group_id: str) -> GroupOffsets | None:
+        """A group's offsets as they are known now; None where none are kept."""
+        offsets = self.offsets.get(group_id)
+        if offsets is not None and offsets.epoch != self.unread.epoch:
+            before, offsets.epoch = offsets.epoch, self.unread.epoch
+            if not offsets.followed and before < max(self.unread.offsets_epoch, self.unread.deletions_epoch):
+                unread = before < self.unread.offsets_epoch
+                offsets.unsure = Lacking.UNDECODABLE if unread else offsets.unsure or Lacking.STALE
+                self.touch_offsets(offsets)
+        return offsets
+
     def keep_empty_groups(self, keeps: bool) -> None:
         """Sets `keeps_empty_groups`."""
+        if keeps is self.keeps_empty_groups:
+            return  # As each client that connects is told.
         self.keeps_empty_groups = keeps
         for group in self.groups.values():
             group.outlasts_members = keeps
 
     def exists(self, group_id: str) -> bool:
         """Whether the broker has the group, as far as is known."""
-        group = self.groups.get(group_id)
+        group = self.group(group_id)
         return group is not None and group.state is not GroupState.DEAD
 
     def get_or_maybe_create(self, group_id: str, sent_at: float) -> Group | None:
         """A group that something was told of; None beyond the bound. `sent_at`: as of an event."""
-        group = self.groups.get(group_id)
+        group = self.group(group_id)
         if group is None and (group := self.create(group_id, self.past_of(group_id, sent_at))) is not None:
-            group.settled_at = self.pasts.settled_at(group_id)
+            group.doubted_until = self.pasts.settled_at(group_id)
         return group
 
     def create(self, group_id: str, unsure: Lacking | None) -> Group | None:
         """A new group; None beyond the bound."""
-        if len(self.groups) >= self._most_groups:
+        if len(self.groups) >= self._most_groups or self.name_bytes + name_bytes(group_id) > self._most_bytes:
             self.overflowed += 1
-            self.pasts.others_seen = False
+            self.pasts.note(group_id, NEVER)
+            self._removals = next(self.ticks)  # What is on its way may say that there is none.
             return None
-        group = self.groups[group_id] = Group(group_id, unsure, self.ticks, self.changed)
+        group = self.groups[group_id] = Group(group_id, unsure, self.ticks, self.changed, self.unread)
         group.exclusive, group.outlasts_members = self.exclusive, self.keeps_empty_groups
+        self.name_bytes += name_bytes(group_id)
+        self.pasts.appeared(group_id)
         self.changed.add(group_id)
         self.partitions.place(group_id)
         return group
@@ -96,11 +144,20 @@ class GroupCache:
         """Something went of which nothing is kept. What is new after it, but was sent before, may be gone too."""
         self._removals, self._removed_at = next(self.ticks), now
 
+    def past_ended(self, now: float) -> None:
+        """A group that might have had a past has none. What was sent before, and comes to light, may be over too."""
+        self._removed_at = now
+
     def forget(self, group_id: str) -> None:
         """Nothing is kept of the group."""
-        self.groups.pop(group_id, None)
+        if self.groups.pop(group_id, None) is not None:
+            self.name_bytes -= name_bytes(group_id)
+            self.pasts.vanished(group_id)
         self.partitions.displace(group_id)
-        self.changed.add(group_id)
+        if group_id in self.listed:
+            self.changed.add(group_id)
+        else:
+            self.changed.discard(group_id)
         self.distrusted.discard(group_id)
         if (offsets := self.offsets.pop(group_id, None)) is not None:
             self._offsets_count -= offsets.counted
@@ -114,20 +171,21 @@ class GroupCache:
 
     def obscure(self, group_id: str, until: float) -> None:
         """Something of the group passed by unread, which the broker has done by then."""
-        group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
+        group, offsets = self.group(group_id), self.group_offsets(group_id)
         partition = self.partitions.holding(group_id)
-        self.changed.add(group_id)
-        for each in (group, offsets):
-            if each is not None:
-                each.unsure = Lacking.UNDECODABLE
-                each.changes = next(self.ticks)
-                if partition is not None:
-                    each.settled_at = until
-                    partition.ahead.add(group_id)
+        if group is not None:
+            group.unsure, group.changes = Lacking.UNDECODABLE, next(self.ticks)
+            group.doubted_until = max(group.doubted_until, until)
+            self.changed.add(group_id)
+        if offsets is not None:
+            offsets.unsure, offsets.changes = Lacking.UNDECODABLE, next(self.ticks)
+            offsets.settled_at = max(offsets.settled_at, until)
+        if partition is not None and (group is not None or offsets is not None):
+            partition.ahead.add(group_id)
 
     def known_from_birth(self, group_id: str) -> bool:
         """Whether all of a group that is not there was seen on the wire."""
-        return self.exclusive and self.pasts.seen_whole(group_id)
+        return self.exclusive and self.pasts.seen_whole(group_id) and self.unread.until_of(group_id) < FOREVER
 
     def past_of(self, group_id: str, sent_at: float) -> Lacking | None:
         """Why a group, or its offsets, that an event is the first to tell of may have been there before."""
@@ -137,15 +195,19 @@ class GroupCache:
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
         """Grows when a group or its offsets change, or come and go."""
-        group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
+        group, offsets = self.group(group_id), self.group_offsets(group_id)
         return (group.changes if group else self._removals, offsets.changes if offsets else self._removals)
+
+    def settled_at(self, group_id: str) -> float:
+        """Until when what was lost or not read may still change a group of which nothing is kept."""
+        return max(self.pasts.settled_at(group_id), self.unread.until_of(group_id))
 
     # Offsets.
 
     def offsets_of(self, group: Group, sent_at: float) -> GroupOffsets:
         """The offsets of a group that something was told of."""
         group_id = group.group_id
-        offsets = self.offsets.get(group_id)
+        offsets = self.group_offsets(group_id)
         if offsets is None:
             if (partition := self.partitions.holding(group_id)) is not None:
                 offsets = self.follow_offsets(partition, group_id, None)  # The log has no more of it, or will tell.
@@ -154,16 +216,16 @@ class GroupCache:
                     partition.ahead.add(group_id)
                 return offsets
             past = self.past_of(group_id, sent_at) if self.keeps_empty_groups else Lacking.COLD
-            offsets = self.offsets[group_id] = GroupOffsets(past, self.pasts.settled_at(group_id))
+            offsets = self.offsets[group_id] = GroupOffsets(past, self.pasts.settled_at(group_id), self.unread.epoch)
         return offsets
 
     def follow_offsets(self, partition: Partition, group_id: str, logged: LoggedGroup | None) -> GroupOffsets:
         """The offsets of a group of which the log is read."""
-        offsets = self.offsets.get(group_id)
+        offsets = self.group_offsets(group_id)
         if offsets is None:
-            settled_at = self.pasts.settled_at(group_id)
+            settled_at = self.settled_at(group_id)
             lost = Lacking.IN_DOUBT if settled_at > partition.fresh_at else None
-            offsets = self.offsets[group_id] = GroupOffsets(lost, settled_at)
+            offsets = self.offsets[group_id] = GroupOffsets(lost, self.pasts.settled_at(group_id), self.unread.epoch)
             if lost:
                 partition.ahead.add(group_id)
         offsets.follow(logged)
@@ -185,7 +247,7 @@ class GroupCache:
 
     def _relist(self, group_id: str) -> None:
         """Offsets changed: only of an Empty group can that make a difference to how it is listed."""
-        group = self.groups.get(group_id)
+        group = self.group(group_id)
         if group is not None and group.state is EMPTY:
             self.changed.add(group_id)
 
@@ -208,5 +270,5 @@ class GroupCache:
         """Whether the broker may clear it away within minutes, as it does Empty groups without offsets."""
         if group.state is not EMPTY:
             return False
-        offsets = self.offsets.get(group.group_id)
+        offsets = self.group_offsets(group.group_id)
         return offsets is None or not offsets.some

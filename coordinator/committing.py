@@ -83,13 +83,13 @@ class Committing:
 
     def _transaction_ended(self, event: TransactionEnded, now: float) -> list[Fact]:
         for group_id in self._transactions.pop(event.producer_id, ()):
-            if (offsets := self._cache.offsets.get(group_id)) is not None:
+            if (offsets := self._cache.group_offsets(group_id)) is not None:
                 offsets.end(event.producer_id, committed=event.committed)
                 self._cache.account(group_id, now)
         return []
 
     def _offsets_deleted(self, event: OffsetsDeleted, now: float) -> list[Fact]:
-        if (offsets := self._cache.offsets.get(event.group_id)) is None:
+        if (offsets := self._cache.group_offsets(event.group_id)) is None:
             self._cache.note_removal(now)
         else:
             offsets.delete(event.partitions, event.sent_at, now)
@@ -111,7 +111,7 @@ class Committing:
             return []
         if self._cache.partitions.holding(event.group_id) is not None:
             return []
-        if now < self._cache.disturbed_until:
+        if now < self._cache.disturbed_until or event.sent_at < self._cache.unread.until_of(event.group_id):
             return []
         if (offsets := self._offsets_of(event, now)) is not None:
             kept = self._cache.within_bound(offsets, event.offsets)

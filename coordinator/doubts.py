@@ -16,6 +16,8 @@ from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.partitions import PartitionState
 from group_sidecar.coordinator.views import GroupKind, Lacking
 
+LOOKED_AT_ONCE = 500
+"""Groups that are looked at between two breaths: less than a millisecond."""
 _ERRORS = {
     PartitionState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     PartitionState.OWNED: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # It is not fresh.
@@ -76,11 +78,11 @@ class Doubts:
         assert partition is not None
         if now < cache.disturbed_until:
             return Lacking.STALE
-        if partition.fresh_at < cache.obscured_until:
+        if partition.fresh_at < cache.unread.until:
             return Lacking.UNDECODABLE
         if offsets is not None:
             return offsets.lacking
-        return Lacking.IN_DOUBT if cache.pasts.settled_at(group_id) > partition.fresh_at else None
+        return Lacking.IN_DOUBT if cache.settled_at(group_id) > partition.fresh_at else None
 
     def of_consumer(self, group_id: str, group: Group | None, now: float) -> Lacking | None:
         """Why ConsumerGroupDescribe may not be answered; None where it may. Without the log nothing is known of it."""
@@ -94,7 +96,7 @@ class Doubts:
             # A classic group is not in the log before its first generation, and the broker says which of both it is.
             return self.of_group(group_id, group, now)
         if group.kind is GroupKind.CLASSIC:
-            offsets = self._cache.offsets.get(group_id)  # Of one that is going they may be kept a little longer.
+            offsets = self._cache.group_offsets(group_id)  # Of one that is going they may be kept a little longer.
             logged = group.logged is not None or (offsets is not None and bool(offsets.committed.logged))
             return self._behind(group_id, now) or (None if logged else Lacking.IN_DOUBT)
         return group.lacking(now) or self._behind(group_id, now)
@@ -110,18 +112,27 @@ class Doubts:
     def of_listing(self, now: float) -> Lacking | None:
         """Why ListGroups may not be answered, whatever the groups; None where it may."""
         cache = self._cache
-        if not (cache.exclusive and cache.pasts.within(cache.groups.keys())):
+        if not (cache.exclusive and cache.pasts.all_known):
             return Lacking.COLD
         if cache.partitions.matter and not cache.partitions.follows_all(now):
             return Lacking.COLD
         return None if cache.distrusted <= cache.groups.keys() else Lacking.IN_DOUBT
 
-    def unsettled(self) -> Iterator[str]:
-        """Groups of which the broker must be asked. Its word is of no use while the wire does not tell everything."""
-        if self._cache.exclusive:
-            groups = self._cache.groups
-            yield from (group_id for group_id, group in groups.items() if group.unsure and group.unsettled)
-            yield from (group_id for group_id in self._cache.pasts.noted() if group_id not in groups)
+    def unsettled(self) -> Iterator[list[str]]:
+        """Groups of which the broker must be asked. Its word is of no use while the wire does not tell everything.
+
+        Some groups at a time, and possibly none of them in doubt: between two steps others may have their turn.
+        """
+        cache = self._cache
+        if not cache.exclusive:
+            return
+        names = [*cache.pasts.noted(), *cache.groups]
+        for first in range(0, len(names), LOOKED_AT_ONCE):
+            yield [group_id for group_id in names[first : first + LOOKED_AT_ONCE] if self._unsettled(group_id)]
+
+    def _unsettled(self, group_id: str) -> bool:
+        group = self._cache.group(group_id)
+        return self._cache.pasts.may_be_there(group_id) if group is None else group.unsettled
 
     def _behind(self, group_id: str, now: float) -> Lacking | None:
         """Why the log does not tell of a group; None where it does."""

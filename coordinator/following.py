@@ -22,7 +22,7 @@ from group_sidecar.coordinator.facts import Fact, OffsetsExpired
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
 from group_sidecar.coordinator.logged import consumer_group_logged, generation_logged, metadata_gone
-from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable, Tenure
+from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable, Tenure, partition_for
 from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 
 GROUPS_AT_ONCE = 50
@@ -76,6 +76,7 @@ class LogFollower:
         if self.partitions.advance(number, leader_epoch):
             self._forget_groups(number, now)
             self.left_behind = {group: where for group, where in self.left_behind.items() if where != number}
+            self._end_elsewhere(number)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.serves = serves
         if serves:
@@ -92,6 +93,12 @@ class LogFollower:
         self.left_behind |= dict.fromkeys(self.partitions.groups_of(number), number)
         self._forget_groups(number, now)
         self.partitions.end(number)
+        self._end_elsewhere(number)
+
+    def _end_elsewhere(self, number: int) -> None:
+        """Groups of the partition that another broker has are told by its log, when it is read again."""
+        if count := self.partitions.count:
+            self._cache.pasts.end_elsewhere(lambda group_id: partition_for(group_id, count) == number)
 
     def fail(self, number: int, reason: str, now: float) -> None:
         """The partition cannot be read."""
@@ -120,7 +127,7 @@ class LogFollower:
             partition.fresh_at = NEVER
         groups = [group for number, _ in self.partitions for group in self.partitions.groups_of(number)]
         for done, group_id in enumerate(groups, 1):
-            group = self._cache.groups.get(group_id)
+            group = self._cache.group(group_id)
             if group is not None and group.kind is GroupKind.CLASSIC:
                 group.doubt(now)
                 group.touch(now)
@@ -171,7 +178,7 @@ class LogFollower:
 
     def _catch_up(self, partition: Partition, group_id: str, asked_at: float, now: float) -> bool:
         """The log says all of a group that was acknowledged until then. Whether it says all there is to say."""
-        group, offsets = self._cache.groups.get(group_id), self._cache.offsets.get(group_id)
+        group, offsets = self._cache.group(group_id), self._cache.group_offsets(group_id)
         if group is not None and self._lapsed(partition, group, asked_at):
             self._cache.remove(group_id, now)
             return True
@@ -183,7 +190,7 @@ class LogFollower:
             else:
                 done = False
         if offsets is not None:
-            done = offsets.catch_up(asked_at) and done
+            done = offsets.catch_up(asked_at, self._cache.unread.until_of(group_id)) and done
             self._cache.account(group_id, now)
         return done
 
@@ -208,16 +215,16 @@ class LogFollower:
             log.forget(name)
             self._vanished(partition, group_id, logged.tombstone, now)
             return []
-        group = cache.groups.get(group_id)
+        group = cache.group(group_id)
         loading = partition.state is not PartitionState.OWNED
         if group is not None and loading and cache.exclusive and group.unsure is Lacking.COLD:
             group.unsure = Lacking.IN_DOUBT  # The broker will tell, when it is asked.
         if group is None:
-            unseen = loading or not cache.pasts.seen_whole(group_id)
+            unseen = loading or not cache.known_from_birth(group_id)
             group = cache.create(group_id, Lacking.IN_DOUBT if unseen and cache.exclusive else None)
             if group is None:
                 return []
-            group.settled_at = cache.pasts.settled_at(group_id)
+            group.doubted_until = cache.pasts.settled_at(group_id)
         if logged.offsets or logged.pending or group_id in cache.offsets:
             offsets = cache.follow_offsets(partition, group_id, logged)
             if not cache.exclusive:
@@ -250,7 +257,7 @@ class LogFollower:
 
         It may still be there, empty, until the broker clears it away. Or the wire knows of a new one under its name.
         """
-        group = self._cache.groups.get(group_id)
+        group = self._cache.group(group_id)
         if group is None:
             return
         # Of groups of the new protocols all is in the log: one that the wire tells of next will be, too.
@@ -270,7 +277,7 @@ class LogFollower:
 
     def _told_since(self, group: Group, at: float) -> bool:
         """Whether the wire has told of a group since then, or will."""
-        offsets = self._cache.offsets.get(group.group_id)
+        offsets = self._cache.group_offsets(group.group_id)
         busy = group.joins or group.pending or group.state not in (GroupState.EMPTY, GroupState.DEAD)
         return bool(busy) or group.told_at > at or (offsets is not None and offsets.changed_at > at)
 
@@ -280,7 +287,7 @@ class LogFollower:
         return not (self._cache.exclusive or logged or self._told_since(group, asked_at))
 
     def _count_removed(self, group_id: str, removed: int, now: float) -> None:
-        offsets = self._cache.offsets.get(group_id)
+        offsets = self._cache.group_offsets(group_id)
         asked_for = sum(1 for seen in offsets.committed.seen.values() if seen.offset < 0) if offsets else 0
         if removed:
             self.offsets_removed_at = now
@@ -297,7 +304,7 @@ class LogFollower:
 
     def understood(self, event: GroupDescribed) -> GroupDescribed:
         """What it means that a group is described as Dead: where Empty ones are not kept, it may have offsets yet."""
-        group, offsets = self._cache.groups.get(event.group_id), self._cache.offsets.get(event.group_id)
+        group, offsets = self._cache.group(event.group_id), self._cache.group_offsets(event.group_id)
         dead = event.state is GroupState.DEAD
         if not dead or self._cache.keeps_empty_groups or offsets is None or not any(offsets.committed):
             return event

@@ -21,6 +21,7 @@ from group_sidecar.coordinator.partitions import UNMOVED
 from group_sidecar.coordinator.rebalances import Blame, Rebalance
 from group_sidecar.coordinator.reservations import Reservations
 from group_sidecar.coordinator.states import COMPLETING_REBALANCE, SETTLED, STABLE, TRANSITIONS
+from group_sidecar.coordinator.unread import Unread
 from group_sidecar.coordinator.views import (
     CommittedOffset,
     ConsumerGroupView,
@@ -48,7 +49,8 @@ class Group:
         contested: instance ids of which a new member was fenced before it was in; the next one took over who it is.
         past: whether it may have static members that were not seen.
         unsure: why `members` may not be all members of the generation; None where they are.
-        settled_at: what was sent to the broker from then on tells of a time after all that is in doubt.
+        doubted_until: until when something known to have been lost may change it.
+        epoch: the epoch of unread writes in which it was looked at last.
         assigned: whether all assignments of this generation are known.
         owned: the assignments before the rebalance that is under way, by instance or member id; None without one.
         leaving: members whose leaves were not answered, or not yet.
@@ -63,12 +65,16 @@ class Group:
         consumer: what the log says of a group of another protocol than the classic one.
         read_changes: the number of changes of its records that `consumer` was read at.
 
-    `ticks` numbers the changes of all groups; `changed` is where the names of those go that have changed.
+    `ticks` numbers the changes of all groups; `changed` is where the names of those go that have changed; `unread` has
+    the writes that were not understood.
     """
 
-    def __init__(self, group_id: str, unsure: Lacking | None, ticks: Iterator[int], changed: set[str]) -> None:
+    def __init__(
+        self, group_id: str, unsure: Lacking | None, ticks: Iterator[int], changed: set[str], unread: Unread
+    ) -> None:
         self.group_id = group_id
-        self._ticks, self._changed = ticks, changed
+        self._ticks, self._changed, self._unread = ticks, changed, unread
+        self.epoch = unread.epoch
         self.kind, self.exclusive, self.outlasts_members = GroupKind.CLASSIC, False, True
         self.state = GroupState.DEAD  # Until the broker has said that it exists.
         self.generation = 0
@@ -81,7 +87,7 @@ class Group:
         self.contested: set[str] = set()
         self.reservations = Reservations()
         self.past, self.unsure = unsure is not None, unsure
-        self.settled_at = NEVER
+        self.doubted_until = NEVER
         self.assigned = False
         self.owned: dict[str, bytes] | None = None
         self.leaving: dict[str, Leave] = {}
@@ -179,8 +185,13 @@ class Group:
     def doubt(self, until: float) -> None:
         """Something was, or until then will be, done to the group whose outcome is not known."""
         self.unsure = self.unsure or Lacking.IN_DOUBT
-        self.settled_at = max(self.settled_at, until)
+        self.doubted_until = max(self.doubted_until, until)
         self._changed.add(self.group_id)
+
+    @property
+    def settled_at(self) -> float:
+        """What was sent to the broker from then on tells of a time after all that is in doubt."""
+        return max(self.doubted_until, self._unread.until_of(self.group_id))
 
     def be_sure(self) -> None:
         """All members are known."""

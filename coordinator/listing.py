@@ -4,11 +4,11 @@ Owns: `Listing`: each group's entry, decoded and encoded, why the list may not b
 at again. Must not know: how a group comes to its state, what happens to it.
 
 To look at 10,000 groups costs 50 ms, and to encode them another 50. So a list costs the groups that have changed since
-the last one, or whose time has come, and joining the bytes.
+the last one, or whose time has come, and joining the bytes. Where that is still too much for one request, `overdue` is
+true, and `tend` makes up for it some groups at a time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -31,6 +31,15 @@ from group_sidecar.coordinator.views import GroupState, Lacking
 _entry = maker(ListedGroup)
 AT_ONCE = 100
 """Groups that are looked at between two breaths: about a millisecond."""
+MOST_AT_ONCE = 300
+"""Groups that one request for the list may look at, or encode: about three milliseconds."""
+SPARE_DEADLINES = 1000
+"""Deadlines of groups that are gone or have been looked at since, beyond as many as count."""
+DEADLINE_BYTES = 120
+"""Of a deadline beside its group's name: a tuple, a float and a place in the heap."""
+
+_Kind = tuple[str, str, str]
+"""Protocol type, state and type: all that a list tells of a group beside its name."""
 
 
 class Listed(NamedTuple):
@@ -79,58 +88,109 @@ class Listing:
     Args:
         look: a group as it is at a moment.
         changed: where others put the groups to be looked at again: their state is another, or they came or went.
+        names: the groups that there are.
 
     Attributes:
         revision: grows with every change of what is listed.
     """
 
-    def __init__(self, look: Callable[[str, float], Listed], changed: set[str]) -> None:
+    def __init__(self, look: Callable[[str, float], Listed], changed: set[str], names: Collection[str] = ()) -> None:
         self.revision = 0
         self._look = look
         self._changed = changed
+        self._names = names
         self._entries: dict[str, ListedGroup] = {}
         self._lacking: dict[str, Lacking] = {}
         self._due: dict[str, float] = {}
         self._deadlines: list[tuple[float, str]] = []
-        self._encoded: dict[int, dict[str, bytes]] = {}
+        self._sparse: list[tuple[float, str]] | None = None
+        self._encoded: dict[int, _Encoded] = {}
+        self._anew = False
+        self._again: list[str] = []
 
-    def refresh(self, now: float) -> None:
-        """Looks at what was touched, and at what may be in doubt by now."""
+    def __contains__(self, group_id: object) -> bool:
+        """Whether anything is kept of a group."""
+        return group_id in self._entries or group_id in self._lacking or group_id in self._due
+
+    @property
+    def tables(self) -> Iterator[tuple[str, int, int]]:
+        """Name, entries and bytes of each table here, beside the names that groups have anyway."""
+        yield "listed_deadlines", len(self._deadlines), len(self._deadlines) * DEADLINE_BYTES
+        encoded = self._encoded.values()
+        yield "encoded_list", sum(len(each.kinds) for each in encoded), sum(each.bytes for each in encoded)
+
+    def begin_anew(self) -> None:
+        """Something has happened to any of the groups: all are to be looked at again."""
+        self._anew = True
+
+    def refresh(self, now: float, most: int | None = None) -> None:
+        """Looks at what was touched, and at what may be in doubt by now; at no more than `most` groups."""
         self._notice_due(now)
-        while self._changed:
-            self._look_at(self._changed.pop(), now)
+        if self._anew and (most is None or len(self._names) <= most):
+            self._anew, self._again = False, list(self._names)
+        for waiting in (self._again, self._changed):
+            while waiting and most != 0:
+                self._look_at(waiting.pop(), now)
+                most = None if most is None else most - 1
+
+    def overdue(self, version: int | None = None) -> bool:
+        """Whether more is left to do, after a refresh, than one request may wait for; in this version, if given."""
+        if self._anew or self._again or self._changed:
+            return True
+        if version is None or len(self._entries) <= MOST_AT_ONCE:
+            return False
+        return len(self._form(version).waiting) > MOST_AT_ONCE
 
     def tend(self, now: float) -> Iterator[None]:
         """As `refresh` and `lacking`, some groups at a time, so that not all is left to who asks for the list."""
         self._notice_due(now)
         for done in count(1):
-            if self._changed:
-                self._look_at(self._changed.pop(), now)
+            if self._anew:
+                self._anew, self._again = False, list(self._names)
+            elif self._again or self._changed:
+                self._look_at((self._again or self._changed).pop(), now)
             elif not self._lacking or self._look_at(next(iter(self._lacking)), now):
-                return
+                break
             if done % AT_ONCE == 0:
                 yield
+        for encoded in list(self._encoded.values()):
+            while encoded.waiting:
+                encoded.encode(self._entries, AT_ONCE)
+                yield
+        yield from self._tidy()
 
-    def lacking(self, now: float) -> Lacking | None:
+    def lacking(self, now: float, most: int | None = None) -> Lacking | None:
         """Why the list may not be told, after a refresh; None where it may.
 
-        A doubt may be over without a word: so what was in doubt is looked at until something is found that still is.
+        A doubt may be over without a word: so what was in doubt is looked at until something is found that still is,
+        or `most` groups were looked at.
         """
-        while self._lacking:
-            if reason := self._look_at(next(iter(self._lacking)), now):
+        for done in count():
+            if not self._lacking:
+                return None
+            group_id, before = next(iter(self._lacking.items()))
+            if done == most:
+                return before
+            if reason := self._look_at(group_id, now):
                 return reason
-        return None
+        raise AssertionError("a count has no end")
 
     def reply(self, request: ListGroupsRequest, version: int, *, empty: bool = True) -> bytes:
         """The body of the answer, as of the last refresh. `empty`: whether to tell of Empty groups."""
-        encoded = self._encoded.setdefault(form(version), {})
-        if len(encoded) < len(self._entries):
-            encoded |= _encoded({id_: e for id_, e in self._entries.items() if id_ not in encoded}, version)
-        if empty and not request.states_filter and not request.types_filter:
-            return encode_list(encoded.values(), version)
+        encoded = self._form(version)
+        encoded.encode(self._entries)
         asked = asked_for(request)
-        told = (id_ for id_, entry in self._entries.items() if asked(entry) and (empty or entry.group_state != EMPTY))
-        return encode_list([encoded[group_id] for group_id in told], version)
+        told: list[bytes] = []
+        for kind, groups in encoded.kinds.items():
+            if asked(_of_kind(kind)) and (empty or kind[1] != EMPTY):
+                told += groups.values()
+        return encode_list(told, version)
+
+    def _form(self, version: int) -> "_Encoded":
+        encoded = self._encoded.get(form(version))
+        if encoded is None:
+            encoded = self._encoded[form(version)] = _Encoded(version, self._entries)
+        return encoded
 
     def _notice_due(self, now: float) -> None:
         deadlines = self._deadlines
@@ -153,26 +213,77 @@ class Listing:
         if listed.until < self._due.get(group_id, FOREVER):
             self._due[group_id] = listed.until
             heappush(self._deadlines, (listed.until, group_id))
-        if listed.entry == self._entries.get(group_id):
+            if self._sparse is not None:
+                heappush(self._sparse, (listed.until, group_id))
+        elif listed.entry is None and listed.until == FOREVER:
+            self._due.pop(group_id, None)
+        before = self._entries.get(group_id)
+        if listed.entry == before:
             return
         self.revision += 1
         for encoded in self._encoded.values():
-            encoded.pop(group_id, None)
+            encoded.change(group_id, before, listed.entry)
         if listed.entry is None:
             del self._entries[group_id]
         else:
             self._entries[group_id] = listed.entry
 
+    def _tidy(self) -> Iterator[None]:
+        """Drops deadlines that count no more, where they are many: a group that is gone leaves one behind."""
+        if len(self._deadlines) <= 2 * len(self._due) + SPARE_DEADLINES:
+            return
+        sparse = self._sparse = []
+        for done, (group_id, due) in enumerate(list(self._due.items()), 1):
+            heappush(sparse, (due, group_id))
+            if done % AT_ONCE == 0:
+                yield
+        self._deadlines, self._sparse = sparse, None
 
-def _encoded(entries: Mapping[str, ListedGroup], version: int) -> dict[str, bytes]:
-    """Groups as a list has them. All but a group's name is the same in many."""
-    name = compact_text if version >= ListGroupsResponse.FLEXIBLE else text
-    found: dict[str, bytes] = {}
-    ends: dict[tuple[str, str, str], bytes] = {}
-    for group_id, entry in entries.items():
-        kind = entry.protocol_type, entry.group_state, entry.group_type
-        end = ends.get(kind)
-        if end is None:
-            end = ends[kind] = encode_group(replace(entry, group_id=""), version)[len(name("")) :]
-        found[group_id] = name(group_id) + end
-    return found
+
+class _Encoded:
+    """The groups of a list as one form of the reply has them, by kind, so that a filter costs a look at each kind.
+
+    Attributes:
+        kinds: the encoded groups by kind and name.
+        waiting: groups that are to be encoded.
+        bytes: of the encoded groups.
+    """
+
+    def __init__(self, version: int, entries: Iterable[str]) -> None:
+        self.kinds: dict[_Kind, dict[str, bytes]] = {}
+        self.waiting = dict.fromkeys(entries)
+        self.bytes = 0
+        self._version = version
+        self._name = compact_text if version >= ListGroupsResponse.FLEXIBLE else text
+        self._ends: dict[_Kind, bytes] = {}
+
+    def change(self, group_id: str, before: ListedGroup | None, now: ListedGroup | None) -> None:
+        """A group is listed as something else from now on, or not any more."""
+        self.waiting.pop(group_id, None)
+        if before is not None and (groups := self.kinds.get(kind := _kind(before))) is not None:
+            self.bytes -= len(groups.pop(group_id, b""))
+            if not groups:
+                del self.kinds[kind]
+                self._ends.pop(kind, None)
+        if now is not None:
+            self.waiting[group_id] = None
+
+    def encode(self, entries: Mapping[str, ListedGroup], most: int | None = None) -> None:
+        """Encodes groups that wait for it: all, or so many."""
+        while self.waiting and most != 0:
+            group_id, _ = self.waiting.popitem()
+            kind = _kind(entries[group_id])
+            end = self._ends.get(kind)
+            if end is None:
+                end = self._ends[kind] = encode_group(_of_kind(kind), self._version)[len(self._name("")) :]
+            encoded = self.kinds.setdefault(kind, {})[group_id] = self._name(group_id) + end
+            self.bytes += len(encoded)
+            most = None if most is None else most - 1
+
+
+def _kind(entry: ListedGroup) -> _Kind:
+    return entry.protocol_type, entry.group_state, entry.group_type
+
+
+def _of_kind(kind: _Kind) -> ListedGroup:
+    return _entry(group_id="", protocol_type=kind[0], group_state=kind[1], group_type=kind[2])

@@ -34,12 +34,13 @@ from group_sidecar.coordinator.events import (
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
-from group_sidecar.coordinator.listing import Listed, Listing, listed
+from group_sidecar.coordinator.listing import MOST_AT_ONCE, Listed, Listing, listed
 from group_sidecar.coordinator.log_bounds import Bounds, LogBounds
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire, member_seen
 from group_sidecar.coordinator.seating import seats
 from group_sidecar.coordinator.states import DEAD
 from group_sidecar.coordinator.telling import coordinator_moved
+from group_sidecar.coordinator.unread import Unread
 from group_sidecar.coordinator.views import (
     UNSEATED,
     GroupState,
@@ -82,7 +83,8 @@ class GroupMetadataManager:
         )
         self.log = LogFollower(self._cache)
         self._doubts = Doubts(self._cache)
-        self._listing = Listing(self._listed, self._cache.changed)
+        self._listing = Listing(self._listed, self._cache.changed, self._cache.groups)
+        self._cache.listed = self._listing
         self.log_bounds = LogBounds(most_offsets)
         self.default_assignor: str | None = None
         self.explains: bool | None = None
@@ -112,6 +114,11 @@ class GroupMetadataManager:
         """How often something was not kept, for a bound."""
         return self._cache.overflowed
 
+    @property
+    def unread(self) -> Unread:
+        """Writes that passed by without being understood."""
+        return self._cache.unread
+
     # What happens.
 
     def keep_empty_groups(self, keeps: bool) -> None:
@@ -131,16 +138,18 @@ class GroupMetadataManager:
 
     def refresh(self, group_id: str, now: float) -> list[Fact]:
         """As `sweep`, of one group."""
-        group = self._cache.groups.get(group_id)
+        group = self._cache.group(group_id)
         return self._expire(group, now) if group else []
 
     def sweep(self, now: float) -> Iterator[list[Fact]]:
         """Sets aside members whose sessions must have run out, some groups at a time; to be done every few seconds."""
+        if not self._cache.exclusive:
+            self._cache.pasts.end_before(now)  # What has come of a lost write is in the log by now.
         groups = list(self._cache.groups.values())
         for first in range(0, len(groups), SWEPT_AT_ONCE):
             facts: list[Fact] = []
             for group in groups[first : first + SWEPT_AT_ONCE]:
-                if group.timed and self._cache.groups.get(group.group_id) is group:  # It may have gone meanwhile.
+                if group.timed and self._cache.group(group.group_id) is group:  # It may have gone meanwhile.
                     facts += self._expire(group, now)
                     self._forget_unless_real(group)
             yield facts
@@ -150,27 +159,39 @@ class GroupMetadataManager:
         loads = self._doubts.error_of(group.group_id, now) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return [] if loads else expire(group, now)
 
-    def obscure(self, group_id: str | None, until: float = FOREVER) -> None:
-        """Something passed by that could not be decoded, of this group, or of who knows which.
+    def obscure(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
+        """A write passed by that could not be decoded, of this group, or of who knows which.
 
-        `until`: when the broker will have done it; FOREVER while that is not known. After it the log tells all.
+        To be called when it goes to the broker and when it has been answered, or never will be.
+
+        Args:
+            group_id: None where not even that is known.
+            until: when the broker will have done it; FOREVER while it is unanswered. After it the log tells all.
+            members: whether such a write may change members of a group.
         """
+        cache = self._cache
         if group_id is None:
-            self._cache.pasts.others_seen = False
-            self._cache.obscured_until = until
+            if until == FOREVER:
+                cache.unread.begin(members=members)
+            else:
+                cache.unread.end(until, members=members)
+            cache.pasts.doubt_others()
+            self._listing.begin_anew()
+            return
+        if until == FOREVER:
+            cache.unread.begin_of(group_id)
         else:
-            followed = self._cache.partitions.holding(group_id) is not None
-            self._cache.pasts.note(group_id, until if followed else NEVER)
-        for each in list(self._cache.groups) if group_id is None else [group_id]:
-            self._cache.obscure(each, until)
+            until = cache.unread.end_of(group_id, until)
+        lost_until = NEVER if until == FOREVER else until
+        cache.pasts.note(group_id, lost_until)
+        cache.obscure(group_id, lost_until)
 
     def disturb_offsets(self, now: float) -> None:
         """Something passed by that will change any group's offsets soon, such as the deletion of a topic."""
         self._cache.disturbed_until = now + DISTURBED_SECONDS
-        for offsets in self._cache.offsets.values():
-            offsets.unsure = offsets.unsure if offsets.followed else Lacking.STALE
-            offsets.changes = next(self._cache.ticks)
-        self._cache.changed.update(self._cache.offsets)
+        self._cache.unread.topics_deleted()
+        if not self._cache.partitions.matter:
+            self._listing.begin_anew()  # Empty groups may be left without offsets, and the log does not tell.
 
     # Groups.
 
@@ -204,8 +225,8 @@ class GroupMetadataManager:
         """Forgets a group that only joins were under way for. What of them was lost may have made it."""
         if group.state is not DEAD or group.joins or group.group_id not in self._cache.groups:
             return
-        if group.settled_at != NEVER:
-            self._cache.pasts.note(group.group_id, group.settled_at)
+        if group.doubted_until != NEVER:
+            self._cache.pasts.note(group.group_id, group.doubted_until)
         if not group.reservations.any:
             self._cache.forget(group.group_id)
 
@@ -221,19 +242,27 @@ class GroupMetadataManager:
         return []
 
     def _group_described(self, event: GroupDescribed, now: float) -> list[Fact]:
-        group = self._cache.groups.get(event.group_id)
+        group = self._cache.group(event.group_id)
         before = {*group.members, *group.overdue} if group else set()
         sure = group is not None and group.unsure is None
         facts = self._describe(event, now)
-        if (group := self._cache.groups.get(event.group_id)) is not None:
+        if (group := self._cache.group(event.group_id)) is not None:
             group.reservations.described(event, before, now, sure=sure)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:
-            self._cache.pasts.missed(event.group_id, now)
+            self._missed(event, now)
         return facts
 
+    def _missed(self, event: GroupDescribed, now: float) -> None:
+        """The broker has no such group. Its past is over, unless something lost may yet make it."""
+        cache, group_id = self._cache, event.group_id
+        cache.pasts.missed(group_id, now)
+        if event.as_of == cache.changes_of(group_id)[0] and event.sent_at >= cache.settled_at(group_id):
+            cache.pasts.end(group_id)
+            cache.past_ended(now)
+
     def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
-        offsets = self._cache.offsets.get(event.group_id)
+        offsets = self._cache.group_offsets(event.group_id)
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
         if made_since or event.as_of != self.changes_of(event.group_id)[0]:
             return []
@@ -241,13 +270,14 @@ class GroupMetadataManager:
 
     def _groups_listed(self, event: GroupsListed, now: float) -> list[Fact]:
         """What the broker does not list is not there: it has no past, unless something lost may yet make it."""
-        if event.as_of == self._cache.pasts.notings:
-            self._cache.pasts.keep(event.groups.union(self._cache.groups), event.sent_at)
+        if event.sent_at >= self._cache.unread.until:
+            self._cache.pasts.listed(event.groups, event.sent_at, event.as_of)
+            self._cache.past_ended(now)
         return []
 
     def _group_deleted(self, event: GroupDeleted, now: float) -> list[Fact]:
         cache = self._cache
-        group, offsets = cache.groups.get(event.group_id), cache.offsets.get(event.group_id)
+        group, offsets = cache.group(event.group_id), cache.group_offsets(event.group_id)
         changed_at = max((each.changed_at for each in (group, offsets) if each), default=NEVER)
         if group and (group.joins or changed_at > event.sent_at):  # It may have been made anew since.
             group.doubt(now)
@@ -258,15 +288,15 @@ class GroupMetadataManager:
             return []
         cache.remove(event.group_id, now)
         self.log.deleted(event.group_id, now)
-        settled_at = max((each.settled_at for each in (group, offsets) if each), default=NEVER)
-        if event.sent_at < settled_at:
-            cache.pasts.note(event.group_id, settled_at)  # What was lost may make it anew.
+        lost_until = max(group.doubted_until if group else NEVER, offsets.settled_at if offsets else NEVER)
+        if event.sent_at < lost_until:
+            cache.pasts.note(event.group_id, lost_until)  # What was lost may make it anew.
         elif event.sent_at >= cache.pasts.settled_at(event.group_id):
             cache.pasts.end(event.group_id)
         return []
 
     def _consumer_group_described(self, event: ConsumerGroupDescribed, now: float) -> list[Fact]:
-        group = self._cache.groups.get(event.group_id)
+        group = self._cache.group(event.group_id)
         unchanged = event.as_of == self.changes_of(event.group_id)[0]
         if not event.assignor:
             self.explains = event.explained
@@ -281,7 +311,9 @@ class GroupMetadataManager:
             return []  # It was not the coordinator yet.
         known = self.log.left_behind.pop(event.group_id, None) is not None or self._cache.exists(event.group_id)
         self._cache.remove(event.group_id, now)
-        self._cache.pasts.note(event.group_id, now, elsewhere=True)
+        partitions = self._cache.partitions
+        if partitions.count is None or partitions.holding(event.group_id) is not None:
+            self._cache.pasts.note(event.group_id, now, elsewhere=True)  # Else it comes back with its log.
         return coordinator_moved(event.group_id, now) if known else []  # All of its clients hear it.
 
     # What is known.
@@ -297,7 +329,7 @@ class GroupMetadataManager:
 
     def view(self, group_id: str, now: float, seats: Seats = UNSEATED) -> GroupView:
         """A group at this moment; a Dead one where none is known."""
-        group, offsets = self._cache.groups.get(group_id), self._cache.offsets.get(group_id)
+        group, offsets = self._cache.group(group_id), self._cache.group_offsets(group_id)
         lacking = self._doubts.of_group(group_id, group, now)
         offsets_lacking = self._doubts.of_offsets(group_id, group, offsets, now)
         error_code = self._doubts.error_of(group_id, now)
@@ -320,12 +352,12 @@ class GroupMetadataManager:
 
     def offsets_view(self, group_id: str, now: float) -> GroupView:
         """A group's offsets alone, and what its coordinator would say instead of them."""
-        offsets, error_code = self._cache.offsets.get(group_id), self._doubts.error_of(group_id, now)
+        offsets, error_code = self._cache.group_offsets(group_id), self._doubts.error_of(group_id, now)
         return group_view(group_id=group_id, offsets=offsets.committed if offsets else {}, error_code=error_code)
 
     def seated(self, group_id: str, now: float) -> GroupView:
         """The same, with who has a place in it."""
-        group = self._cache.groups.get(group_id)
+        group = self._cache.group(group_id)
         if group is not None:
             return self.view(group_id, now, seats(group, now, exclusive=self._cache.exclusive))
         known = self._doubts.of_group(group_id, None, now) is None
@@ -333,25 +365,31 @@ class GroupMetadataManager:
 
     def group_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why DescribeGroups may not be answered from this copy; None where it may."""
-        return self._doubts.of_description(group_id, self._cache.groups.get(group_id), now)
+        return self._doubts.of_description(group_id, self._cache.group(group_id), now)
 
     def offsets_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why OffsetFetch may not be answered from this copy; None where it may."""
         cache = self._cache
-        return self._doubts.of_offsets(group_id, cache.groups.get(group_id), cache.offsets.get(group_id), now)
+        return self._doubts.of_offsets(group_id, cache.group(group_id), cache.group_offsets(group_id), now)
 
     def consumer_lacking(self, group_id: str, now: float) -> Lacking | None:
         """Why ConsumerGroupDescribe may not be answered from this copy; None where it may."""
-        return self._doubts.of_consumer(group_id, self._cache.groups.get(group_id), now)
+        return self._doubts.of_consumer(group_id, self._cache.group(group_id), now)
 
     def existing(self, group_id: str, now: float) -> GroupView | None:
         """A group at this moment; None where there is none, or only joins are under way for it."""
-        group = self._cache.groups.get(group_id)
+        group = self._cache.group(group_id)
         return None if group is None or group.state is GroupState.DEAD else self.view(group_id, now)
 
-    def listing_lacking(self, now: float) -> Lacking | None:
-        """Why ListGroups may not be answered from this copy; None where it may."""
-        return self._doubts.of_listing(now) or self.listing(now).lacking(now)
+    def listing_lacking(self, now: float, version: int | None = None) -> Lacking | None:
+        """Why ListGroups may not be answered from this copy; None where it may.
+
+        `version`: that of the reply. Where it would take long to make, it is made ready until it is asked for again.
+        """
+        if (reason := self._doubts.of_listing(now)) is not None:
+            return reason
+        self._listing.refresh(now, MOST_AT_ONCE)
+        return Lacking.STALE if self._listing.overdue(version) else self._listing.lacking(now, MOST_AT_ONCE)
 
     def listing(self, now: float) -> Listing:
         """The list of all groups, at this moment."""
@@ -364,14 +402,21 @@ class GroupMetadataManager:
             yield from self._listing.tend(now)
 
     def _listed(self, group_id: str, now: float) -> Listed:
-        group = self._cache.groups.get(group_id)
+        group = self._cache.group(group_id)
         if group is None:
             return Listed(None)
         return listed(group, self._doubts.of_group(group_id, group, now), now)
 
-    def unsettled(self) -> Iterator[str]:
-        """Groups of which only the broker can say how they are; where its word would make a difference."""
+    def unsettled(self) -> Iterator[list[str]]:
+        """Groups of which only the broker can say how they are; where its word would make a difference.
+
+        Some at a time: between two steps others may have their turn.
+        """
         return self._doubts.unsettled()
+
+    def wants_list(self) -> bool:
+        """Whether only a list of the broker's groups would end a doubt."""
+        return self._cache.exclusive and self._cache.unread.until < FOREVER and self._cache.pasts.wants_list
 
     @property
     def log_ends(self) -> Bounds:
@@ -386,7 +431,8 @@ class GroupMetadataManager:
     def distrust(self, group_id: str, now: float) -> None:
         """The broker was found to say something else of the group."""
         self._cache.distrusted.add(group_id)
-        self._cache.changed.add(group_id)
+        if group_id in self._cache.groups:
+            self._cache.changed.add(group_id)
 
     def trust(self, group_id: str, now: float) -> None:
         """The broker was found to say the same of the group."""

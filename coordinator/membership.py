@@ -311,7 +311,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
         group.reservations.arrivals.leaving(event.member_id, now)
     if event.changes:
         group.doubt(event.sent_at)
-        group.settled_at = max(group.settled_at, now)
+        group.doubted_until = max(group.doubted_until, now)
     if group.consumer is not None or event.epoch == _RESTARTING:
         if (known := group.members.get(event.member_id)) is not None:
             known.heard = True

@@ -25,19 +25,19 @@ class GroupOffsets:
         unfollowed: why the broker alone will know from now on, whatever it tells.
         doubtful: partitions whose offset may be another, until a commit or an answer of the broker to what was sent
             after that time.
-        settled_at: as of a group.
+        settled_at: as `doubted_until` of a group.
         counted: how many are kept beside the log's, as the bound counts them.
-        changes, changed_at: as of a group too.
+        changes, changed_at, epoch: as of a group too.
     """
 
-    def __init__(self, unsure: Lacking | None, settled_at: float = NEVER) -> None:
+    def __init__(self, unsure: Lacking | None, settled_at: float = NEVER, epoch: int = 0) -> None:
         self.committed = CommittedOffsets()
         self.pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         self.unsure = unsure
         self.unfollowed: Lacking | None = None
         self.doubtful: dict[TopicPartition, float] = {}
         self.counted = 0
-        self.changes = 0
+        self.changes, self.epoch = 0, epoch
         self.changed_at = 0.0
         self._logged: LoggedGroup | None = None
         self._deleted_at, self.settled_at = NEVER, settled_at
@@ -78,10 +78,13 @@ class GroupOffsets:
         self._logged = logged
         self.committed.logged = {} if logged is None else logged.offsets
 
-    def catch_up(self, asked_at: float) -> bool:
-        """The log says all that was acknowledged until then. Returns whether it says all there is to say."""
+    def catch_up(self, asked_at: float, unread_until: float = NEVER) -> bool:
+        """The log says all that was acknowledged until then. Returns whether it says all there is to say.
+
+        `unread_until`: until when writes that were not understood may change the offsets.
+        """
         self.committed.catch_up(asked_at)
-        if self.settled_at <= asked_at:
+        if max(self.settled_at, unread_until) <= asked_at:
             self.unsure = self.unfollowed = None
             self.doubtful.clear()
         return not (self.committed.seen or self.unsure or self.unfollowed or self.doubtful)

@@ -106,6 +106,8 @@ WRITES = READ - {
 """Those that may change a group."""
 NAMED_ONLY = frozenset({int(ApiKey.SHARE_GROUP_HEARTBEAT), int(ApiKey.STREAMS_GROUP_HEARTBEAT)})
 """Writes of which only the group is read, their first field in every version; all of these are flexible."""
+SPARING_MEMBERS = frozenset({TxnOffsetCommitRequest.KEY, OffsetDeleteRequest.KEY, DeleteGroupsRequest.KEY})
+"""Writes that change no group which has members, but for its offsets: Kafka deletes only groups without members."""
 _GROUP_SECOND = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
 
 

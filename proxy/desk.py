@@ -156,8 +156,10 @@ class BrokerDesk:
         if api_key in RULE_CHANGES:
             self._copy.rights.rules_change()
             return RuleChange(api_key)
-        if api_key == _DELETE_TOPICS or api_key in wire.NAMED_ONLY:
+        if api_key == _DELETE_TOPICS:
             return Unfollowed(api_key)
+        if api_key in wire.NAMED_ONLY:
+            return self._learning.unfollowed(api_key, None)
         return self._unread(api_key, api_version, None)
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
@@ -178,9 +180,10 @@ class BrokerDesk:
             return self._request(APIS[key], version, frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self._learning.warn("request", key, error)
-        note = self._unread(key, version, frame)
         if self._copy.adds(key, version):
+            self._copy.traffic.decode_failed(key)
             return HangUp(CloseReason.MALFORMED_REQUEST)  # As the broker does with what it cannot read.
+        note = self._unread(key, version, frame)
         return Pass() if note is None else Forward(note)
 
     def _request(self, api: Api, version: int, frame: bytes, origin: Origin, now: float) -> Disposal:

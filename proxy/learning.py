@@ -133,7 +133,7 @@ class Learning:
 
     def unfollowed(self, api_key: int, group: str | None) -> Unfollowed:
         """A write that is not described, or not understood: what it does to its group, the log will tell."""
-        self._copy.manager.obscure(group)
+        self._copy.manager.obscure(group, members=api_key not in wire.SPARING_MEMBERS)
         return Unfollowed(api_key, group)
 
     # Replies.
@@ -190,8 +190,10 @@ class Learning:
         self._copy.traffic.decode_failed(key)
         self.lost(x, now)
         if key in CHANGING and key != ApiKey.SYNC_GROUP:
+            members = key not in wire.SPARING_MEMBERS
             for group in _groups(x.request):
-                self._copy.manager.obscure(group, self._copy.epoch(now))
+                self._copy.manager.obscure(group, members=members)
+                self._copy.manager.obscure(group, self._copy.epoch(now), members=members)
 
     def gone(self, origin: Origin) -> None:
         """A client's connection is over."""
@@ -204,7 +206,8 @@ class Learning:
         elif note is not None and note.api_key == _DELETE_TOPICS:
             self._copy.manager.disturb_offsets(self._copy.epoch(now))
         elif note is not None:
-            self._copy.manager.obscure(note.group, self._copy.epoch(now) + LOST_SECONDS)
+            until, members = self._copy.epoch(now) + LOST_SECONDS, note.api_key not in wire.SPARING_MEMBERS
+            self._copy.manager.obscure(note.group, until, members=members)
 
     def warn(self, what: str, api_key: int, error: Exception) -> None:
         """Says that a request, a reply or a question was not understood: once, and then how often."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import trio
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
-from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.coordinator.views import TopicPartition
@@ -32,7 +32,7 @@ from group_sidecar.proxy.client import (
 )
 from group_sidecar.proxy.led import Led
 from group_sidecar.proxy.logs import log
-from group_sidecar.proxy.questions import PARTITIONS_AT_ONCE, listed_groups, log_ends, log_starts
+from group_sidecar.proxy.questions import LISTED_ALL, PARTITIONS_AT_ONCE, acl_error, listed_groups, log_ends, log_starts
 from group_sidecar.proxy.supervision import Supervisor, Task
 
 ROUND_SECONDS = 15.0
@@ -46,16 +46,6 @@ STARTS_SECONDS = 60.0
 FRESH = 1 / 3
 """Of a round: an end of a log that a client was told within it is not asked for. So none gets older than a round and
 this much of it, though nobody fetches any more; and who fetches is told more often than that."""
-
-# Any rule on the cluster for a principal that nobody has: with an authorizer the reply is short.
-_ANY_ACL = DescribeAclsRequest(
-    resource_type_filter=4,
-    resource_name_filter="kafka-cluster",
-    principal_filter="User:kafka-group-sidecar",
-    host_filter=None,
-    operation=1,
-    permission_type=1,
-)
 
 _CONDITIONS: tuple[tuple[type[Exception], str], ...] = (
     (BrokerUnreachable, "broker unreachable"),
@@ -170,10 +160,9 @@ class _Prober:
 
     async def _ask_for_authorizer(self, client: KafkaClient) -> None:
         if client.speaks(DescribeAclsRequest):
-            reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
-            self._copy.learn_authorizer(reply.error_code != ErrorCode.SECURITY_DISABLED)
-            # Who may describe ACLs may describe the cluster, and so is listed all groups; others may not be (KIP-231).
-            self._is_listed_all = reply.error_code in (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
+            error = await acl_error(client)
+            self._copy.learn_authorizer(error != ErrorCode.SECURITY_DISABLED)
+            self._is_listed_all = error in LISTED_ALL
 
     async def _round(self, client: KafkaClient) -> None:
         if not self._listed:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 
-from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.list_offsets import (
@@ -42,6 +43,19 @@ PARTITIONS_AT_ONCE = 500
 _COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
 _NO_CREATION_FROM = 4  # Metadata: before, asking for a topic by name may create it.
 
+LISTED_ALL = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
+"""Answers to `acl_error` of a broker that lists all its groups: whoever may describe ACLs may describe the cluster, and
+so is listed all groups; others may not be (KIP-231)."""
+# Any rule on the cluster for a principal that nobody has: with an authorizer the reply is short.
+_ANY_ACL = DescribeAclsRequest(
+    resource_type_filter=4,
+    resource_name_filter="kafka-cluster",
+    principal_filter="User:kafka-group-sidecar",
+    host_filter=None,
+    operation=1,
+    permission_type=1,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -60,6 +74,12 @@ async def brokers(client: KafkaClient) -> tuple[Node, ...]:
     """All brokers of the cluster."""
     reply: MetadataResponse = await client.ask(MetadataRequest(topics=()))
     return nodes_of(reply)
+
+
+async def acl_error(client: KafkaClient) -> int:
+    """What the broker says to a question about ACLs: SECURITY_DISABLED where it has no authorizer."""
+    reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
+    return reply.error_code
 
 
 async def listed_groups(

@@ -1,4 +1,4 @@
-"""Asks the broker about what only it can say: groups in doubt, names of topics, and which topic ids still exist.
+"""Asks the broker about what only it can say: groups in doubt, which groups and topic ids exist, and names of topics.
 
 Owns: what is asked when, and how often again. Must not know: what put a group in doubt, and what a reply does to it
 (`coordinator.wire` reads it like a reply to any client).
@@ -6,17 +6,23 @@ Owns: what is asked when, and how often again. Must not know: what put a group i
 The log does not tell what a group was doing when the sidecar began to read it. Asked once, the wire tells the rest.
 """
 
+import sys
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 import trio
 
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy.attempts import Pace
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import KafkaClient
-from group_sidecar.proxy.errands import describe, run_errand
+from group_sidecar.proxy.errands import carry_out, describe, run_errand
+from group_sidecar.proxy.questions import LISTED_ALL, acl_error
 from group_sidecar.proxy.supervision import Supervisor, Task
 
 ROUND_SECONDS = 0.25
@@ -25,13 +31,22 @@ GROUPS_AT_ONCE = 100
 NAMES_AT_ONCE = 1000
 AGAIN_SECONDS, LONGEST_AGAIN = 0.5, 30.0
 """Until the same is asked again: doubled each time, while it stays in doubt."""
+_ALL = "all groups"
 _BY_ID_SINCE = 12  # Metadata (KIP-516).
 
 LARGEST_AT_ONCE = 16_384
 """Bytes of a Metadata reply beyond which it is decoded in a thread: the data path shares this one."""
+SHARDS = 32
+"""Groups in doubt are kept in so many parts, lest one look at 100,000 of them hold up the data path."""
 
-_Due = tuple[list[str], list[UUID], list[UUID]]
-"""Groups to describe, topic ids whose names are wanted, and topic ids to confirm."""
+
+class _Due(NamedTuple):
+    """Groups to describe, whether to list all groups, topic ids whose names are wanted, and topic ids to confirm."""
+
+    groups: list[str]
+    lists: bool
+    names: list[UUID]
+    ids: list[UUID]
 
 
 async def settle_forever(copy: BrokerCopy, supervisor: Supervisor | None = None) -> None:
@@ -40,34 +55,58 @@ async def settle_forever(copy: BrokerCopy, supervisor: Supervisor | None = None)
 
 
 class _Settler:
-    """What is asked of one broker: about groups, and about topics by their ids."""
+    """What is asked of one broker: about groups, which there are, and about topics by their ids."""
 
     task = Task.SETTLING
 
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy
-        self._groups: Pace[str] = Pace(GROUPS_AT_ONCE, AGAIN_SECONDS, LONGEST_AGAIN)
+        self._paces = [Pace[str](sys.maxsize, AGAIN_SECONDS, LONGEST_AGAIN) for _ in range(SHARDS)]
+        self._doubtful: deque[str] = deque()
+        self._lists: Pace[str] = Pace(1, AGAIN_SECONDS, LONGEST_AGAIN)
         self._names: Pace[UUID] = Pace(NAMES_AT_ONCE, AGAIN_SECONDS, LONGEST_AGAIN)
 
     async def due(self) -> _Due | None:
         """See Errand. Waits while topic ids are in use, so that their rounds share one connection."""
         while True:
-            due = self._due_now()
-            if due is not None or not self._copy.topic_ids.names:
+            due = await self._due_now()
+            if any(due):
                 return due
+            if not self._copy.topic_ids.names:
+                return None
             await trio.sleep(ROUND_SECONDS)
 
-    def _due_now(self) -> _Due | None:
-        groups = self._groups.due(self._copy.manager.unsettled())
-        names = self._names.due(self._copy.names_wanted)
-        ids = self._copy.topic_ids.due(self._copy.epoch(trio.current_time()))
-        return (groups, names, ids) if groups or names or ids else None
+    async def _due_now(self) -> _Due:
+        if not self._doubtful:
+            self._doubtful.extend(await self._doubtful_now())
+        return _Due(
+            groups=[self._doubtful.popleft() for _ in range(min(GROUPS_AT_ONCE, len(self._doubtful)))],
+            lists=bool(self._lists.due([_ALL] if self._copy.manager.wants_list() else [])),
+            names=self._names.due(self._copy.names_wanted),
+            ids=self._copy.topic_ids.due(self._copy.epoch(trio.current_time())),
+        )
+
+    async def _doubtful_now(self) -> list[str]:
+        """Groups that are in doubt and were not asked about lately."""
+        shards: list[list[str]] = [[] for _ in self._paces]
+        for some in self._copy.manager.unsettled():
+            for group_id in some:
+                shards[hash(group_id) % SHARDS].append(group_id)
+            await trio.lowlevel.checkpoint()
+        due: list[str] = []
+        for pace, shard in zip(self._paces, shards, strict=True):
+            due += pace.due(shard)
+        return due
 
     async def run(self, client: KafkaClient, due: _Due) -> None:
         """See Errand."""
-        groups, names, ids = due
-        self._groups.begin(groups)
+        groups, lists, names, ids = due
+        for group_id in groups:
+            self._paces[hash(group_id) % SHARDS].begin((group_id,))
         self._names.begin(names)
+        if lists:
+            self._lists.begin([_ALL])
+            await self._list(client)
         if groups:
             await describe(self._copy, client, tuple(groups))
         if names:
@@ -76,6 +115,15 @@ class _Settler:
             existing = await _names_of(client, ids)
             self._copy.learn_names(existing)
             self._copy.topic_ids.learn(ids, existing)
+
+    async def _list(self, client: KafkaClient) -> None:
+        """Has the broker list its groups, where it lists them all to the sidecar's own user."""
+        if not client.speaks(ListGroupsRequest):
+            return  # Which groups there are, nobody can tell.
+        if client.speaks(DescribeAclsRequest) and await acl_error(client) not in LISTED_ALL:
+            return
+        notings = self._copy.manager.notings
+        await carry_out(self._copy, client, ListGroupsRequest(), client.version_for(ListGroupsRequest), notings=notings)
 
 
 async def _names_of(client: KafkaClient, topic_ids: Sequence[UUID]) -> dict[UUID, str]:

@@ -1,4 +1,4 @@
-"""A whole sweep at once."""
+"""What is done to all groups some at a time, at once."""
 
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
@@ -7,3 +7,8 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 def swept(manager: GroupMetadataManager, now: float) -> list[Fact]:
     """The facts of a sweep of all groups, in their order."""
     return [fact for facts in manager.sweep(now) for fact in facts]
+
+
+def in_doubt(manager: GroupMetadataManager) -> list[str]:
+    """The groups of which the broker must be asked."""
+    return [group_id for some in manager.unsettled() for group_id in some]

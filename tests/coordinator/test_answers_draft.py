@@ -17,6 +17,7 @@ from group_sidecar.codecs.messages.group_metadata import (
 from group_sidecar.codecs.offsets_topic import encode_value
 from group_sidecar.coordinator.answers_draft import Known, drafted, initializing, known, refused
 from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.unread import Unread
 from group_sidecar.coordinator.views import GroupState, GroupView, Lacking, MemberView
 
 NOBODY = DraftMemberMetadata()
@@ -106,7 +107,7 @@ def test_another_error_or_a_state_to_come_tells_nothing(state: str, error: int, 
 
 
 def a_group(state: GroupState, *, generation: int = 5, stable: bool = True, past: bool = False) -> Group:
-    group = Group("g", Lacking.COLD if past else None, count(1), set())
+    group = Group("g", Lacking.COLD if past else None, count(1), set(), Unread())
     group.state, group.generation, group.protocol = state, generation, "range"
     group.generation_at, group.stable_at = 10.0, 11.0 if stable else group.stable_at
     return group
@@ -161,7 +162,7 @@ def test_in_a_rebalance_the_generation_before(state: str, group: Group | None, b
 
 
 def test_a_past_that_was_not_seen_is_not_made_up() -> None:
-    group = Group("g", Lacking.COLD, count(1), set())
+    group = Group("g", Lacking.COLD, count(1), set(), Unread())
     group.state = GroupState.PREPARING_REBALANCE
     assert known(described(PREPARING), view(), group, view()).generation == -1
 

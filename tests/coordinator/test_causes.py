@@ -42,6 +42,7 @@ from group_sidecar.coordinator.facts import (
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.joining import join_accepted, join_sent
 from group_sidecar.coordinator.rebalances import Blame, Rebalance
+from group_sidecar.coordinator.unread import Unread
 from tests.coordinator.model import Broker
 from tests.coordinator.world import SESSION_MS, Client, World
 
@@ -697,7 +698,7 @@ def test_a_rebalance_that_was_none_is_told_to_have_begun_only(world: World) -> N
 
 
 def test_a_new_member_may_be_let_in_without_an_id_first() -> None:
-    group = Group("g", None, count(1), set())
+    group = Group("g", None, count(1), set(), Unread())
     joining = Joining(
         token="1:1",
         member_id="",

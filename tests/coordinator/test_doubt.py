@@ -12,12 +12,14 @@ from group_sidecar.coordinator.events import (
     GroupsListed,
     JoinRejected,
     MembersLeft,
+    OffsetsStored,
     ReplyLost,
 )
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupState, Lacking
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking
 from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
+from tests.coordinator.sweeping import in_doubt
 from tests.coordinator.world import Client, World, commit_of
 
 COMPLETE = (None, None)
@@ -86,6 +88,31 @@ def test_a_group_that_moved_away_has_a_past_elsewhere(world: World) -> None:
     listed = GroupsListed(groups=frozenset(), sent_at=world.now(), as_of=world.manager.notings)
     world.apply([listed], world.now())
     assert world.lacking() == (Lacking.COLD, Lacking.COLD), "it is not here now, and may come back"
+    assert world.listing() is None, "that does not hinder a list of what is here"
+
+
+def test_a_group_of_another_broker_does_not_hinder_the_list_where_the_log_is_read(world: World) -> None:
+    world.read_log()
+    world.gather(Client(world, "a", "g"))
+    world.tail.catch_up(world.now())
+    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    assert None not in world.lacking(), "its partition is still thought to be here"
+    assert world.listing() is Lacking.COLD
+    world.manager.log.begin_load(0, 2, 0, world.now())
+    assert in_doubt(world.manager) == [], "its log will tell"
+    world.manager.log.resign(0, 3, world.now())
+    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    assert in_doubt(world.manager) == []
+
+
+def test_a_group_that_has_come_back_is_told_by_the_broker(world: World) -> None:
+    a = Client(world, "a", "g")
+    world.gather(a)
+    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    assert in_doubt(world.manager) == ["g"]
+    world.describe()
+    world.gather(a)
+    assert (world.view().lacking, world.listing(), in_doubt(world.manager)) == (None, None, [])
 
 
 # Replies that never came.
@@ -208,6 +235,9 @@ def test_something_unreadable_of_a_group(world: World) -> None:
     assert world.lacking("h") == COMPLETE
     assert world.listing() is Lacking.UNDECODABLE
     world.describe()
+    assert world.lacking() == (Lacking.UNDECODABLE, Lacking.UNDECODABLE), "it may not have been done yet"
+    world.manager.obscure("g", world.now())
+    world.describe()
     assert world.lacking() == (None, Lacking.UNDECODABLE)
 
 
@@ -226,10 +256,108 @@ def test_something_unreadable_of_who_knows_which_group(world: World) -> None:
     assert world.lacking() == (Lacking.UNDECODABLE, Lacking.UNDECODABLE)
     assert world.lacking("nope") == (Lacking.COLD, Lacking.COLD)
     world.describe()
-    assert world.view().lacking is None
+    list_groups(world)
+    assert (world.view().lacking, world.listing()) == (Lacking.UNDECODABLE, Lacking.COLD), "it is not answered yet"
+    world.manager.obscure(None, world.now())
+    world.describe()
+    assert (world.view().lacking, world.listing()) == (None, Lacking.COLD)
+    assert world.lacking("nope") == (Lacking.COLD, Lacking.COLD)
+    list_groups(world)
+    assert (world.listing(), world.lacking("nope")) == (None, COMPLETE)
+
+
+def list_groups(world: World) -> None:
+    """The broker lists its groups to somebody."""
+    world.ask(world.connect(), ListGroupsRequest(), 4)
+    world.settle()
+
+
+def test_two_unreadable_writes_are_settled_by_what_was_asked_after_both(world: World) -> None:
+    world.gather(Client(world, "a", "g"))
+    for group in ("g", None):
+        world.manager.obscure(group)
+        world.manager.obscure(group)
+        world.manager.obscure(group, world.now() + 100)
+        world.describe()
+        assert world.view().lacking is Lacking.UNDECODABLE, "the other one is not answered yet"
+        world.manager.obscure(group, world.now())
+        world.describe()
+        assert world.view().lacking is Lacking.UNDECODABLE, "the first may be on its way still"
+        world.pass_time(101)
+        world.gather(Client(world, "a", "g"))
+        world.describe()
+        assert world.view().lacking is None
+
+
+def test_an_unreadable_write_that_changes_no_members_leaves_them_in_no_doubt(world: World) -> None:
+    a, b = Client(world, "a", "g"), Client(world, "b", "h")
+    world.gather(a, b)
+    b.commit(0, 1)
+    b.leave()
+    world.settle()
+    assert world.lacking("h") == COMPLETE
+    world.manager.obscure(None, members=False)
+    assert (world.view().lacking, world.view("h").lacking) == (None, Lacking.UNDECODABLE), "an Empty one may be deleted"
+    assert world.view("h").offsets_lacking is Lacking.UNDECODABLE
+
+
+def test_what_an_unreadable_write_made_is_found_by_the_list(world: World) -> None:
+    world.manager.obscure(None)
+    world.around(commit_of("g", 0, 1), 7, "unread")
+    world.manager.obscure(None, world.now())
+    list_groups(world)
     assert world.listing() is Lacking.COLD
-    world.manager.inherit(["g"])
-    assert world.listing() is None
+    assert world.lacking() == (Lacking.COLD, Lacking.COLD)
+    assert in_doubt(world.manager) == ["g"]
+    world.describe()
+    world.ask(world.connect(), OffsetFetchRequest(group_id="g", topics=None), 5)
+    world.settle()
+    assert (world.listing(), world.lacking(), world.view().state) == (None, COMPLETE, GroupState.EMPTY)
+
+
+def test_an_unreadable_write_touches_no_group_until_it_is_looked_at() -> None:
+    manager = GroupMetadataManager(exclusive=True)
+    manager.inherit(())
+    names = [f"g{number}" for number in range(1000)]
+    manager.apply([stored(name) for name in names], 1)
+    manager.view("g7", 1)
+    before = states(manager)
+    manager.obscure(None)
+    manager.disturb_offsets(1)
+    manager.obscure(None, 2)
+    assert states(manager) == before
+    assert manager.offsets_lacking("g7", 3) is Lacking.UNDECODABLE
+    changed = states(manager).items() - before.items()
+    assert {name for name, _ in changed} == {"g7"}
+
+
+def stored(group: str) -> OffsetsStored:
+    """A commit, as it stands."""
+    return OffsetsStored(group_id=group, sent_at=1, offsets={("t", 0): CommittedOffset(1, 1, "", 1)})
+
+
+def states(manager: GroupMetadataManager) -> dict[str, tuple[int, object]]:
+    """What a mark would change, of each group."""
+    return {name: (group.changes, group.unsure) for name, group in manager.group_metadata_cache.items()}
+
+
+def test_a_group_that_the_broker_does_not_know_is_in_doubt_no_more(world: World) -> None:
+    world.manager.obscure("g")
+    world.manager.obscure("g", world.now())
+    assert in_doubt(world.manager) == ["g"]
+    world.describe()
+    assert (world.lacking(), world.listing(), in_doubt(world.manager)) == (COMPLETE, None, [])
+
+
+def test_a_lost_join_may_still_make_a_group_that_the_broker_does_not_know_yet(world: World) -> None:
+    a = Client(world, "a", "g")
+    a.join()
+    a.reconnect()
+    world.describe()
+    assert world.lacking() == (Lacking.COLD, Lacking.COLD)
+    world.pass_time(1.5)
+    world.describe()
+    assert world.lacking() == COMPLETE
 
 
 # Bounds.
@@ -244,5 +372,17 @@ def test_the_number_of_groups_is_bounded(world: World) -> None:
     world.gather(b)
     assert world.manager.overflowed > 0
     assert world.lacking("h") == (Lacking.COLD, Lacking.COLD)
-    assert world.view().lacking is None
+    assert (world.view().lacking, world.lacking("nope")) == (None, COMPLETE)
     assert world.listing() is Lacking.COLD
+
+
+def test_groups_that_are_too_many_to_note_are_found_by_a_list(world: World) -> None:
+    world.manager = GroupMetadataManager(exclusive=True, most_groups=2)
+    world.manager.inherit(())
+    for number in range(5):
+        world.manager.obscure(f"n{number}")
+        world.manager.obscure(f"n{number}", world.now())
+    assert world.lacking("n0") == (Lacking.COLD, Lacking.COLD), "it is not noted any more, and not forgotten"
+    assert world.manager.wants_list()
+    list_groups(world)
+    assert (world.lacking("n0"), world.listing(), world.manager.wants_list()) == (COMPLETE, None, False)

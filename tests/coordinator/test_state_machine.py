@@ -125,6 +125,29 @@ class Copy(RuleBasedStateMachine):
     def commit_for_nobody(self, admin: bool, group: str, partition: int, offset: int) -> None:
         self._ask(admin, commit_of(group, partition, offset), 7)
 
+    @rule(
+        admin=st.booleans(),
+        number=numbers,
+        what=st.sampled_from(("commit", "delete", "delete offset", "leave")),
+        named=st.booleans(),
+    )
+    def send_unread(self, admin: bool, number: int, what: str, named: bool) -> None:
+        client = self.clients[number]
+        group = client.group_id
+        partition = OffsetDeleteRequestPartition(partition_index=number % 2)
+        request, version = {
+            "commit": (commit_of(group, number % 2, 3), 7),
+            "delete": (DeleteGroupsRequest(groups_names=(group,)), 1),
+            "delete offset": (
+                OffsetDeleteRequest(
+                    group_id=group, topics=(OffsetDeleteRequestTopic(name="t", partitions=(partition,)),)
+                ),
+                0,
+            ),
+            "leave": (LeaveGroupRequest(group_id=group, members=(MemberIdentity(member_id=client.member_id),)), 3),
+        }[what]
+        self.world.send_unread(self.admins[admin], request, version, group if named else None)
+
     @rule(admin=st.booleans(), group=groups)
     def describe(self, admin: bool, group: str) -> None:
         as_of = {group: self.world.manager.changes_of(group)}

@@ -76,6 +76,8 @@ class World:
         self.connections: list[Connection] = []
         self.clients: list[Client] = []
         self.limbo: list[tuple[float, Exchange]] = []
+        self.unread: dict[str, str | None] = {}
+        """Requests that the sidecar does not understand, by their tokens, and which group it could read."""
         self.log: ModelLog | None = None
         self.tail: Tail
         self._now = 1000.0
@@ -106,6 +108,20 @@ class World:
         )
         connection.up.append(exchange)
         self.apply(wire.sent(exchange), now)
+
+    def send_unread(self, connection: Connection, request: Struct, version: int, group: str | None) -> None:
+        """A client sends a request of which the sidecar understands nothing, or its group alone."""
+        exchange = Exchange(
+            request=request,
+            version=version,
+            token=f"{connection.number}:{next(self._numbers)}",
+            client_id="unread",
+            client_host="/host-of-unread",
+            sent_at=self.now(),
+        )
+        connection.up.append(exchange)
+        self.unread[exchange.token] = group
+        self.manager.obscure(group, members=_touches_members(exchange))
 
     def handle(self, connection: Connection) -> None:
         """The broker takes the next request of a connection, if it is not busy with one."""
@@ -146,11 +162,20 @@ class World:
             return None
         exchange, reply = connection.down.popleft()
         now = self.now()
-        self.apply(wire.replied(exchange, reply, now), now)
+        if not self._is_unread(exchange, now):
+            self.apply(wire.replied(exchange, reply, now), now)
         for client in self.clients:
             if client.connection is connection:
                 client.take(reply)
         return reply
+
+    def _is_unread(self, exchange: Exchange, now: float) -> bool:
+        """Whether a request was not understood. Then the copy learns that it is over."""
+        if exchange.token not in self.unread:
+            return False
+        group = self.unread.pop(exchange.token)
+        self.manager.obscure(group, now + LOST_SECONDS, members=_touches_members(exchange))
+        return True
 
     def settle(self, *others: Connection) -> None:
         """All requests are handled and all replies delivered, but of joins and syncs that wait; not those of others."""
@@ -170,7 +195,8 @@ class World:
         """A connection breaks. What is on its way to the broker may still get there."""
         now = self.now()
         for exchange in connection.exchanges():
-            self.apply(wire.abandoned(exchange), now)
+            if not self._is_unread(exchange, now):
+                self.apply(wire.abandoned(exchange), now)
         self.limbo += [(now + LOST_SECONDS, exchange) for exchange in connection.up]
         connection.open = False
         connection.up.clear()
@@ -381,6 +407,10 @@ def commit_of(
         group_instance_id=instance,
         topics=(OffsetCommitRequestTopic(name="t", partitions=(committed,)),),
     )
+
+
+def _touches_members(exchange: Exchange) -> bool:
+    return exchange.request.KEY not in wire.SPARING_MEMBERS
 
 
 def asks_about(exchange: Exchange) -> tuple[str, ...]:

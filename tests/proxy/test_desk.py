@@ -73,6 +73,13 @@ def lacking(copy: BrokerCopy, group: str = "g") -> Lacking | None:
     return copy.manager.view(group, EPOCH + 100).lacking
 
 
+def assert_marked(copy: BrokerCopy, key: int) -> None:
+    """An unread write marks its group. Where its group is not read, and it spares members, only offsets are marked."""
+    spares = key in (ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS)
+    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING and not spares else None)
+    assert (copy.manager.offsets_lacking("g", EPOCH + 100) is not None) is (key in CHANGING)
+
+
 def restored(copy: BrokerCopy, group: str = "g") -> None:
     """Makes the copy of a group certain again, as a description by the broker would."""
     copy.manager.group_metadata_cache[group].be_sure()
@@ -181,11 +188,11 @@ def test_a_request_cut_short_passes_and_is_counted_and_its_group_is_marked(key: 
     assert line.client(frame) == [ToUpstream(frame)]
     if key not in BEHIND:
         assert copy.traffic.decode_failures == {key: 1}
-        assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+        assert_marked(copy, key)
     told = reply(1, b"whatever")
     assert line.upstream(told) == [ToClient(told)]
     assert copy.traffic.decode_failures == {key: 1}
-    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+    assert_marked(copy, key)
 
 
 @pytest.mark.parametrize("key", TAKEN)
@@ -199,7 +206,7 @@ def test_a_version_newer_than_described_passes_and_is_counted(key: int) -> None:
     assert line.client(bytes(frame)) == [ToUpstream(bytes(frame))]
     line.upstream(reply(1))
     assert copy.traffic.decode_failures == {key: 1}
-    assert lacking(copy) is (Lacking.UNDECODABLE if key in CHANGING else None)
+    assert_marked(copy, key)
 
 
 @pytest.mark.parametrize("version", [-1, -32768, 32767])
@@ -290,9 +297,23 @@ def test_a_request_too_long_to_be_looked_into_streams_and_is_counted() -> None:
     assert [line.client(piece) for piece in pieces(frame, 100)] == [[ToUpstream(piece)] for piece in pieces(frame, 100)]
     assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
     assert lacking(copy) is Lacking.UNDECODABLE
-    restored(copy)
     line.upstream(reply(1))
     assert lacking(copy) is Lacking.UNDECODABLE
+
+
+@pytest.mark.parametrize("how", ["reply", "gone"])
+@pytest.mark.parametrize("key", [ApiKey.TXN_OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT])
+def test_no_unread_write_is_thought_to_be_under_way_for_ever(how: str, key: ApiKey) -> None:
+    copy = certain_copy(limits={"inspected_frame": 1024})
+    settled(copy, "m1")
+    unread = copy.manager.unread
+    line = Line(copy)
+    for body in (bytes(1100), b"\xff\xff\xff", b"\0\x01g", b"\0\0\0"):
+        line.client(request(key, 1, version=1, body=body))
+        if how == "reply":
+            line.upstream(reply(1))
+    line.upstream_closed()
+    assert unread.unanswered == 0
 
 
 def test_a_question_too_long_to_be_looked_into_marks_nothing() -> None:

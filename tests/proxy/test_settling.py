@@ -6,8 +6,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from group_sidecar.coordinator.events import LOST_SECONDS
 from group_sidecar.coordinator.views import GroupState, Lacking
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.addresses import Address
@@ -16,6 +20,7 @@ from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.settling import AGAIN_SECONDS, GROUPS_AT_ONCE, LONGEST_AGAIN, settle_forever
 from group_sidecar.proxy.topic_ids import FRESH_SECONDS
 from tests.coordinator.model_log import batch
+from tests.coordinator.sweeping import in_doubt
 from tests.coordinator.test_following import generation
 from tests.proxy.scripted_broker import MemoryNetwork, ScriptedBroker
 
@@ -92,7 +97,7 @@ async def test_groups_that_were_loaded_are_asked_about_once(
     (request,) = broker.requests(DescribeGroupsRequest)
     assert sorted(request.groups) == ["g", "h"]
     view = copy.manager.view("g", copy.epoch(trio.current_time()))
-    assert (view.state, view.generation, list(copy.manager.unsettled())) == (GroupState.EMPTY, 4, [])
+    assert (view.state, view.generation, in_doubt(copy.manager)) == (GroupState.EMPTY, 4, [])
 
 
 async def test_nobody_is_asked_where_others_may_change_groups_unseen(
@@ -129,7 +134,7 @@ async def test_a_broker_that_is_away_is_asked_later(
     assert len(network.attempts) > 1
     network.brokers[BROKER] = broker
     await settle_for(20, copy)
-    assert list(copy.manager.unsettled()) == []
+    assert in_doubt(copy.manager) == []
 
 
 async def test_names_of_topics_are_asked_for_by_id(
@@ -182,3 +187,43 @@ async def test_no_topic_id_counts_while_the_broker_is_away(
     del network.brokers[BROKER]
     await settle_for(5, copy)
     assert not copy.topic_ids.fresh(copy.epoch(trio.current_time()))
+
+
+def listed(*groups: str) -> ListGroupsResponse:
+    """These groups, and no others."""
+    return ListGroupsResponse(
+        error_code=0, groups=tuple(ListedGroup(group_id=group, protocol_type="consumer") for group in groups)
+    )
+
+
+def obscured() -> BrokerCopy:
+    """The copy of a broker with two groups, after a write whose group could not be read was answered."""
+    copy = loaded("g", "h")
+    copy.manager.obscure(None, members=False)
+    copy.manager.obscure(None, copy.epoch(trio.current_time()) + LOST_SECONDS, members=False)
+    return copy
+
+
+async def test_an_unreadable_write_is_forgotten_once_the_broker_has_listed_its_groups(
+    network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
+) -> None:
+    broker.answers[ListGroupsRequest] = lambda request, version: listed("g", "h", "new")
+    copy = obscured()
+    assert copy.manager.view("nope", copy.epoch(trio.current_time())).lacking is not None
+    await settle_for(10, copy)
+    assert 1 <= len(broker.requests(ListGroupsRequest)) <= 3, "until what was lost can have reached the broker"
+    assert not copy.manager.wants_list()
+    assert copy.manager.group_metadata_cache.keys() == {"g", "h", "new"}
+
+
+async def test_a_list_that_may_be_cut_short_settles_nothing(
+    network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
+) -> None:
+    broker.answers[ListGroupsRequest] = lambda request, version: listed("g")
+    error = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    broker.answers[DescribeAclsRequest] = DescribeAclsResponse(
+        throttle_time_ms=0, error_code=error, error_message=None, resources=()
+    )
+    copy = obscured()
+    await settle_for(10, copy)
+    assert (broker.requests(ListGroupsRequest), copy.manager.wants_list()) == ([], True)
