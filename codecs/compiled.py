@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING
 from functools import lru_cache, partial
 from io import BytesIO
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from construct import Construct, ConstructError
@@ -27,8 +27,17 @@ from group_sidecar.codecs import primitives as wire
 from group_sidecar.codecs.instances import twin
 from group_sidecar.codecs.layouts import Layout
 
-Reader = Callable[[bytes, int], tuple[Any, int]]
-"""Reads an instance that begins at a position; gives it, and where it ends."""
+NO_BOUND = 1 << 62
+"""As a number of elements: decode all that there are."""
+
+
+class Reader(Protocol):
+    """Reads an instance that begins at a position; gives it, and where it ends. `left`: most elements."""
+
+    def __call__(self, data: bytes, at: int, left: int = ..., /) -> tuple[Any, int]:
+        """See Reader."""
+
+
 Writer = Callable[[Any], bytes]
 
 ODD = (ConstructError, IndexError, struct.error, UnicodeDecodeError)
@@ -38,6 +47,10 @@ UNFIT = (ConstructError, AttributeError, OverflowError, TypeError, ValueError, s
 
 _HEADS = {wire.SHORT: "h", wire.INT: "i", wire.COMPACT: "B"}
 """The `struct` code of a length; of a compact one, of its first byte."""
+
+
+class TooMany(Exception):
+    """A reader came upon more elements, of all arrays and tagged fields together, than it was to read."""
 
 
 class _Source:
@@ -77,10 +90,12 @@ class _Source:
 
 
 class _ReaderSource(_Source):
-    """In the source `at` is the position, `n` a length or a head's byte, `o0` the instance, `o1` one inside it."""
+    """In the source `at` is the position, `n` a length or a head's byte, `o0` the instance, `o1` one inside it, `left`
+    how many elements may still come.
+    """
 
     def __init__(self, layout: Layout) -> None:
-        super().__init__(f"def read_{layout.title}(data, at):", _READING)
+        super().__init__(f"def read_{layout.title}(data, at, left={NO_BOUND}):", _READING)
         self.add("size = len(data)")
         self._struct(layout, 0)
         self.add("if at > size: raise Odd", "return o0, at")
@@ -92,7 +107,10 @@ class _ReaderSource(_Source):
             self._value(construct, f"{this}.{name}", depth)
         if layout.flexible:
             self._head("B")
-            self.add(f"if n: at = {self.name('tags', layout.fill_tags)}(data, at, {this})", "else: at += 1")
+            with self.block("if n:"):
+                self.add("left -= n if n < 128 else uvarint(data, at)[0]", "if left < 0: raise TooMany")
+                self.add(f"at = {self.name('tags', layout.fill_tags)}(data, at, {this})")
+            self.add("else: at += 1")
         self._flush()
         self._end(layout, this)
 
@@ -162,7 +180,7 @@ class _ReaderSource(_Source):
         if construct.length is wire.COMPACT:
             self.add("if n > 127: n, at = uvarint(data, at)", "else: at += 1", "n -= 1")
         with self.block("if n >= 0:"):
-            self.add("if n > size - at: raise Odd")
+            self.add("if n > size - at: raise Odd", "left -= n", "if left < 0: raise TooMany")
             self._elements(construct.element, target, depth)
         self.add(f"else: {target} = None" if construct.nullable else "else: raise Odd")
 
@@ -285,7 +303,7 @@ def source(layout: Layout) -> str:
 
 
 def reader(layout: Layout) -> Reader:
-    """Compiles what reads an instance. It raises one of `ODD` where the layout has to look."""
+    """Compiles what reads an instance. It raises one of `ODD` where the layout has to look, and TooMany."""
     read: Reader = _ReaderSource(layout).function(f"read_{layout.title}")
     return read
 
@@ -330,7 +348,7 @@ def _is_fixed(construct: Construct) -> bool:
     return isinstance(construct, wire.Fixed | wire.Uuid)
 
 
-_READING = {"Odd": wire.WireError, "uuid": _uuid, "uvarint": _uvarint, "unpack": struct.unpack_from}
+_READING = {"Odd": wire.WireError, "TooMany": TooMany, "uuid": _uuid, "uvarint": _uvarint, "unpack": struct.unpack_from}
 _WRITING: dict[str, Any] = {"Odd": wire.WireError, "pack": struct.pack}
 for _each, _head in _HEADS.items():  # Null, the lengths of nearly all strings and arrays, and any other.
     _WRITING |= {f"null_{_head}": _length(_each, -1), f"long_{_head}": partial(_length, _each)}

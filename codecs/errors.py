@@ -1,6 +1,6 @@
 """The one way decoding fails, and Kafka's error codes by name.
 
-Owns: `DecodeError`, `ErrorCode`. Must not know: any message.
+Owns: `DecodeError`, `TooManyElements`, `ErrorCode`. Must not know: any message.
 """
 
 from enum import IntEnum
@@ -20,6 +20,10 @@ class DecodeError(Exception):
         self.what = what
         self.path = path
         self.reason = reason
+
+
+class TooManyElements(DecodeError):
+    """A message of more elements than its reader was to decode, or one that only the slow layout could read."""
 
 
 class ErrorCode(IntEnum):

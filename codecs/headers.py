@@ -11,7 +11,7 @@ import struct
 from io import BytesIO
 from typing import NamedTuple
 
-from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.errors import DecodeError, TooManyElements
 from group_sidecar.codecs.primitives import (
     WireError,
     decoded,
@@ -27,6 +27,8 @@ REQUEST_HEAD = struct.Struct(">ihhi")
 _REQUEST_START = struct.Struct(">hhih")
 """API key, API version, correlation id, and the length of the client id."""
 _START, _unpack_start = _REQUEST_START.size, _REQUEST_START.unpack_from
+MOST_TAGS = 1_000
+"""Tagged fields of a header that are read, at 1 us each. Kafka's own clients send none."""
 REPLY_HEAD = struct.Struct(">ii")
 """Frame length, correlation id."""
 
@@ -53,6 +55,7 @@ def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, 
 
     Raises:
         DecodeError: the header is cut off.
+        TooManyElements: the header has more tagged fields than are read.
     """
     try:
         key, version, correlation, length = _unpack_start(frame)
@@ -136,7 +139,10 @@ def _read_tags(data: bytes, at: int) -> tuple[tuple[Tag, ...], int]:
         return (), at + 1
     stream = BytesIO(data)
     stream.seek(at)
-    tags = [(read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(read_tag_count(stream))]
+    count = read_tag_count(stream)
+    if count > MOST_TAGS:
+        raise TooManyElements("header", "tagged fields", f"{count} of them")
+    tags = [(read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(count)]
     return tuple(tags), stream.tell()
 
 

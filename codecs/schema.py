@@ -21,8 +21,8 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from construct import Construct, ConstructError
 
-from group_sidecar.codecs.compiled import ODD, UNFIT, Reader, Writer, reader, writer
-from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.compiled import NO_BOUND, ODD, UNFIT, Reader, TooMany, Writer, reader, writer
+from group_sidecar.codecs.errors import DecodeError, TooManyElements
 from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.primitives import COMPACT, INT, NullableStruct, SizedArray, WireType
 
@@ -143,8 +143,10 @@ def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
 _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
 _readers: dict[tuple[type[Struct], int], Reader] = {}
 _writers: dict[tuple[type[Struct], int], Writer] = {}
-_NOT_READ = KeyError, *ODD
-"""Where a reader is not compiled yet, or the layout has to look."""
+_NOT_READ = KeyError, TooMany, *ODD
+"""Where a reader is not compiled yet, the layout has to look, or there is too much."""
+LONGEST_ODD = 2_048
+"""Bytes of a message that the layout reads where elements are bounded: it takes up to 23 us for each of them."""
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
@@ -171,28 +173,35 @@ def decode(cls: type[T], version: int, data: bytes) -> T:
     Raises:
         DecodeError: the bytes are cut off, left over, or not what this version says; or the version is not described.
     """
-    message, end = _read(cls, version, data)
+    message, end = _read(cls, version, data, NO_BOUND)
     if end != len(data):
         raise DecodeError(f"{cls.NAME} v{version}", "", f"{len(data) - end} bytes left over")
     return message
 
 
-def decode_start(cls: type[T], version: int, data: bytes) -> tuple[T, bytes]:
+def decode_start(cls: type[T], version: int, data: bytes, most: int = NO_BOUND) -> tuple[T, bytes]:
     """Decodes a message body, and gives what stands behind it.
 
     Kafka's own classes read what they know and pass over the rest, and there are brokers that send some.
 
+    Args:
+        cls: the message.
+        version: of it.
+        data: the body.
+        most: elements, of all its arrays and tagged fields together, that are decoded: each takes about 1 us.
+
     Raises:
         DecodeError: the bytes are cut off, or not what this version says; or the version is not described.
+        TooManyElements: there are more, or a long message holds what only the layout can read, 20 times as slowly.
     """
     try:
-        message, end = _readers[cls, version](data, 0)
+        message, end = _readers[cls, version](data, 0, most)
     except _NOT_READ:
-        message, end = _read(cls, version, data)
+        message, end = _read(cls, version, data, most)
     return message, data[end:]
 
 
-def _read(cls: type[T], version: int, data: bytes) -> tuple[T, int]:
+def _read(cls: type[T], version: int, data: bytes, most: int) -> tuple[T, int]:
     """Decodes a message body; gives where it ends. Raises as `decode_start` does."""
     try:
         read = _readers[cls, version]
@@ -201,8 +210,12 @@ def _read(cls: type[T], version: int, data: bytes) -> tuple[T, int]:
             raise DecodeError(f"{cls.NAME} v{version}", "", "version not described") from None
         read = _readers[cls, version] = reader(_body(cls, version))
     try:
-        return read(data, 0)
-    except ODD:
+        return read(data, 0, most)
+    except TooMany as error:
+        raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {most} elements") from error
+    except ODD as error:
+        if most != NO_BOUND and len(data) > LONGEST_ODD:
+            raise TooManyElements(f"{cls.NAME} v{version}", "", f"odd, and of {len(data)} bytes") from error
         return _read_by_layout(cls, version, data)
 
 

@@ -26,6 +26,10 @@ class Rulebook:
         """The policies that judge requests of an API, in the order in which they do."""
         return self._judging.get(api_key, ())
 
+    def enforcing(self, api_key: int) -> bool:
+        """Whether any policy may refuse requests of an API."""
+        return any(policy.enforced for policy in self.judging(api_key))
+
     def most_members(self, group: GroupView) -> int | None:
         """The most members that a group may have; None where it may have any number."""
         limits = (policy.most_members(group) for policy in self._policies)

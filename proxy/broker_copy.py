@@ -94,7 +94,10 @@ class BrokerCopy:
         self._added: Versions = {}
         self._keeps_empty = True
         self._authorizer = False if config.answers.authorizer == "none" else None
-        self._open = False
+        self.open = False
+        """Whether the listener is known to serve clients that do not authenticate."""
+        self.wants_sasl = False
+        """Whether the listener is known to want SASL: it accepted a handshake."""
         self._coordinators: Mapping[int, Node] = {}
         self._trouble: str | None = "not asked yet"
 
@@ -218,7 +221,7 @@ class BrokerCopy:
 
         `at`: seconds since the epoch.
         """
-        if principal is None or (principal == ANONYMOUS and not self._open):
+        if principal is None or (principal == ANONYMOUS and not self.open):
             return False
         return not self.hides or self.rights.hold(principal, rights, at)
 
@@ -252,7 +255,7 @@ class BrokerCopy:
 
     def learn_open(self) -> None:
         """The listener serves clients that did not authenticate."""
-        self._open = True
+        self.open = True
 
     def learn_coordinators(self, leaders: Mapping[int, Node]) -> None:
         """Who leads each partition of the coordinator's log, and so coordinates its groups."""
@@ -312,7 +315,7 @@ class BrokerCopy:
         self._trouble = reason
         # The one that comes back may have other rules, and want SASL.
         self.rights.forget()
-        self._open = False
+        self.open = self.wants_sasl = False
 
     def probe_succeeded(self) -> None:
         """The broker answered the prober."""

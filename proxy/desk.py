@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.compiled import NO_BOUND
+from group_sidecar.codecs.errors import ErrorCode, TooManyElements
 from group_sidecar.codecs.headers import decode_request_header, split_reply
 from group_sidecar.codecs.messages.metadata import MetadataResponse
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -32,6 +33,7 @@ from group_sidecar.proxy.drafted import Drafted
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import BEGIN, PASS, SHOW, TAKE, Look
 from group_sidecar.proxy.group_access import AccessProbe
+from group_sidecar.proxy.holding import UNAUTHENTICATED_FRAME, Holding
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.passable import PASSABLE
@@ -96,7 +98,9 @@ class BrokerDesk:
         self._enforcing = Enforcing(copy, self._principals)
         self._closing = Closing()
         self._drafted = Drafted(copy, self._learning, self._answering, self._closing)
+        self._holding = Holding(copy.config.limits.held_frames)
         self._longest = copy.config.limits.inspected_frame
+        self._most_elements = copy.config.limits.inspected_elements
         self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
         if copy.config.group_metadata_request:
             self._reply_only |= {ApiKey.FIND_COORDINATOR}
@@ -121,10 +125,12 @@ class BrokerDesk:
         if self._copy.is_kafka_0_9 and (passed_over := self._passed_over(api_key, api_version)):
             return passed_over
         judged = self._copy.rulebook.judging(api_key)
-        if judged and api_version not in APIS[api_key].versions and any(policy.enforced for policy in judged):
+        if judged and api_version not in APIS[api_key].versions and self._copy.rulebook.enforcing(api_key):
             return self._closing.because(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
-        # Nobody gets past a policy by being long, and what the broker does not know is no more for it.
-        if size <= self._longest or judged or self._copy.adds(api_key, api_version):
+        if size > self._longest:
+            if self._only_here(api_key, api_version):
+                return HangUp(CloseReason.REQUEST_TOO_LONG)
+        else:
             if api_key in BEHIND and not judged:
                 return SHOW
             if api_key in self._taken:
@@ -143,6 +149,29 @@ class BrokerDesk:
         if api_key == _API_VERSIONS:
             return TAKE
         return None if self._copy.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
+
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
+        """See Desk."""
+        copy = self._copy
+        admitted = copy.open or self._principals.admitted(origin)
+        if size > UNAUTHENTICATED_FRAME and not admitted:
+            if copy.wants_sasl:
+                return HangUp(CloseReason.UNAUTHENTICATED_FRAME)  # As the broker does.
+        elif self._holding.holds(origin.number, size, admitted=admitted):
+            return TAKE
+        return self._unheld(api_key, api_version)
+
+    def _only_here(self, api_key: int, version: int) -> bool:
+        """Whether a request may not go on unread: no request gets past a policy by being long, and the broker does not
+        understand what the sidecar has added.
+        """
+        return self._copy.rulebook.enforcing(api_key) or self._copy.adds(api_key, version)
+
+    def _unheld(self, api_key: int, api_version: int) -> Any:
+        """What is to become of a request that cannot be looked into."""
+        if self._only_here(api_key, api_version):
+            return HangUp(CloseReason.REQUEST_TOO_LONG)
+        return self._note(api_key, api_version)
 
     def _note(self, api_key: int, api_version: int) -> Any:
         """For a request that is not looked into."""
@@ -164,6 +193,7 @@ class BrokerDesk:
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """See Desk."""
+        self._holding.release(origin.number)
         key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
         if key == _API_VERSIONS:  # The broker would pass it over, or say what cannot be read here.
             number = int.from_bytes(frame[4:8], "big", signed=True)
@@ -180,6 +210,8 @@ class BrokerDesk:
             return self._request(APIS[key], version, frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self._learning.warn("request", key, error)
+            if isinstance(error, TooManyElements) and self._only_here(key, version):
+                return HangUp(CloseReason.REQUEST_TOO_LONG)
         if self._copy.adds(key, version):
             self._copy.traffic.decode_failed(key)
             return HangUp(CloseReason.MALFORMED_REQUEST)  # As the broker does with what it cannot read.
@@ -190,7 +222,7 @@ class BrokerDesk:
         header, body = decode_request_header(frame, api.flexible(version))
         assert api.request is not None  # Produce alone has none, and is not taken.
         question = self._answering.read(api, version, body) if api.key in LOCAL_APIS else None
-        request = question.request if question else decode_start(api.request, version, body)[0]
+        request = question.request if question else decode_start(api.request, version, body, self._most_elements)[0]
         if isinstance(request, SaslHandshakeRequest):
             return Forward(Handshake(request.mechanism, version))
         if isinstance(request, SaslAuthenticateRequest):
@@ -289,7 +321,8 @@ class BrokerDesk:
 
     def _reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         if isinstance(note, Exchange):
-            answer = _open(APIS[note.request.KEY], note.version, frame)
+            most = NO_BOUND if isinstance(note, Withheld) else self._most_elements
+            answer = _open(APIS[note.request.KEY], note.version, frame, most)
             self._learning.replied(note, answer.message, origin, now)
             if isinstance(note, Withheld):
                 return Reply(answer.sealed(note.merged(answer.message)))
@@ -314,6 +347,10 @@ class BrokerDesk:
                 self._learning.replied(note.exchange, message, origin, now)
             note.take(self._relocate(note.api_key, message))
             return _AS_IT_CAME
+        return self._rewritten(note, frame)
+
+    def _rewritten(self, note: Any, frame: bytes) -> Reply:
+        """A reply that may carry versions or addresses, as the client gets it."""
         if note.api_key == _API_VERSIONS:
             return Reply(self._offers.reply(note.version, frame))
         if note.api_key == _METADATA and len(frame) > LARGEST_METADATA and self._copy.advertise:
@@ -330,6 +367,7 @@ class BrokerDesk:
         """Follows who is on the connection. Gives how many raw tokens come next."""
         assert isinstance(reply, SaslHandshakeResponse)
         accepted = reply.error_code == ErrorCode.NONE
+        self._copy.wants_sasl = self._copy.wants_sasl or accepted
         if accepted and note.version and note.mechanism:
             self._principals.shaken(origin, note.mechanism)
         else:
@@ -365,6 +403,7 @@ class BrokerDesk:
             self._lost(note, now)
         if own := self._principals.gone(origin):
             self._copy.rights.drop(own)
+        self._holding.release(origin.number)
         self._enforcing.gone(origin)
         self._learning.gone(origin)
 
@@ -410,7 +449,7 @@ class _Opened(NamedTuple):
         return len(payload).to_bytes(4, "big") + payload
 
 
-def _open(api: Api, version: int, frame: bytes) -> _Opened:
+def _open(api: Api, version: int, frame: bytes, most: int = NO_BOUND) -> _Opened:
     body = split_reply(frame, version >= api.response.HEADER_FLEXIBLE)
-    message, rest = decode_start(api.response, version, body)
+    message, rest = decode_start(api.response, version, body, most)
     return _Opened(version, frame[: len(frame) - len(body)], message, rest)

@@ -97,6 +97,11 @@ class Desk(Protocol):
         a HangUp to have the connection ended; any other note to be shown its reply only; None for neither.
         """
 
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
+        """Asked of a request that is to be shown and is not whole yet. Look.TAKE to have it held until it is; else as
+        `glance`, but for Look.SHOW.
+        """
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """What is to become of a request."""
 

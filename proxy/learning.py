@@ -91,6 +91,7 @@ class Learning:
 
     def __init__(self, copy: BrokerCopy, principals: Principals) -> None:
         self._copy = copy
+        self._most_elements = copy.config.limits.inspected_elements
         self._principals = principals
         self._broker_refusals = BrokerRefusals(copy.traffic)
         self._recurring = Recurring()
@@ -118,7 +119,7 @@ class Learning:
         frame, origin, now = went
         key, version, correlation = _unpack_start(frame)
         try:
-            request, client_id = _decoded(frame)
+            request, client_id = _decoded(frame, self._most_elements)
             return self.exchange(request, version, correlation, client_id, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self.warn("request", key, error)
@@ -161,7 +162,7 @@ class Learning:
         try:
             response = APIS[x.request.KEY].response
             body = split_reply(frame, x.version >= response.HEADER_FLEXIBLE)
-            events = self.replied(x, decode_start(response, x.version, body)[0], went.origin, now)
+            events = self.replied(x, decode_start(response, x.version, body, self._most_elements)[0], went.origin, now)
         except Exception as error:  # noqa: BLE001  As above.
             self.warn("reply", x.request.KEY, error)
             self.unread(x, now)
@@ -217,13 +218,13 @@ class Learning:
             tell(event, api=api_name(api_key), cause=str(error), times=times)
 
 
-def _decoded(frame: bytes) -> tuple[Struct, str]:
+def _decoded(frame: bytes, most: int) -> tuple[Struct, str]:
     """A request and its client id. Raises DecodeError where it cannot be read."""
     key, version, _ = _unpack_start(frame)
     api = APIS[key]
     assert api.request is not None  # Produce alone has none, and is not shown.
     header, body = decode_request_header(frame, api.flexible(version))
-    return decode_start(api.request, version, body)[0], header.client_id or ""
+    return decode_start(api.request, version, body, most)[0], header.client_id or ""
 
 
 def _begun(version: int, head: bytes) -> Iterable[fetch.FetchableTopicResponse]:

@@ -64,6 +64,8 @@ class _Authentication:
     """Of one connection. `served`: whether the broker has answered a request since the last token."""
 
     mechanism: str
+    trusted: bool = True
+    """Whether the connection may be somebody. False for good, once anything about it is not understood."""
     rounds: int = 0
     named: Principal | None = None
     until: float = math.inf
@@ -74,7 +76,7 @@ class Principals:
     """The connections of one broker's clients. `now` is the shell's clock."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Authentication | None] = {}  # None: nobody, for good.
+        self._known: dict[int, _Authentication] = {}
 
     def token(self, token: bytes, version: int, now: float) -> Token:
         """The note for a token that goes to the broker."""
@@ -84,13 +86,14 @@ class Principals:
 
     def shaken(self, origin: Origin, mechanism: str) -> None:
         """The broker took a mechanism, whose tokens will come in SaslAuthenticate."""
-        if origin.number not in self._known or self._known[origin.number]:
+        known = self._known.get(origin.number)
+        if known is None or known.trusted:
             self._known[origin.number] = _Authentication(mechanism)
 
     def authenticated(self, origin: Origin, token: Token, reply: SaslAuthenticateResponse) -> None:
         """The broker answered a token."""
         known = self._known.get(origin.number)
-        if known is None or reply.error_code or not token.digest or token.version < LIFETIME_SINCE:
+        if known is None or not known.trusted or reply.error_code or not token.digest or token.version < LIFETIME_SINCE:
             self.distrust(origin)
             return
         known.rounds += 1
@@ -102,22 +105,28 @@ class Principals:
 
     def distrust(self, origin: Origin) -> None:
         """Something about the connection is not understood or not known: it is nobody, from here on."""
-        self._known[origin.number] = None
+        self._known.setdefault(origin.number, _Authentication("")).trusted = False
 
     def served(self, origin: Origin) -> bool:
         """The broker answered a request that not just anybody may send. Gives whether that was without SASL."""
         if origin.number not in self._known:
             return True
-        if known := self._known[origin.number]:
-            known.served = True
+        self._known[origin.number].served = True
         return False
+
+    def admitted(self, origin: Origin) -> bool:
+        """Returns whether the broker has accepted SASL on a connection, or has served a request behind it."""
+        known = self._known.get(origin.number)
+        if known is None:
+            return False
+        return known.served or (known.trusted and known.rounds >= ROUNDS.get(known.mechanism, math.inf))
 
     def of(self, origin: Origin, now: float) -> Principal | None:
         """Who is on a connection; None: not known. Without SASL it is ANONYMOUS, if the broker serves such at all."""
         if origin.number not in self._known:
             return ANONYMOUS
         known = self._known[origin.number]
-        if known is None or now >= known.until:
+        if not known.trusted or now >= known.until:
             return None
         if known.named is None:
             return _own(origin) if known.rounds and known.served else None

@@ -10,6 +10,7 @@ as much as to find both.
 from collections import OrderedDict
 from collections.abc import Hashable
 
+from group_sidecar.codecs.compiled import NO_BOUND
 from group_sidecar.codecs.registry import Api
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.coordinator.encoded_offsets import EncodedFetch
@@ -64,15 +65,17 @@ class Remembered:
         self._questions: OrderedDict[_Key, Question] = OrderedDict()
         self._bytes = 0
 
-    def read(self, api: Api, version: int, body: bytes) -> Question:
-        """A question, decoded, and with its last answer if that is kept. Raises DecodeError as `decode_start`."""
+    def read(self, api: Api, version: int, body: bytes, most: int = NO_BOUND) -> Question:
+        """A question of at most so many elements, decoded, and with its last answer if that is kept. Raises DecodeError
+        as `decode_start`.
+        """
         key = (api.key, version, body)
         known = self._questions.get(key)
         if known is not None:
             self._questions.move_to_end(key)
             return known
         assert api.request is not None  # Produce alone has none.
-        return Question(key, decode_start(api.request, version, body)[0])
+        return Question(key, decode_start(api.request, version, body, most)[0])
 
     def recall(self, question: Question, made_from: Hashable) -> bytes | None:
         """The last answer, if that was made from the same."""

@@ -14,7 +14,7 @@ from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupD
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from group_sidecar.codecs.registry import Api
+from group_sidecar.codecs.registry import Api, ApiKey
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import answers
 from group_sidecar.coordinator.answers_consumer import consumer_group_describe
@@ -26,13 +26,19 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.remembered import Question, Remembered
 from group_sidecar.proxy.translations import operations
 
+DESCRIPTIONS = frozenset({int(ApiKey.DESCRIBE_GROUPS), int(ApiKey.CONSUMER_GROUP_DESCRIBE)})
+MOST_DESCRIBED = 500
+"""Groups that are described at a time. More are the broker's to describe: each takes up to 20 us."""
+
 
 class Replying:
     """Makes replies from a broker's copy, and remembers them."""
 
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy
-        self._remembered = Remembered(copy.config.limits.remembered_answers, copy.traffic)
+        limits = copy.config.limits
+        self._most_elements = limits.inspected_elements
+        self._remembered = Remembered(limits.remembered_answers, copy.traffic)
         self._offers = copy.offers
 
     def read(self, api: Api, version: int, body: bytes) -> Question:
@@ -40,7 +46,10 @@ class Replying:
         if self._offers != self._copy.offers:  # What is told in a version depends on which there are.
             self._offers = self._copy.offers
             self._remembered.clear()
-        return self._remembered.read(api, version, body)
+        most = self._most_elements
+        if api.key in DESCRIPTIONS and not self._copy.adds(api.key, version):
+            most = min(most, MOST_DESCRIBED)
+        return self._remembered.read(api, version, body, most)
 
     def reply(self, question: Question, at: float) -> bytes | None:
         """What stands behind the correlation id; None where something is not known that it would tell."""

@@ -214,7 +214,15 @@ class Limits(Section):
     largest_frame: int = Field(default=104_857_600, ge=1024, le=0x7FFFFFFF)
     """Bytes of a request; a longer one closes its connection. The broker's `socket.request.max.bytes`."""
     inspected_frame: int = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
-    """Bytes of a request or reply that is looked into; a longer one passes unread."""
+    """Bytes of a request or reply that is looked into; a longer one passes unread. A longer request that a policy
+    judges closes its connection."""
+    inspected_elements: int = Field(default=5_000, ge=100)
+    """Array elements of a request or reply that is looked into: topics, partitions, groups, members and protocols
+    together. One with more of them passes unread; a request that a policy judges closes its connection. Every other
+    client waits while the sidecar decodes a message (1 us for each element) and follows it (10 us)."""
+    held_frames: int = Field(default=268_435_456, ge=1024)
+    """Bytes of requests, for each broker, that are held until all of each has come. Beyond it further ones pass unread;
+    a request that a policy judges closes its connection. An eighth of it is for clients that have not authenticated."""
     connections: Positive = 10_000
     """Client connections at a time; further ones are closed at once."""
     idle_seconds: float = Field(default=900, ge=0)

@@ -273,12 +273,12 @@ class Session:
                 return PASS
         if note is NOT_GLANCED:
             note = None if key == FETCH and self._now < self.fetch_due else self.desk.glance(key, version, size)
+        stop = start + LENGTH_BYTES + size
+        if stop > end and (note is TAKE or note is SHOW):
+            note = self.desk.hold(key, version, size, self.origin)
         if note is TAKE:
             return TAKE
         if note is SHOW:
-            stop = start + LENGTH_BYTES + size
-            if stop > end:
-                return TAKE
             note = _tuple(Shown, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now))
         elif type(note) is HangUp:
             self._fault = note.reason

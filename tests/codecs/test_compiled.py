@@ -315,7 +315,7 @@ def test_a_field_without_default_cannot_be_left_out() -> None:
 
 def test_the_source_can_be_looked_at() -> None:
     lines = source(LAYOUTS[HeartbeatRequest, 4]).splitlines()
-    assert lines[0] == "def read_HeartbeatRequest_v4(data, at):"
+    assert lines[0] == "def read_HeartbeatRequest_v4(data, at, left=4611686018427387904):"
     assert "def write_HeartbeatRequest_v4(o0):" in lines
     assert any("o0.generation_id, n]" in line and line.endswith("# >iB") for line in lines)
 

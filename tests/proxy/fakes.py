@@ -39,6 +39,9 @@ class PassingDesk:
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
         return None
 
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
+        return Look.TAKE
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
         return Pass()
 

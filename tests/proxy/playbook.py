@@ -97,6 +97,9 @@ class ScriptedDesk:
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
         return self.notes.get(api_key)
 
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
+        return Look.TAKE
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         self.shown.append(("request", frame))
         return self.disposals[int.from_bytes(frame[:2], "big")]
@@ -152,8 +155,15 @@ class Playbook:
 class Line(Playbook):
     """A client's connection through a broker's real desk, spoken in messages."""
 
-    def __init__(self, copy: BrokerCopy, client_id: str | None = "client", client_host: str = "10.0.0.1") -> None:
-        super().__init__(BrokerDesk(copy), copy.traffic, client_host)
+    def __init__(
+        self,
+        copy: BrokerCopy,
+        client_id: str | None = "client",
+        client_host: str = "10.0.0.1",
+        *,
+        desk: BrokerDesk | None = None,
+    ) -> None:
+        super().__init__(desk or BrokerDesk(copy), copy.traffic, client_host)
         self._client_id = client_id
         self._correlation = 0
 

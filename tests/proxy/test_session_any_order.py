@@ -114,6 +114,9 @@ class AnyDesk:
             return Look.TAKE
         return Kind(api_key) if api_key >= Kind.NOTED else None
 
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
+        return Look.TAKE
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         kind, correlation = Kind(int.from_bytes(frame[:2], "big")), int.from_bytes(frame[4:8], "big")
         injected = Answer(lambda now: answer(correlation), ((injection(correlation), ~correlation),))

@@ -55,6 +55,9 @@ class Desk:
             return Look.TAKE
         return {SHOWN: Look.SHOW, NOTED: "noted", FETCH: "fetching"}.get(api_key)
 
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
+        return Look.TAKE
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         self.asked.append(("request", frame, now))
         key, correlation = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[4:8], "big", signed=True)

@@ -403,14 +403,6 @@ def test_a_reply_that_cannot_be_read_tells_the_client_to_try_again(
     assert "not understood" in capsys.readouterr().out
 
 
-def test_a_reply_is_read_however_long_it_is() -> None:
-    copy = limited(limits={"inspected_frame": 1024})
-    asked = [("a", [(index, SHORT) for index in range(500)] + [(500, LONG)])]
-    told = commits(Line(copy), COMMIT, 7, asked, fine([("a", asked[0][1][:-1])]))
-    assert told == [("a", [(index, 0) for index in range(500)] + [(500, 12)])]
-    assert copy.traffic.decode_failures == {}
-
-
 def test_a_reply_that_never_comes_leaves_only_the_rest_in_doubt() -> None:
     copy = limited()
     line = Line(copy)
