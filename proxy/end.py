@@ -85,7 +85,8 @@ class End:
             named.detach()
 
     def close(self) -> None:
-        """Ends it; once."""
+        """Ends it; once. What the peer has not taken is dropped."""
+        self.backlog.clear()
         os.close(self.fd)
 
 

@@ -100,8 +100,10 @@ class FrameWalker:
         return self.next()
 
     def end(self) -> None:
-        """Nothing more will come. Lets go of who looks: the two would keep each other in memory."""
+        """Nothing more will come. Lets go of what is held and of who looks: the two would keep each other in memory."""
         self._look = _nobody_looks
+        self._buffer, self._position = b"", 0
+        self._parts, self._parted = [], 0
 
     @property
     def between_frames(self) -> bool:

@@ -222,7 +222,8 @@ class Link:
 
     def _flush_client(self) -> None:
         try:
-            self.client.flush()
+            if self.client.backlog:
+                self.client.flush()
         except BlockingIOError:
             return
         except OSError:
@@ -231,8 +232,10 @@ class Link:
         self.active = self.shared.poller.now
         if self.closing and not self.client.backlog:
             self.finish(self.closing)
-            return
-        self._watch()
+        elif self.session.paused and not self.client.backlog:
+            self.execute(self.session.resume(self.active))
+        else:
+            self._watch()
 
     def _flush_upstream(self) -> None:
         try:
@@ -259,6 +262,8 @@ class Link:
         client, upstream = self.client, self.upstream
         if client.backlog:
             from_client, from_upstream = EPOLLOUT, 0
+        elif self.session.paused:  # The next round calls it where the client takes bytes, as nearly always.
+            from_client, from_upstream = EPOLLOUT, READING
         else:
             reads = self.session.wants_client and not (upstream.backlog or self.client_ended or self.deaf)
             from_client, from_upstream = READING if reads else 0, READING

@@ -83,21 +83,24 @@ class Pump:
     async def run(self, supervisor: Supervisor | None = None) -> None:
         """Ends what has been silent too long until cancelled, then closes all connections."""
         try:
-            await (supervisor or Supervisor()).keep(Task.CONNECTIONS, self._sweep)
+            await (supervisor or Supervisor()).keep(Task.CONNECTIONS, self._sweep_forever)
         finally:
             for link in [*self._links]:
                 link.finish(link.closing or CloseReason.SHUTDOWN)
             self._shared.shortcut.close()
 
-    async def _sweep(self) -> None:
+    async def _sweep_forever(self) -> None:
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            now = trio.current_time()
-            for link in [*self._links]:
-                if link.closing and now > link.flush_until:
-                    link.finish(link.closing)
-            if self._idle_seconds:
-                self._close_silent(self._idle_seconds, CloseReason.IDLE)
+            self._sweep(trio.current_time())
+
+    def _sweep(self, now: float) -> None:
+        # Not in `_sweep_forever`, whose variables would keep the last connection that they named, and all that it held.
+        for link in [*self._links]:
+            if link.closing and now > link.flush_until:
+                link.finish(link.closing)
+        if self._idle_seconds:
+            self._close_silent(self._idle_seconds, CloseReason.IDLE)
 
     async def drain(self, seconds: float) -> None:
         """Closes each connection as soon as it is at rest. Returns when none is left, or after `seconds`."""

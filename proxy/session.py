@@ -44,6 +44,10 @@ SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
 LONGEST_REPLY = 0x7FFFFFFF
 MOST_EXPECTED = 4096
 """Replies owed on one connection beyond which its client is not read: what is remembered stays bounded."""
+TURN_BYTES = 262_144
+"""Bytes of answers that are made in one go: then the client has to take them, and other connections have their turn."""
+REQUEST_COST = 4_096
+"""What looking into a request counts as, in bytes of answers: 30 us and more."""
 FETCH_SECONDS = 1.0
 """For so long after it looked into a Fetch reply the desk is not offered another: they are the bulk of all bytes."""
 PRODUCE, FETCH, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SASL_HANDSHAKE)
@@ -81,6 +85,7 @@ class Session:
             `receive_upstream`.
         expected: the replies that are owed, in their order.
         fetch_due: when a Fetch reply may be looked into again.
+        paused: requests wait here until the client has taken what was made for it; `resume` says that it has.
     """
 
     def __init__(self, desk: Desk, traffic: Traffic, origin: Origin, largest_frame: int) -> None:
@@ -90,6 +95,8 @@ class Session:
         self.at_ease = True
         self.expected: deque[_Expected] = deque()
         self.fetch_due = 0.0
+        self.paused = False
+        self._turn_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
@@ -107,6 +114,7 @@ class Session:
         """Whether the shell should read from the client: not while an answer waits for its turn."""
         return (
             self._turn is None
+            and not self.paused
             and not self._handshaking
             and self._fault is None
             and not self._over
@@ -182,6 +190,14 @@ class Session:
             self._go_on()
         return self._commands()
 
+    def resume(self, now: float) -> list[Command]:
+        """The client has taken all that it was sent, and other connections have had their turn."""
+        self._now = now
+        self.paused = False
+        if not self._over:
+            self._serve_requests()
+        return self._commands()
+
     def client_closed(self, now: float) -> list[Command]:
         """The client will send no more. What it sent before is still served."""
         if self._over:
@@ -209,6 +225,8 @@ class Session:
             self._replies.end()
             self.desk.catch_up()
             self.desk.gone([note for _, _, _, note, _ in self.expected if note is not None], self.origin, now)
+            self._turn = None
+            self.expected.clear()
         return []
 
     def _commands(self) -> list[Command]:
@@ -223,6 +241,7 @@ class Session:
             and self._requests.between_frames
             and self._replies.between_frames
         )
+        self._turn_bytes = 0
         out, self._out = self._out, []
         return out
 
@@ -241,13 +260,20 @@ class Session:
                     self._out.append(ToUpstream(item.data))
                 else:
                     self._take(item.data)
+                    self._end_turn()
                 item = requests.next() if requests.has_more and self.wants_client else None
         except BadFrameLength:
             self._fault = CloseReason.BAD_FRAME_LENGTH
         if self._client_ended and self.wants_client:
             self._end_requests()
 
+    def _end_turn(self) -> None:
+        """Pauses where enough was made, unless nothing more waits."""
+        if self._turn_bytes >= TURN_BYTES and self._requests.has_more:
+            self.paused = True
+
     def _take(self, request: bytes) -> None:
+        self._turn_bytes += REQUEST_COST
         self.desk.catch_up()
         self._dispose(self.desk.request(request[LENGTH_BYTES:], self.origin, self._now), request)
 
@@ -327,6 +353,7 @@ class Session:
         made = answer.make(self._now)
         if isinstance(made, bytes):
             self._out.append(ToClient(made))
+            self._turn_bytes += len(made)
             self.traffic.request_done(REQUEST_HEAD.unpack_from(request)[1], self._now - since)
         else:
             self._dispose(made, request, since)
@@ -351,6 +378,7 @@ class Session:
     def _go_on(self) -> None:
         """What waited for a reply may have its turn."""
         self._take_turn()
+        self._end_turn()
         if self._requests.has_more or self._client_ended or self._fault:
             self._serve_requests()
 

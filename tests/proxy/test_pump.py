@@ -17,13 +17,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy import pump as pumping
-from group_sidecar.proxy.commands import Command, ShutUpstream, ToClient, ToUpstream
-from group_sidecar.proxy.disposals import Origin
+from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.disposals import Answer, Forward, Origin, Pass
 from group_sidecar.proxy.end import CHUNK, SMALL_CHUNK, TURN_BYTES
 from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.link import FLUSH_SECONDS
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import SWEEP_SECONDS, Pump
+from group_sidecar.proxy.session import TURN_BYTES as TURN
 from group_sidecar.proxy.session import Session
 from tests.proxy.fakes import (
     LARGEST_FRAME,
@@ -518,10 +519,10 @@ async def test_last_bytes_arrive_before_the_connection_ends() -> None:
 
 
 async def test_a_client_that_never_takes_its_last_bytes_is_given_up(mock_clock: MockClock) -> None:
-    async with carried(desk=AnsweringDesk(answered=16, size=KERNEL_BUFFERS)) as shell:
+    async with carried() as shell:
         async with await shell.connect() as client:
-            await client.send_all(ANSWER_AND_END)
-            await holds(lambda: shell.pump.held_bytes > 0)
+            await holds(lambda: shell.pump.connections == 1)
+            told(shell.pump, ToClient(bytes(KERNEL_BUFFERS)), Close(CloseReason.BAD_FRAME_LENGTH))
             mock_clock.jump(FLUSH_SECONDS - 1)
             await wait_all_tasks_blocked(0.05)
             assert shell.pump.connections == 1
@@ -612,3 +613,54 @@ async def test_sockets_that_are_not_connected_are_refused() -> None:
     with right, pytest.raises(OSError):
         pump.add(gone, right.fileno(), Session(PassingDesk(), Traffic(), Origin("127.0.0.1"), LARGEST_FRAME))
     assert pump.connections == 0
+
+
+async def test_a_client_that_asks_much_and_reads_nothing_is_answered_a_little_and_others_go_on() -> None:
+    size, count = 100_000, 2_000
+    async with carried(desk=AnsweringDesk(answered=16, size=size)) as shell, await shell.connect() as client:
+        await client.send_all(b"".join(request_frame(i, api_key=16) for i in range(count)))
+        await holds(lambda: shell.pump.held_bytes > 0)
+        for _ in range(20):
+            await shell.round_trip()
+        assert shell.pump.held_bytes <= 2 * TURN + size + CHUNK
+        for i in range(count):
+            assert await read_frame(client) == reply_frame(i, bytes(size))
+        await client.send_all(request_frame(7, b"after"))
+        assert await read_frame(client) == reply_frame(7, b"after")
+
+
+class Payload(bytes):
+    """Bytes that tell when nothing holds them any more."""
+
+    gone = 0
+
+    def __del__(self) -> None:
+        Payload.gone += 1
+
+
+class PayloadDesk(AnsweringDesk):
+    """Answers everything of its API with the same bytes."""
+
+    def __init__(self, payload: Payload) -> None:
+        super().__init__(answered=16)
+        self.payload: Payload | None = payload
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
+        payload, self.payload = self.payload, None
+        assert payload is not None
+        return Answer(lambda _: payload)
+
+
+async def test_what_a_client_did_not_take_goes_with_its_connection(mock_clock: MockClock) -> None:
+    payload = Payload(reply_frame(1, bytes(2 * KERNEL_BUFFERS)))
+    desk, gone = PayloadDesk(payload), Payload.gone
+    del payload
+    async with carried(desk=desk) as shell:
+        client = await shell.connect()
+        await client.send_all(request_frame(1, api_key=16))
+        await holds(lambda: shell.pump.held_bytes > 0)
+        mock_clock.jump(SWEEP_SECONDS)
+        await wait_all_tasks_blocked(0.05)
+        reset(client)
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+        assert Payload.gone == gone + 1
