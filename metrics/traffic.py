@@ -45,6 +45,10 @@ class CloseReason(StrEnum):
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CONNECTION_LIMIT = "connection_limit"
     IDLE = "idle"
+    STALLED = "stalled"
+    """The client sent a part of a request, and then nothing."""
+    NO_REPLY = "no_reply"
+    """The broker sent no reply, or the client did not take what it was sent."""
     ERROR = "error"
     SHUTDOWN = "shutdown"
 

@@ -379,6 +379,10 @@ class BrokerDesk:
             self._copy.learn_names({t.topic_id: t.name for t in reply.topics if t.name and t.topic_id.int})
         return rewrite.addresses(reply, self._copy.advertise) if self._copy.advertise else reply
 
+    def longest_wait(self, note: Any) -> float:
+        """See Desk."""
+        return self._learning.longest_wait(note) if isinstance(note, Exchange) else 0.0
+
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         """See Desk."""
         self._behind.append((note, frame, origin, now))

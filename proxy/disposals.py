@@ -114,6 +114,9 @@ class Desk(Protocol):
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """What the client gets for a reply that was asked for with `note`; of one that went on nothing more."""
 
+    def longest_wait(self, note: Any) -> float:
+        """How many seconds the broker may take to reply to a request with this note; 0 where that is not known."""
+
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         """A reply that has gone on, to be understood when the desk next catches up."""
 

@@ -14,6 +14,7 @@ from group_sidecar.codecs.headers import decode_request_header, split_reply
 from group_sidecar.codecs.instances import changer
 from group_sidecar.codecs.messages import fetch
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.coordinator import wire, wire_offsets
@@ -38,6 +39,8 @@ CHANGING = wire.WRITES - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 is; and where a group ever had offsets in a transaction, only the broker answers for them."""
 _DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
+JOIN_SLACK_SECONDS = 60.0
+"""How much longer than its own timeouts a join may wait: a rebalance may follow another one."""
 LONGEST_HEARTBEAT = 1_024
 """Bytes of a request beyond which it is not kept to be known again."""
 _CHANGERS: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
@@ -181,6 +184,13 @@ class Learning:
         seen, unnamed = wire_offsets.log_ends_fetched(topics, copy.names)
         copy.want_names(unnamed)
         copy.apply([seen], now)
+
+    def longest_wait(self, x: Exchange) -> float:
+        """How many seconds the broker may park a join; 0 for any other request."""
+        request = x.request
+        if not isinstance(request, JoinGroupRequest):
+            return 0.0
+        return max(request.rebalance_timeout_ms, request.session_timeout_ms) / 1000 + JOIN_SLACK_SECONDS
 
     def unread(self, x: Exchange, now: float) -> None:
         """A reply came and could not be read: what the broker made of the request is not known.

@@ -10,7 +10,7 @@ A peer that does not take what it is sent stops the reading from the other side.
 bounded by what one read can lead to.
 """
 
-from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from typing import NamedTuple
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
@@ -20,11 +20,24 @@ from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
 
+ENDING = EPOLLRDHUP | EPOLLET
+"""What is waited for of a client that is not read while draining: that it sends nothing more."""
 FLUSH_SECONDS = 5.0
 """How long a connection that is over may take to hand its last bytes to the client."""
 LONG_BYTES = 65_536
 """What is to come of a reply that nobody looks into is moved by the kernel, if it is so long. Requests are copied;
 moved, they cost the broker and the kernel more than that saves (decision 48)."""
+
+
+class Silence(NamedTuple):
+    """For how many seconds no byte may move on a connection, by what it waits for; 0 for ever."""
+
+    idle: float = 0.0
+    """Nothing: all replies have gone to the client."""
+    stalled: float = 0.0
+    """The rest of a request, or a reply whose client sends nothing more."""
+    reply: float = 0.0
+    """A reply, or a client that takes it."""
 
 
 class Shared(NamedTuple):
@@ -46,6 +59,7 @@ class Link:
     """
 
     __slots__ = (
+        "_unread",
         "active",
         "asking",
         "client",
@@ -76,6 +90,8 @@ class Link:
         """The broker is to be told, behind what is kept for it."""
         self.closing: CloseReason | None = None
         self.flush_until = 0.0
+        self._unread = 0
+        """What is waited for of a client that is not read."""
 
     # What the poller calls.
 
@@ -87,9 +103,11 @@ class Link:
                 self._read_client(events)
             elif wanted & EPOLLOUT and events & ~EPOLLIN:
                 self._flush_client()
-            elif not wanted and events & (EPOLLHUP | EPOLLERR):
+            elif not wanted & (EPOLLIN | EPOLLOUT) and events & (EPOLLHUP | EPOLLERR):
                 # It is not being read, yet epoll tells when it has gone altogether.
                 self.finish(CloseReason.CLIENT_CLOSED)
+            elif wanted == ENDING:
+                self.client_ended, self.asking = True, False
         except Exception:  # noqa: BLE001  Whatever it is, it must not reach the other connections.
             self.fail()
 
@@ -266,7 +284,7 @@ class Link:
             from_client, from_upstream = EPOLLOUT, READING
         else:
             reads = self.session.wants_client and not (upstream.backlog or self.client_ended or self.deaf)
-            from_client, from_upstream = READING if reads else 0, READING
+            from_client, from_upstream = READING if reads else self._unread, READING
         if from_client != client.interest:
             client.interest = from_client
             self.shared.poller.change(client.fd, from_client)
@@ -288,6 +306,34 @@ class Link:
         upstream.interest = wanted
 
     # Its end.
+
+    def overdue(self, now: float, silence: Silence) -> CloseReason | None:
+        """Why a connection has been silent for too long; None where it has not."""
+        session, blocked = self.session, bool(self.client.backlog)
+        if session.within_request and not (blocked or self.upstream.backlog):
+            reason, seconds = CloseReason.STALLED, silence.stalled
+        elif session.at_rest and not blocked:
+            reason, seconds = CloseReason.IDLE, silence.idle
+        elif self.client_ended:
+            reason, seconds = CloseReason.CLIENT_CLOSED, silence.stalled
+        else:
+            reason, seconds = CloseReason.NO_REPLY, silence.reply and session.longest_wait(silence.reply)
+        return reason if seconds and now - self.active > seconds else None
+
+    def drain(self, now: float, quiet: float) -> None:
+        """Takes no further request, and ends as soon as the client has its replies. Where nobody can say what is owed,
+        or the client sends nothing more, it ends when no byte has moved for so many seconds.
+        """
+        if self.closing:
+            return
+        self._unread = ENDING
+        done = self.session.stop() and not self.client.backlog
+        if self.session.opaque or self.client_ended:
+            done = now - self.active > quiet and not (self.asking or self.client.backlog)
+        if done:
+            self.finish(CloseReason.SHUTDOWN)
+        else:
+            self._watch()
 
     def _close(self, reason: CloseReason) -> None:
         """Ends a connection behind what is kept for its client."""

@@ -8,7 +8,7 @@ import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.end import End, Shortcut
-from group_sidecar.proxy.link import Link, Shared
+from group_sidecar.proxy.link import Link, Shared, Silence
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
 from group_sidecar.proxy.supervision import Supervisor, Task
@@ -22,7 +22,8 @@ except ImportError:  # It was installed where nothing could compile it.
 
 SWEEP_SECONDS = 1.0
 QUIET_SECONDS = 0.2
-"""While draining, a connection on which the broker spoke last, so long ago, is at rest and may be closed."""
+"""While draining, a connection that is not parsed is at rest if no byte has moved for so long."""
+NEVER = Silence()
 
 
 class Pump:
@@ -31,13 +32,12 @@ class Pump:
     Args:
         poller: calls when sockets are ready.
         traffic: is told of bytes and of connections that ended.
-        idle_seconds: a connection on which the broker spoke last, so long ago, is closed; 0 for never. One that
-            waits for a reply is the broker's to close: a parked JoinGroup may take as long as a client likes.
+        silence: how long a connection may be silent before it is closed.
         together: small frames of one round leave in one system call, where they go the compiled way and the kernel
             allows it.
     """
 
-    def __init__(self, poller: Poller, traffic: Traffic, idle_seconds: float = 0.0, *, together: bool = True) -> None:
+    def __init__(self, poller: Poller, traffic: Traffic, silence: Silence = NEVER, *, together: bool = True) -> None:
         self.poller = poller
         self._outbox = Outbox(together) if SHORT_WAY else None
         if self._outbox:
@@ -45,7 +45,7 @@ class Pump:
         self._shared = Shared(poller, traffic, Shortcut(), set())
         poller.after_rounds(self._shared.shortcut.give_way)
         self._links = self._shared.links
-        self._idle_seconds = idle_seconds
+        self._silence = silence
 
     @property
     def connections(self) -> int:
@@ -97,20 +97,21 @@ class Pump:
     def _sweep(self, now: float) -> None:
         # Not in `_sweep_forever`, whose variables would keep the last connection that they named, and all that it held.
         for link in [*self._links]:
-            if link.closing and now > link.flush_until:
-                link.finish(link.closing)
-        if self._idle_seconds:
-            self._close_silent(self._idle_seconds, CloseReason.IDLE)
+            if link.closing:
+                if now > link.flush_until:
+                    link.finish(link.closing)
+            elif reason := link.overdue(now, self._silence):
+                link.finish(reason)
 
     async def drain(self, seconds: float) -> None:
-        """Closes each connection as soon as it is at rest. Returns when none is left, or after `seconds`."""
+        """Ends each connection between two frames: none takes a further request, and each client gets the replies that
+        it is owed. Returns when no connection is left, or after `seconds`.
+        """
         with trio.move_on_after(seconds):
             while self._links:
-                self._close_silent(QUIET_SECONDS, CloseReason.SHUTDOWN)
+                self._drain(trio.current_time())
                 await trio.sleep(QUIET_SECONDS / 4)
 
-    def _close_silent(self, seconds: float, reason: CloseReason) -> None:
-        before = trio.current_time() - seconds
+    def _drain(self, now: float) -> None:
         for link in [*self._links]:
-            if link.active < before and not link.asking and not link.client.backlog:
-                link.finish(reason)
+            link.drain(now, QUIET_SECONDS)

@@ -228,6 +228,12 @@ class Limits(Section):
     idle_seconds: float = Field(default=900, ge=0)
     """Seconds without a byte after which a connection that waits for no reply is closed; 0 for never. Longer than the
     ten minutes of the broker's `connections.max.idle.ms`."""
+    stalled_seconds: float = Field(default=30, gt=0)
+    """Seconds without a byte after which a connection is closed whose client has sent a part of a request, or has
+    closed its side and is still owed a reply. The default of Kafka clients' `request.timeout.ms`."""
+    reply_seconds: float = Field(default=900, ge=0)
+    """Seconds without a byte after which a connection is closed whose client waits for a reply, or does not take what
+    it was sent; 0 for never. A JoinGroup may wait for its own timeouts and a minute, where that is longer."""
     groups: Positive = 100_000
     """Groups that are remembered."""
     offsets: Positive = 5_000_000

@@ -108,6 +108,7 @@ class Session:
         self._fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
         self._failed: CloseReason | None = None
         self._over = False
+        self._stopping = False
 
     @property
     def wants_client(self) -> bool:
@@ -119,12 +120,35 @@ class Session:
             and self._fault is None
             and not self._over
             and len(self.expected) < MOST_EXPECTED
+            and not (self._stopping and not self._requests.passing)
         )
 
     @property
     def at_rest(self) -> bool:
         """Whether neither side has to hear anything more."""
         return self._nothing_owed and self._fault is None
+
+    @property
+    def opaque(self) -> bool:
+        """Whether bytes pass without being parsed, for good."""
+        return self._raw_tokens == OPAQUE
+
+    @property
+    def within_request(self) -> bool:
+        """Whether the client owes the rest of a request."""
+        return self.wants_client and not self._requests.between_frames
+
+    def longest_wait(self, seconds: float) -> float:
+        """How long the broker may take for the reply that comes next, where that is more than `seconds`."""
+        return max(seconds, self.desk.longest_wait(self.expected[0][3])) if self.expected else seconds
+
+    def stop(self) -> bool:
+        """Takes no request any more that the broker has had no byte of. Returns whether all others have their replies,
+        or nobody knows: the connection may end.
+        """
+        self._stopping = True
+        self.at_ease = False
+        return self.opaque or (self._nothing_owed and self._turn is None and not self._requests.passing)
 
     @property
     def passing_replies(self) -> int:
@@ -249,6 +273,8 @@ class Session:
 
     def _serve_requests(self, chunk: bytes = b"") -> None:
         requests = self._requests
+        if self._stopping:
+            chunk = chunk[: requests.passing]
         try:
             if not self.wants_client:
                 requests.push(chunk)

@@ -46,6 +46,7 @@ from group_sidecar.proxy.descriptors import raise_descriptor_limit
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.hosting import carry, host
+from group_sidecar.proxy.link import Silence
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
@@ -174,8 +175,10 @@ class Sidecar:
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
         self._poller.failed = partial(self._supervisor.failed, Task.CATCH_UP)
-        self._pump = Pump(self._poller, self._traffic, config.limits.idle_seconds, together=config.io_uring)
-        self._server = Server(self._pump, self._traffic, config.limits.connections, self._supervisor)
+        limits = config.limits
+        silence = Silence(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
+        self._pump = Pump(self._poller, self._traffic, silence, together=config.io_uring)
+        self._server = Server(self._pump, self._traffic, limits.connections, self._supervisor)
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
         self._narrator = Narrator()

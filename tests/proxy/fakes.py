@@ -19,8 +19,9 @@ from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.disposals import Answer, Desk, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.hosting import carry
+from group_sidecar.proxy.link import Silence
 from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.pump import Pump
+from group_sidecar.proxy.pump import NEVER, Pump
 from group_sidecar.proxy.server import Server, listen, port_of
 from group_sidecar.proxy.session import Session
 
@@ -50,6 +51,9 @@ class PassingDesk:
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         raise AssertionError("no reply was asked for")
+
+    def longest_wait(self, note: Any) -> float:
+        return 0.0
 
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
@@ -190,12 +194,12 @@ async def carried(
     *,
     desk: Desk | None = None,
     most_connections: int = 10_000,
-    idle_seconds: float = 0.0,
+    silence: Silence = NEVER,
 ) -> AsyncIterator[Carried]:
     """A pump and a server before a fake broker."""
     traffic = Traffic()
     poller = Poller()
-    pump = Pump(poller, traffic, idle_seconds)
+    pump = Pump(poller, traffic, silence)
     server = Server(pump, traffic, most_connections)
     broker = FakeBroker(behaviour)
     chosen = desk or PassingDesk()

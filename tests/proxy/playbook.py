@@ -111,6 +111,9 @@ class ScriptedDesk:
         self.shown.append((note, frame))
         return self.replies.get(note, Reply())
 
+    def longest_wait(self, note: Any) -> float:
+        return 0.0
+
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
 

@@ -21,7 +21,7 @@ from group_sidecar.proxy.commands import Close, Command, ShutUpstream, ToClient,
 from group_sidecar.proxy.disposals import Answer, Forward, Origin, Pass
 from group_sidecar.proxy.end import CHUNK, SMALL_CHUNK, TURN_BYTES
 from group_sidecar.proxy.hosting import carry
-from group_sidecar.proxy.link import FLUSH_SECONDS
+from group_sidecar.proxy.link import FLUSH_SECONDS, Silence
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.pump import SWEEP_SECONDS, Pump
 from group_sidecar.proxy.session import TURN_BYTES as TURN
@@ -491,7 +491,11 @@ async def test_a_cancelled_pump_closes_everything() -> None:
 
 
 async def test_idle_connections_are_closed_but_not_those_that_wait(mock_clock: MockClock) -> None:
-    async with carried(idle_seconds=60) as shell, await shell.connect() as idle, await shell.connect() as waiting:
+    async with (
+        carried(silence=Silence(idle=60)) as shell,
+        await shell.connect() as idle,
+        await shell.connect() as waiting,
+    ):
         await idle.send_all(request_frame(1))
         await read_frame(idle)
         await waiting.send_all(request_frame(1, api_key=SILENT_API))

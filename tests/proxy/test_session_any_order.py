@@ -139,6 +139,9 @@ class AnyDesk:
         self.shown.append(note)
         return Reply(answer(int.from_bytes(frame[:4], "big")) if note is Kind.REWRITTEN else None)
 
+    def longest_wait(self, note: Any) -> float:
+        return 0.0
+
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
 
