@@ -12,7 +12,7 @@ from uuid import UUID
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.offsets_topic import read_offset, read_suffix, suffix
 from group_sidecar.codecs.primitives import decoded
-from group_sidecar.coordinator.views import CommittedOffset, TopicPartition, committed_offset
+from group_sidecar.coordinator.views import DELETED_OFFSET, CommittedOffset, TopicPartition, committed_offset
 
 _TAGGED = b"\0\4"
 _ONE_TAG = b"\1\0\x10"
@@ -28,7 +28,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
 
     Attributes:
         logged: raw values by raw topic and partition, the log's own; None where the log is not read.
-        seen: what the wire has said beyond it. An offset below 0 stands for one that was deleted.
+        seen: what the wire has said beyond it. DELETED_OFFSET stands for one that was deleted.
     """
 
     __slots__ = ("logged", "seen")
@@ -41,7 +41,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         found = self.seen.get(partition)
         if found is None:
             return _decoded((self.logged or {})[suffix(*partition)])
-        if found.offset < 0:
+        if found.offset == DELETED_OFFSET:
             raise KeyError(partition)
         return found
 
@@ -50,7 +50,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
             if partition not in self.seen:
                 yield partition
         for partition, offset in self.seen.items():
-            if offset.offset >= 0:
+            if offset.offset != DELETED_OFFSET:
                 yield partition
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         keys = iter(list(self.logged or ()))
         while some := set(map(read_suffix, islice(keys, 1000))):
             yield some
-        yield {partition for partition, offset in list(self.seen.items()) if offset.offset >= 0}
+        yield {partition for partition, offset in list(self.seen.items()) if offset.offset != DELETED_OFFSET}
 
     def read(self) -> "OffsetsRead":
         """All that stands there now, to be decoded when there is time: a group may have 100,000 of them."""
@@ -89,7 +89,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
     def get_seen(self, partition: TopicPartition) -> CommittedOffset | None:
         """What the wire last said of a partition, where the log has not said it since."""
         found = self.seen.get(partition)
-        return found if found is not None and found.offset >= 0 else None
+        return found if found is not None and found.offset != DELETED_OFFSET else None
 
     def remove(self, partition: TopicPartition, at: float) -> CommittedOffset | None:
         """Takes an offset out, as the wire has it. Returns what it was, if that came from the wire too."""
@@ -97,7 +97,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         if self.logged is None:
             self.seen.pop(partition, None)
         else:
-            self.seen[partition] = CommittedOffset(-1, at=at)
+            self.seen[partition] = CommittedOffset(DELETED_OFFSET, at=at)
         return known
 
     def catch_up(self, asked_at: float) -> None:
@@ -187,8 +187,8 @@ def _topic(head: bytes) -> str:
 
 
 def _differs(raw: bytes | None, seen: CommittedOffset) -> bool:
-    if raw is None or seen.offset < 0:
-        return not (raw is None and seen.offset < 0)
+    if raw is None or seen.offset == DELETED_OFFSET:
+        return not (raw is None and seen.offset == DELETED_OFFSET)
     logged = _decoded(raw)
     return (logged.offset, logged.leader_epoch, logged.metadata) != (seen.offset, seen.leader_epoch, seen.metadata)
 

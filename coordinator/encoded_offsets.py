@@ -38,7 +38,7 @@ from group_sidecar.codecs.offsets_topic import read_offset, read_suffix, suffix
 from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.coordinator.committed import CommittedOffsets
 from group_sidecar.coordinator.lookups import Lookup
-from group_sidecar.coordinator.views import CommittedOffset, GroupView
+from group_sidecar.coordinator.views import DELETED_OFFSET, CommittedOffset, GroupView
 
 SOME = 8
 """Partitions from which on it costs less than to tell them plainly."""
@@ -216,7 +216,7 @@ class EncodedOffsets:
         if isinstance(source, bytes):
             offset, epoch, metadata, _, _ = read_offset(source)
             return encode_partition(version, index, offset, epoch, metadata)
-        if source is None or source.offset < 0:
+        if source is None or source.offset == DELETED_OFFSET:
             return encode_partition(version, index, -1, -1, "")
         if source.epoch_known or version < LEADER_EPOCH_SINCE:
             return encode_partition(version, index, source.offset, source.leader_epoch, source.metadata)
@@ -253,8 +253,8 @@ def _seen_topics(keys: Iterable[tuple[str, int]]) -> Iterator[_Topic]:
 def _keys(base: Mapping[_Key, _Source], beside: Mapping[_Key, CommittedOffset]) -> list[_Key]:
     """Of all offsets that there are."""
     keys = [*base, *(key for key in beside if key not in base)]
-    if any(offset.offset < 0 for offset in beside.values()):
-        return [key for key in keys if key not in beside or beside[key].offset >= 0]
+    if any(offset.offset == DELETED_OFFSET for offset in beside.values()):
+        return [key for key in keys if key not in beside or beside[key].offset != DELETED_OFFSET]
     return keys
 
 

@@ -23,7 +23,7 @@ from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
 from group_sidecar.coordinator.logged import consumer_group_logged, generation_logged, metadata_gone
 from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable, Tenure, partition_for
-from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+from group_sidecar.coordinator.views import DELETED_OFFSET, GroupKind, GroupState, Lacking
 
 GROUPS_AT_ONCE = 50
 """Groups merged between two breaths."""
@@ -288,7 +288,9 @@ class LogFollower:
 
     def _count_removed(self, group_id: str, removed: int, now: float) -> None:
         offsets = self._cache.group_offsets(group_id)
-        asked_for = sum(1 for seen in offsets.committed.seen.values() if seen.offset < 0) if offsets else 0
+        asked_for = (
+            sum(1 for seen in offsets.committed.seen.values() if seen.offset == DELETED_OFFSET) if offsets else 0
+        )
         if removed:
             self.offsets_removed_at = now
         if removed > asked_for:

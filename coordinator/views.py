@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from group_sidecar.codecs.errors import ErrorCode
@@ -57,6 +58,9 @@ class Lacking(StrEnum):
 
 
 TopicPartition = tuple[str, int]
+
+DELETED_OFFSET: Final = -(1 << 63) - 1
+"""In place of an offset: it was deleted. Clients may commit any 64-bit number, negative ones too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ LEADER_EPOCH_SINCE = 5
 """The OffsetFetch version from which leader epochs are told (KIP-320)."""
 MANY_GROUPS_SINCE = 8
 """The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
+_NO_OFFSET = -1
+"""What the broker tells of a partition without an offset, with empty metadata. Clients may commit the same."""
 _NO_METADATA = ""
 """What the broker keeps where a client committed null metadata."""
 
@@ -198,12 +200,13 @@ def _learned(
 ) -> OffsetsLearned:
     offsets: dict[TopicPartition, CommittedOffset] = {}
     absent: list[TopicPartition] = []
+    told_all = whole  # Then only what was committed is told, and -1 was committed as well.
     for topic in topics:
         name = topic.name or x.names.get(topic.topic_id)
         for p in topic.partitions:
             if name is None or p.error_code != ErrorCode.NONE:
                 whole = False
-            elif p.committed_offset < 0:
+            elif p.committed_offset == _NO_OFFSET and not p.metadata and not told_all:
                 absent.append((name, p.partition_index))
             else:
                 offsets[name, p.partition_index] = CommittedOffset(

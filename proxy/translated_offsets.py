@@ -111,7 +111,7 @@ def _ask_old_for_all(group_id: str) -> _Told:
 
 
 def _committed(topics: Sequence[OffsetFetchResponseTopic]) -> Iterator[OffsetFetchResponseTopic]:
-    """Without what the client may not see, or what has gone meanwhile: both have the offset -1."""
+    """Without what the client may not see, or what has gone meanwhile: both have the offset -1 and no metadata."""
     for topic in topics:
-        if partitions := tuple(p for p in topic.partitions if p.committed_offset >= 0):
+        if partitions := tuple(p for p in topic.partitions if p.committed_offset != -1 or p.metadata):
             yield replace(topic, partitions=partitions)

@@ -320,7 +320,11 @@ def test_whether_offsets_were_deleted_is_not_known() -> None:
 
 def partition(index: int, offset: int, error: int = 0) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
-        partition_index=index, committed_offset=offset, committed_leader_epoch=2, metadata="x", error_code=error
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=2,
+        metadata="" if offset == -1 else "x",
+        error_code=error,
     )
 
 
@@ -329,10 +333,12 @@ ALL, SOME = None, (OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1)),)
 
 
 def learned(whole: bool, epoch_known: bool = True, **offsets: int) -> OffsetsLearned:
+    """Of partition 1 the broker tells -1: among all that was committed, or because nothing was."""
     known = {
-        ("t", int(name[1:])): CommittedOffset(offset, 2, "x", NOW, epoch_known) for name, offset in offsets.items()
+        ("t", int(name[1:])): CommittedOffset(offset, 2, "" if offset == -1 else "x", NOW, epoch_known)
+        for name, offset in offsets.items()
     }
-    absent: tuple[TopicPartition, ...] = (("t", 1),)
+    absent: tuple[TopicPartition, ...] = () if ("t", 1) in known else (("t", 1),)
     return OffsetsLearned(group_id="g", sent_at=SENT, offsets=known, absent=absent, whole=whole, as_of=6)
 
 
@@ -341,7 +347,13 @@ def learned(whole: bool, epoch_known: bool = True, **offsets: int) -> OffsetsLea
 def test_one_groups_offsets_are_told(version: int, topics: Any, whole: bool) -> None:
     request = OffsetFetchRequest(group_id="g", topics=topics)
     events = told(request, OffsetFetchResponse(topics=(TOLD,)), version, as_of={"g": (1, 6)})
-    assert events == [learned(whole, version >= 5, p0=7)]
+    assert events == [learned(whole, version >= 5, p0=7, **({"p1": -1} if whole else {}))]
+
+
+def test_an_offset_below_zero_was_committed() -> None:
+    topic = OffsetFetchResponseTopic(name="t", partitions=(partition(0, -7), partition(1, -1)))
+    request = OffsetFetchRequest(group_id="g", topics=SOME)
+    assert told(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=-7)]
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -355,7 +367,7 @@ def test_many_groups_offsets_are_told(version: int) -> None:
         for group, error in {"h": 0, "g": 0, "moved": 16, "hidden": 30}.items()
     )
     some, whole, moved = told(request, OffsetFetchResponse(groups=replies), version, as_of={"g": (1, 6)})
-    assert whole == learned(True, p0=7)
+    assert whole == learned(True, p0=7, p1=-1)
     assert isinstance(some, OffsetsLearned)
     assert (some.group_id, some.whole) == ("h", False)
     assert moved == CoordinatorMoved(group_id="moved", sent_at=SENT)
@@ -375,7 +387,7 @@ def test_v0_reads_from_zookeeper() -> None:
 def test_what_is_told_with_an_error_is_not_all() -> None:
     topic = OffsetFetchResponseTopic(name="t", partitions=(partition(0, 7), partition(1, -1), partition(2, -1, 88)))
     request = OffsetFetchRequest(group_id="g", topics=None, require_stable=True)
-    assert told(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=7)]
+    assert told(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=7, p1=-1)]
 
 
 @pytest.mark.parametrize(("topic_id", "whole"), [(ID, True), (OTHER, False)])
