@@ -89,6 +89,7 @@ class Committing:
         return []
 
     def _offsets_deleted(self, event: OffsetsDeleted, now: float) -> list[Fact]:
+        self._log.deleted_offsets(event.group_id, event.partitions, now)
         if (offsets := self._cache.group_offsets(event.group_id)) is None:
             self._cache.note_removal(now)
         else:

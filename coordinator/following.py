@@ -10,20 +10,23 @@ it too, in the right order; and what was in doubt before then is not any longer.
 Names are Kafka's (GroupMetadataManager): load, resign, `loading_partitions` and `owned_partitions` as states.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.offsets_topic import read_suffix
+from group_sidecar.codecs.offsets_topic import suffix as suffix_of
 from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.causes import after_move
 from group_sidecar.coordinator.consumer_groups import read
-from group_sidecar.coordinator.events import NEVER, Event, GroupDescribed
+from group_sidecar.coordinator.events import FOREVER, NEVER, Event, GroupDescribed
 from group_sidecar.coordinator.facts import Fact, OffsetsExpired
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
 from group_sidecar.coordinator.logged import consumer_group_logged, generation_logged, metadata_gone
 from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable, Tenure, partition_for
-from group_sidecar.coordinator.views import DELETED_OFFSET, GroupKind, GroupState, Lacking
+from group_sidecar.coordinator.tombstones import WHOLE_GROUP
+from group_sidecar.coordinator.views import DELETED_OFFSET, GroupKind, GroupState, Lacking, TopicPartition
 
 GROUPS_AT_ONCE = 50
 """Groups merged between two breaths."""
@@ -167,7 +170,15 @@ class LogFollower:
             return None
         partition.state = PartitionState.OWNED if partition.serves else PartitionState.LOADING
         partition.reason, partition.fresh_at, partition.read_at = "", asked_at, now
-        partition.deleted = {group: at for group, at in partition.deleted.items() if at > asked_at}
+        awaited = partition.log.awaited
+        for name in awaited:
+            self._release(partition.log, name, asked_at)
+            partition.ahead.add(name.decode())
+        partition.deleted = {
+            group: at
+            for group, at in partition.deleted.items()
+            if at > asked_at or awaited.awaits_group(group.encode())
+        }
         held_back, partition.log.changed = partition.log.changed, {}
         for name in held_back:
             self._follow_group(partition, name, now)
@@ -175,6 +186,16 @@ class LogFollower:
             if self._catch_up(partition, group_id, asked_at, now):
                 partition.ahead.discard(group_id)
         return self._cleaned_up(now)
+
+    def _release(self, log: PartitionLog, name: bytes, asked_at: float) -> None:
+        """Awaits no tombstone of what was committed after its deletion: the broker has acknowledged that commit."""
+        log.settle(name, asked_at)
+        offsets = self._cache.group_offsets(name.decode())
+        for suffix in log.awaited.overdue(name, asked_at) if offsets else ():
+            committed = None if suffix == WHOLE_GROUP else offsets.committed.get_seen(read_suffix(suffix))
+            at = offsets.changed_at if suffix == WHOLE_GROUP else committed.at if committed else FOREVER
+            if at <= asked_at:
+                log.awaited.forget(name, suffix)
 
     def _catch_up(self, partition: Partition, group_id: str, asked_at: float, now: float) -> bool:
         """The log says all of a group that was acknowledged until then. Whether it says all there is to say."""
@@ -190,7 +211,9 @@ class LogFollower:
             else:
                 done = False
         if offsets is not None:
-            done = offsets.catch_up(asked_at, self._cache.unread.until_of(group_id)) and done
+            overdue = partition.log.awaited.overdue(group_id.encode(), asked_at)
+            deleted = [read_suffix(each) for each in overdue if each != WHOLE_GROUP]
+            done = offsets.catch_up(asked_at, deleted, self._cache.unread.until_of(group_id)) and done
             self._cache.account(group_id, now)
         return done
 
@@ -303,6 +326,13 @@ class LogFollower:
         """A client had a group deleted: the log will say so."""
         if (partition := self.partitions.holding(group_id)) is not None:
             partition.deleted[group_id] = now
+            partition.log.awaited.expect(group_id.encode(), WHOLE_GROUP, now)
+
+    def deleted_offsets(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> None:
+        """A client had offsets deleted: likewise."""
+        if (partition := self.partitions.holding(group_id)) is not None:
+            for each in partitions:
+                partition.log.awaited.expect(group_id.encode(), suffix_of(*each), now)
 
     def understood(self, event: GroupDescribed) -> GroupDescribed:
         """What it means that a group is described as Dead: where Empty ones are not kept, it may have offsets yet."""

@@ -14,6 +14,7 @@ from itertools import islice
 from group_sidecar.codecs.offsets_topic import KeyType
 from group_sidecar.codecs.primitives import decoded
 from group_sidecar.codecs.records import ControlMarker, RecordBatch, batches
+from group_sidecar.coordinator.tombstones import AWAITED_SECONDS, WHOLE_GROUP, AwaitedTombstones
 
 SLICE = 1024
 """Records between two breaths: about two milliseconds."""
@@ -67,6 +68,7 @@ class PartitionLog:
         changed: names of groups that records came for since that was last looked at.
         records: how many records came.
         size: how many offsets survive, pending ones included, as counted last.
+        awaited: tombstones of deletions that clients were told of.
         skipped: how many keys of types that are not known came, by type; -1 for what is no key at all.
     """
 
@@ -75,6 +77,7 @@ class PartitionLog:
         self.groups: dict[bytes, LoggedGroup] = {}
         self.changed: dict[bytes, None] = {}
         self.records = self.size = 0
+        self.awaited = AwaitedTombstones()
         self.skipped: Counter[int] = Counter()
         self._open: dict[int, set[bytes]] = {}
 
@@ -137,8 +140,11 @@ class PartitionLog:
                 _outdate(group, key[end:])
             if value is not None:
                 group.offsets[key[end:]] = value
-            elif group.offsets.pop(key[end:], None) is not None:
+                continue
+            if group.offsets.pop(key[end:], None) is not None:
                 group.removed += 1
+            if self.awaited:
+                self.awaited.read(name, key[end:])
 
     def _group(self, name: bytes) -> tuple[bytes, LoggedGroup]:
         """A group that is not there under this name yet, and its name as Kafka writes it: always UTF-8."""
@@ -149,6 +155,8 @@ class PartitionLog:
         return name, group
 
     def _other(self, group: LoggedGroup, kind: int, key: bytes, value: bytes | None) -> None:
+        if value is None and self.awaited:
+            self.awaited.read(group.group_id.encode(), WHOLE_GROUP)
         if kind == _GROUP_METADATA:
             group.metadata, group.tombstone = value, value is None
         elif kind not in _KINDS:
@@ -189,6 +197,14 @@ class PartitionLog:
                     group.offsets[suffix] = value
                 else:
                     group.offsets.pop(suffix, None)
+
+    def settle(self, name: bytes, asked_at: float) -> None:
+        """All that was acknowledged until then was read: no tombstone is awaited of what is not there."""
+        group = self.groups.get(name)
+        for suffix, at in self.awaited.overdue(name, asked_at).items():
+            left = group is not None and not group.gone and (suffix == WHOLE_GROUP or suffix in group.offsets)
+            if not left or at <= asked_at - AWAITED_SECONDS:
+                self.awaited.forget(name, suffix)
 
     def forget(self, name: bytes) -> None:
         """Drops a group of which nothing is left."""

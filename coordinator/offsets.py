@@ -78,15 +78,17 @@ class GroupOffsets:
         self._logged = logged
         self.committed.logged = {} if logged is None else logged.offsets
 
-    def catch_up(self, asked_at: float, unread_until: float = NEVER) -> bool:
+    def catch_up(self, asked_at: float, deleted: Iterable[TopicPartition] = (), unread_until: float = NEVER) -> bool:
         """The log says all that was acknowledged until then. Returns whether it says all there is to say.
 
+        `deleted`: partitions whose offset the broker has deleted, though the log still has it.
         `unread_until`: until when writes that were not understood may change the offsets.
         """
         self.committed.catch_up(asked_at)
         if max(self.settled_at, unread_until) <= asked_at:
             self.unsure = self.unfollowed = None
             self.doubtful.clear()
+        self.doubtful.update(dict.fromkeys(deleted, asked_at))
         return not (self.committed.seen or self.unsure or self.unfollowed or self.doubtful)
 
     def compare(self, now: float) -> None:

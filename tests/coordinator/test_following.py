@@ -20,6 +20,7 @@ from group_sidecar.coordinator.events import (
     GroupDescribed,
     Joining,
     JoinSent,
+    OffsetsDeleted,
     OffsetsPending,
     OffsetsStored,
 )
@@ -27,6 +28,7 @@ from group_sidecar.coordinator.facts import Departure, MemberGone, OffsetsExpire
 from group_sidecar.coordinator.log import PartitionLog
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.partitions import FRESH_SECONDS, PartitionState, StaleEpoch
+from group_sidecar.coordinator.tombstones import AWAITED_SECONDS
 from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking
 from tests.coordinator.model_log import Entry, batch
 from tests.coordinator.sweeping import in_doubt, swept
@@ -360,6 +362,111 @@ def test_what_the_broker_cleans_up_is_counted_and_what_clients_delete_is_not() -
     assert expired is not None
     assert (expired.count, reader.follower.expired) == (2, 2)
     assert reader.read(offset(2, 6), at=3) is None
+
+
+# Deletions whose tombstones are not replicated yet: a Fetch that was sent after the reply ends before them.
+
+
+def deletes(reader: Reader, at: float, *partitions: tuple[str, int]) -> None:
+    reader.manager.apply([OffsetsDeleted(group_id="g", sent_at=at, partitions=partitions)], at)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_deleted_offset_does_not_come_back_before_its_tombstone_was_read(exclusive: bool) -> None:
+    reader = Reader(exclusive=exclusive, load=[offset(0, 5), offset(1, 6)])
+    deletes(reader, 1, T0)
+    assert reader.offsets(1) == {T1: 6}
+    for at in (2, 3, 40):
+        reader.catch_up(at, at)
+        assert reader.offsets(at) is Lacking.IN_DOUBT
+    reader.read(offset(1, 7), at=41)
+    assert reader.offsets(41) is Lacking.IN_DOUBT
+    reader.read(offset(0, None), at=42)
+    assert reader.offsets(42) == {T1: 7}
+    assert not reader.log.awaited
+
+
+def test_nothing_is_awaited_of_an_offset_that_was_not_there() -> None:
+    reader = Reader(load=[offset(1, 6)])
+    deletes(reader, 1, T0)
+    reader.catch_up(2, 2)
+    assert (reader.offsets(2), bool(reader.log.awaited)) == ({T1: 6}, False)
+
+
+def test_a_commit_after_the_deletion_counts() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    reader.catch_up(2, 2)
+    reader.stored(3, 3.5, p0=8)
+    assert reader.offsets(3.5) == {T0: 8}
+    reader.read(offset(0, None), offset(0, 8), at=4)
+    assert (reader.offsets(4), bool(reader.log.awaited)) == ({T0: 8}, False)
+
+
+def test_a_deletion_of_what_was_committed_and_deleted_before_has_a_tombstone_of_its_own() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    reader.stored(1.1, 1.2, p0=8)
+    deletes(reader, 1.5, T0)
+    reader.read(offset(0, None), offset(0, 8), at=2)
+    assert reader.offsets(2) is Lacking.IN_DOUBT
+    reader.read(offset(0, None), at=3)
+    assert reader.offsets(3) == {}
+
+
+def test_a_commit_that_was_not_read_when_its_deletion_passed_by() -> None:
+    reader = Reader()
+    deletes(reader, 1, T0)
+    reader.read(offset(0, 5), at=2)
+    assert reader.offsets(2) is Lacking.IN_DOUBT
+    reader.read(offset(0, None), at=3)
+    assert reader.offsets(3) == {}
+
+
+@pytest.mark.parametrize("tombstone", [gone(), offset(0, None)])
+def test_a_deleted_group_does_not_come_back_before_its_tombstones_were_read(tombstone: Entry) -> None:
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
+    for at in (2, 3):
+        reader.read(offset(0, 1, group="other"), at=at)
+        assert reader.offsets(at) == {}
+        assert reader.manager.existing("g", at) is None
+    reader.read(tombstone, *([gone()] if tombstone[0] != gone()[0] else [offset(0, None)]), at=4)
+    assert (reader.offsets(4), bool(reader.log.awaited)) == ({}, False)
+
+
+def test_a_deletion_that_has_no_tombstone_has_a_way_back() -> None:
+    """Of an offset that the broker did not have. Others, unseen, commit it before the log is read."""
+    reader = Reader(load=[offset(1, 6)])
+    deletes(reader, 1, T0)
+    reader.read(offset(0, 9), at=2)
+    assert reader.offsets(2) is Lacking.IN_DOUBT
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert reader.offsets(1 + AWAITED_SECONDS) == {T0: 9, T1: 6}
+
+
+def test_a_commit_ends_the_wait_for_a_tombstone_that_never_was() -> None:
+    reader = Reader(exclusive=True, load=[offset(1, 6)])
+    deletes(reader, 1, T0)
+    reader.stored(1.1, 1.2, p0=9)
+    reader.read(offset(0, 9), at=2)
+    assert reader.offsets(2) == {T0: 9, T1: 6}
+
+
+def test_a_group_that_was_deleted_and_made_anew_is_read() -> None:
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
+    reader.read(offset(0, None), gone(), offset(1, 7), at=2)
+    assert reader.offsets(2) == {T1: 7}
+
+
+def test_a_partition_that_is_read_anew_awaits_nothing() -> None:
+    """A new leader may never have had the tombstone."""
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    reader.log = reader.follower.begin_load(0, 4, 0, 2)
+    reader.read(offset(0, 5), at=3)
+    assert reader.offsets(3) == {T0: 5}
 
 
 # Leadership.
