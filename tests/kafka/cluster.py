@@ -13,6 +13,7 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import until
+from tests.kafka.releases import NEWEST
 from tests.kafka.wire import ask
 
 _NAMES = tuple(f"any {number}" for number in range(100))
@@ -21,7 +22,7 @@ _NAMES = tuple(f"any {number}" for number in range(100))
 
 @contextmanager
 def kafka_cluster(
-    folder: Path, nodes: int = 3, properties: Mapping[str, str] | None = None
+    folder: Path, nodes: int = 3, properties: Mapping[str, str] | None = None, version: str = NEWEST
 ) -> Iterator[tuple[KafkaBroker, ...]]:
     """Nodes 1 to `nodes`, up for the length of a with statement; of them node 1 is the controller, and must live.
 
@@ -29,6 +30,7 @@ def kafka_cluster(
         folder: an empty folder for all of them.
         nodes: how many, at least two.
         properties: broker properties over the defaults, for each node.
+        version: as of a `KafkaBroker`; not before Kafka 3.5.
     """
     shared = {
         "offsets.topic.replication.factor": str(nodes),
@@ -36,9 +38,9 @@ def kafka_cluster(
         "transaction.state.log.replication.factor": str(nodes),
         **(properties or {}),
     }
-    first = KafkaBroker(folder / "1", properties=shared)
+    first = KafkaBroker(folder / "1", version=version, properties=shared)
     others = [
-        KafkaBroker(folder / str(node), properties={**shared, "node.id": str(node)}, joins=first)
+        KafkaBroker(folder / str(node), version=version, properties={**shared, "node.id": str(node)}, joins=first)
         for node in range(2, nodes + 1)
     ]
     with ExitStack() as stack, ThreadPoolExecutor() as together:
