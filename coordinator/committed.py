@@ -115,9 +115,12 @@ class OffsetsRead:
     Args:
         keys, values: what the log said, where the wire had not said anything else.
         seen: what the wire had said.
+
+    Attributes:
+        drift: seconds to add to when the wire said it; the log has the broker's own time.
     """
 
-    __slots__ = ("_keys", "_seen", "_values")
+    __slots__ = ("_keys", "_seen", "_values", "drift")
 
     def __init__(
         self,
@@ -128,6 +131,7 @@ class OffsetsRead:
         self._keys = keys
         self._values = values
         self._seen = seen
+        self.drift = 0.0
 
     def numbers(self) -> Iterator[tuple[TopicPartition, int]]:
         """Partitions and offsets alone, in no order."""
@@ -153,7 +157,7 @@ class OffsetsRead:
                 yield topic, partition, offset, leader_epoch, committed_at / 1000
         for (topic, partition), committed in self._seen:
             if committed.offset >= 0:
-                yield topic, partition, committed.offset, committed.leader_epoch, committed.at
+                yield topic, partition, committed.offset, committed.leader_epoch, committed.at + self.drift
 
     def decoded(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         """All there is to say of each, in no order, decoded when its turn comes."""

@@ -191,7 +191,9 @@ class LogFollower:
         """Awaits no tombstone of what was committed after its deletion: the broker has acknowledged that commit."""
         log.settle(name, asked_at)
         offsets = self._cache.group_offsets(name.decode())
-        for suffix in log.awaited.overdue(name, asked_at) if offsets else ():
+        if offsets is None:
+            return
+        for suffix in log.awaited.overdue(name, asked_at):
             committed = None if suffix == WHOLE_GROUP else offsets.committed.get_seen(read_suffix(suffix))
             at = offsets.changed_at if suffix == WHOLE_GROUP else committed.at if committed else FOREVER
             if at <= asked_at:

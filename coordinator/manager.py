@@ -125,6 +125,10 @@ class GroupMetadataManager:
         """Tells whether the broker does, as of a `GroupCache`."""
         self._cache.keep_empty_groups(keeps)
 
+    def forget_habits(self) -> None:
+        """The broker may be another release than before: how it describes groups of KIP-848 has to be seen again."""
+        self.default_assignor = self.explains = None
+
     def inherit(self, groups: Iterable[str]) -> None:
         """Tells which groups the broker has: all others are known from their birth on."""
         self._cache.pasts.inherit(groups)

@@ -96,6 +96,7 @@ class Sources:
         last_reload: how the last reading of the settings went; None where they are not read again.
         task_failures: unexpected failures of each background task.
         shows: whether there are series of a group, by its id. In totals all groups are counted.
+        drift: seconds to add to the clock of the views, for the time that is shown.
         max_series: most series shown of all families with a level of detail together.
     """
 
@@ -114,6 +115,7 @@ class Sources:
     detail: Detail = Detail.NONE
     shows: Callable[[str], bool] = lambda _: True
     max_series: int = 10_000
+    drift: Callable[[], float] = float
 
 
 class Scraped(NamedTuple):
@@ -158,7 +160,7 @@ def scrape(sources: Sources, chosen: Format, now: float) -> Generator[None, None
     yield from _forget_gone(sources)
     tally, sheet = Tally(), Sheet(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
     yield from _paced(_each_group(sources, now, tally, sheet))
-    log_ends = each_newest([copy.log_ends for copy in sources.copies()])
+    log_ends = each_newest([copy.log_ends for copy in sources.copies()], sources.drift())
     yield from _paced(sheet.partitions(OF_LOG_ENDS, log_ends))
     yield from _paced(sheet.partitions(OF_LOG_STARTS, each_newest(sources.log_starts())))
     lines, suppressed = sheet.lines()
@@ -224,7 +226,7 @@ def _forget_gone(sources: Sources) -> Generator[None, None, None]:
 def _each_group(sources: Sources, now: float, tally: Tally, sheet: Sheet) -> Iterator[int]:
     """Counts the groups and writes them down. Gives the work of each step in rows."""
     counts = sources.instruments.by_group
-    for visit in walk(sources.copies(), now, sources.most_members):
+    for visit in walk(sources.copies(), now, sources.most_members, sources.drift()):
         if visit is None:
             yield ROWS_AT_ONCE
             continue

@@ -13,8 +13,8 @@ for each partition it would stop everything for a tenth of a second.
 
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from heapq import merge
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol, TypeVar
@@ -119,32 +119,41 @@ class Survey:
     groups: tuple[GroupFigures, ...] = ()
 
 
-def survey(copies: Sequence[Copy], now: float, most_members: MostMembers) -> Generator[None, None, Survey]:
-    """Takes all groups, in steps of less than a millisecond. `now`: seconds since the epoch."""
+def survey(
+    copies: Sequence[Copy], now: float, most_members: MostMembers, drift: float = 0.0
+) -> Generator[None, None, Survey]:
+    """Takes all groups, in steps of less than a millisecond. `now`, `drift`: as for `walk`."""
     groups = []
-    for visit in walk(copies, now, most_members):
+    for visit in walk(copies, now, most_members, drift):
         if visit is None:
             yield
         else:
             groups.append(visit.figures)
-    return Survey(now, tuple(groups))
+    return Survey(now + drift, tuple(groups))
 
 
-def walk(copies: Sequence[Copy], now: float, most_members: MostMembers) -> Generator[Visit | None, None, None]:
+def walk(
+    copies: Sequence[Copy], now: float, most_members: MostMembers, drift: float = 0.0
+) -> Generator[Visit | None, None, None]:
     """All groups that exist, in the order of their ids; None where it is time to breathe.
 
     Args:
         copies: the copies of the coordinators, one per broker.
-        now: seconds since the epoch.
+        now: seconds since the epoch, on the clock of the copies.
         most_members: the limits.
+        drift: seconds to add to what the copies say of when something was seen.
     """
     log_end = newest([copy.log_ends for copy in copies])
+    if drift:
+        log_end = partial(_log_end_later, log_end, drift)
     spent = 0
     for group_id in (yield from _ids(copies)):
         view = best(copies, group_id, now)
         if view is None:
             continue
+        view = later(view, drift)
         offsets, sums = offsets_of(view), Sums(log_end)
+        offsets.drift = drift
         spent += GROUP_COST + len(view.members) // MEMBERS_AS_ONE
         if spent >= AT_ONCE:
             yield None
@@ -171,7 +180,21 @@ def newest(log_ends: Sequence[LogEnds]) -> LogEnd:
     return log_end
 
 
-def each_newest(log_ends: Sequence[LogEnds]) -> Iterator[LogEndSeen]:
+def _log_end_later(log_end: LogEnd, drift: float, partition: TopicPartition) -> tuple[int, float] | None:
+    found = log_end(partition)
+    return None if found is None else (found[0], found[1] + drift)
+
+
+def later(view: GroupView, drift: float) -> GroupView:
+    """The view with `drift` seconds added to when something was seen."""
+    if not drift:
+        return view
+    members = tuple(replace(member, since=member.since + drift) for member in view.members)
+    last = view.last_rebalance_at
+    return replace(view, members=members, last_rebalance_at=None if last is None else last + drift)
+
+
+def each_newest(log_ends: Sequence[LogEnds], drift: float = 0.0) -> Iterator[LogEndSeen]:
     """Each partition once, with the log end, or start, that was seen last. They may change meanwhile."""
     log_end = newest(log_ends)
     for number, each in enumerate(log_ends):
@@ -179,7 +202,7 @@ def each_newest(log_ends: Sequence[LogEnds]) -> Iterator[LogEndSeen]:
             if not any(partition in other for other in log_ends[:number]):
                 end = log_end(partition)
                 if end is not None:  # It may have gone.
-                    yield partition, end
+                    yield partition, (end[0], end[1] + drift) if drift else end
 
 
 def lag_behind(log_end: int, offset: int) -> int:

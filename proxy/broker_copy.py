@@ -227,11 +227,21 @@ class BrokerCopy:
 
     # What the prober learns.
 
+    def begin_anew(self) -> None:
+        """The prober has a new connection: the broker may have been started again, with other settings and rules."""
+        self.manager.forget_habits()
+        self.rights.forget()
+        self._open = False
+        if self.config.answers.authorizer == "auto":
+            self._authorizer = None
+
     def learn_versions(self, versions: Versions) -> None:
         """The broker's own ApiVersions: (lowest, highest) by API key."""
         if versions is self._versions:
             return  # As each client that connects is told.
-        self.offers += versions != self._versions
+        if versions != self._versions:
+            self.offers += 1
+            self.manager.forget_habits()
         self._versions = versions
         self._keeps_empty = versions.get(ApiKey.FETCH, _FETCH_OF_0_10_1)[1] >= _FETCH_OF_0_10_1[1]
         self.manager.keep_empty_groups(self._keeps_empty)

@@ -71,13 +71,14 @@ class Outlet:
 
         Args:
             sources: what stands.
-            epoch: seconds since the epoch.
+            epoch: seconds since the epoch, on the clock of the copies.
             supervisor: keeps both parts running.
         """
         supervisor = supervisor or Supervisor()
         async with trio.open_nursery() as nursery:
             if self.topic:
-                nursery.start_soon(supervisor.keep, Task.JOURNAL_TOPIC, partial(self.topic.run, epoch))
+                write = partial(self.topic.run, lambda: epoch() + sources.drift())
+                nursery.start_soon(supervisor.keep, Task.JOURNAL_TOPIC, write)
             try:
                 await supervisor.keep(Task.JOURNAL, partial(self._write_forever, sources, epoch))
             finally:
@@ -103,9 +104,10 @@ class Outlet:
         # Figures of the sidecar alone: groups are told of by records of their own.
         sample = _sample(totals(sources, await in_slices(tallied(sources, epoch()))))
         now, queued = epoch(), 0
-        groups = walk(sources.copies(), now, sources.most_members)
-        log_ends = each_newest([copy.log_ends for copy in sources.copies()])
-        for record in self._chronicle.restate(groups, log_ends, sample, now):
+        drift = sources.drift()
+        groups = walk(sources.copies(), now, sources.most_members, drift)
+        log_ends = each_newest([copy.log_ends for copy in sources.copies()], drift)
+        for record in self._chronicle.restate(groups, log_ends, sample, now + drift):
             if record is not None:
                 self._append(record)
                 queued += 1

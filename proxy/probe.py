@@ -82,6 +82,9 @@ class Probed(Protocol):
     def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
         """A connection to the broker, with the sidecar's own credentials. Raises BrokerError and DecodeError."""
 
+    def begin_anew(self) -> None:
+        """At each connection, before all else: what was learnt over an earlier one may not be so any more."""
+
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """The broker's own ApiVersions, at each connection."""
 
@@ -144,6 +147,7 @@ class _Prober:
         shut_out = False
         try:
             async with self._copy.connect() as client:
+                self._copy.begin_anew()
                 self._copy.learn_versions(client.versions)
                 shut_out = True
                 await self._ask_for_authorizer(client)

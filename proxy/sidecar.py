@@ -12,7 +12,6 @@ It is a little longer than other files: it names every part once, and what it ow
 import gc
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,6 +64,7 @@ from group_sidecar.proxy.supervision import Supervisor, Task
 from group_sidecar.proxy.surveying import Surveyor
 from group_sidecar.proxy.tail import OffsetsTail
 from group_sidecar.proxy.verifying import verify_forever
+from group_sidecar.proxy.wall_clock import WallClock
 
 DRAIN_SECONDS = 5.0
 """How long connections may take to come to rest when the sidecar stops."""
@@ -190,7 +190,7 @@ class Sidecar:
         self._brokers: dict[Address, _Broker] = {}
         self._bootstrap_peer: Address | None = None
         self._accepting = False
-        self._epoch_of_zero = 0.0
+        self._clock: WallClock
         self._servers: trio.Nursery
         self._tasks: trio.Nursery
         self._rulebook = Rulebook()
@@ -212,8 +212,9 @@ class Sidecar:
             detail=Detail(config.metrics.detail),
             shows=selection(config.metrics.allow, config.metrics.deny),
             max_series=config.metrics.series,
+            drift=self._drift,
         )
-        self._surveyor = Surveyor(self._managers, self._epoch, self._rulebook.most_members)
+        self._surveyor = Surveyor(self._managers, self._epoch, self._rulebook.most_members, self._drift)
         self._scraper = Scraper(self._sources, self._epoch)
 
     def _enact(self, config: Config) -> None:
@@ -233,7 +234,7 @@ class Sidecar:
 
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`; what it raises comes in an exception group."""
-        self._epoch_of_zero = time.time() - trio.current_time()
+        self._clock = WallClock()
         listeners = listen(self._config.listen)
         bound = Address(self._config.listen.host, port_of(listeners))
         async with trio.open_nursery() as self._tasks:
@@ -267,7 +268,8 @@ class Sidecar:
             standings=self._standings,
             failing=self._supervisor.failing,
             reload=self.reload,
-            epoch=self._epoch,
+            epoch=self._wall,
+            drift=self._drift,
             recorder=self._recorder,
         )
 
@@ -307,7 +309,7 @@ class Sidecar:
                 self._traffic,
                 self._observe,
                 advertise,
-                epoch_of_zero=self._epoch_of_zero,
+                epoch_of_zero=self._clock.epoch_of_zero,
                 interest=self._committed_partitions,
                 rulebook=self._rulebook,
             )
@@ -374,7 +376,15 @@ class Sidecar:
     # State, for the outside.
 
     def _epoch(self) -> float:
-        return trio.current_time() + self._epoch_of_zero
+        """Seconds since the epoch on the clock of the copies."""
+        return self._clock.steady()
+
+    def _wall(self) -> float:
+        """The same as the system has them, for people and records."""
+        return self._clock.now()
+
+    def _drift(self) -> float:
+        return self._clock.drift
 
     def _known(self) -> list[_Broker]:
         """Each broker once: a gateway may have one under two names."""
@@ -402,6 +412,7 @@ class Sidecar:
         return {str(broker.copy.address): broker.tail.standing() for broker in self._known() if broker.tail}
 
     def _observe(self, fact: Fact) -> None:
+        fact = self._clock.stamped(fact)
         for observe in self._observers:
             try:
                 observe(fact)
@@ -410,11 +421,12 @@ class Sidecar:
 
     def _journal(self, fact: Fact) -> None:
         if self._outlet:
-            self._outlet.tell(fact, self._epoch())
+            self._outlet.tell(fact, self._wall())
 
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_SECONDS)
+            self._clock.measure()
             self._surveyor.forget()
             for copy in self._copies():
                 for _ in copy.sweep(trio.current_time()):

@@ -37,14 +37,20 @@ class Surveyor:
         copies: the copies of the coordinators, one per broker.
         epoch: seconds since the epoch.
         most_members: the most members that a group may have; None without limit.
+        drift: as of `survey.walk`.
     """
 
     def __init__(
-        self, copies: Callable[[], Sequence[Copy]], epoch: Callable[[], float], most_members: MostMembers
+        self,
+        copies: Callable[[], Sequence[Copy]],
+        epoch: Callable[[], float],
+        most_members: MostMembers,
+        drift: Callable[[], float] = float,
     ) -> None:
         self._copies = copies
         self._epoch = epoch
         self._most_members = most_members
+        self._drift = drift
         self._turn = trio.Lock()
         self._latest: tuple[Survey, float] | None = None
 
@@ -53,7 +59,7 @@ class Surveyor:
         async with self._turn:  # Who waits for it finds what the other has taken.
             self.forget()
             if self._latest is None:
-                taken = await in_slices(survey(self._copies(), self._epoch(), self._most_members))
+                taken = await in_slices(survey(self._copies(), self._epoch(), self._most_members, self._drift()))
                 self._latest = taken, trio.current_time()
             return self._latest[0]
 

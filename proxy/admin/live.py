@@ -8,9 +8,10 @@ from uuid import UUID
 
 import trio
 
+from group_sidecar.coordinator.views import GroupView
 from group_sidecar.metrics.collector import LastReload, Sources
 from group_sidecar.metrics.flight_recorder import FlightRecorder
-from group_sidecar.metrics.survey import Survey, best
+from group_sidecar.metrics.survey import Survey, best, later
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.admin.app import admin_app
 from group_sidecar.proxy.admin.serving import serve_admin
@@ -37,12 +38,17 @@ def live_sources(
     failing: Callable[[], Sequence[Failing]],
     reload: Callable[[], Awaitable[Outcome]],
     epoch: Callable[[], float],
+    drift: Callable[[], float] = float,
     recorder: FlightRecorder,
 ) -> AdminSources:
     """Where the admin port of a sidecar looks: at what its metrics are `collected` from, at the `copies` of all
     brokers, and at what `AdminSources` names.
     """
     started_at = epoch()
+
+    def find(group_id: str) -> GroupView | None:
+        view = best([copy.manager for copy in copies()], group_id, epoch() - drift())
+        return None if view is None else later(view, drift())
 
     def numbers() -> Numbers:
         last = (
@@ -69,7 +75,7 @@ def live_sources(
         reload=reload,
         epoch=epoch,
         surveyed=surveyed,
-        find=lambda group_id: best([copy.manager for copy in copies()], group_id, epoch()),
+        find=find,
         coordinator=lambda group_id: _coordinator(copies(), group_id),
         most_members=collected.most_members,
         log_ends=lambda: [copy.manager.log_ends for copy in copies()],

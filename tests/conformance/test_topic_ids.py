@@ -22,7 +22,6 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.topic_ids import FRESH_SECONDS
 from tests.conformance.new_protocol import new_member
 from tests.conformance.routes import Route, Run
@@ -51,15 +50,17 @@ class Stage:
         make_topic(self.broker, topic)
         request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
         [told] = ask(self.broker.direct, request, 12).topics
-        return told.topic_id
+        topic_id: UUID = told.topic_id
+        return topic_id
 
     def delete(self, topic: str) -> None:
         """Deletes a topic; returns when the broker does not tell of it any more."""
         self.admin.delete_topics([topic])[topic].result(PATIENCE)
-        until(lambda: topic not in {each.name for each in self._all()}, f"{topic} is gone")
 
-    def _all(self) -> tuple[Struct, ...]:
-        return ask(self.broker.direct, MetadataRequest(topics=None), 12).topics
+        def gone() -> bool:
+            return topic not in {each.name for each in ask(self.broker.direct, MetadataRequest(topics=None), 12).topics}
+
+        until(gone, f"{topic} is gone")
 
     def commit(self, group: str, topic: str, offset: int) -> None:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
@@ -128,7 +129,7 @@ def test_a_deleted_topic_is_not_in_an_assignment(stage: Stage) -> None:
     request = ConsumerGroupDescribeRequest(group_ids=(run.name("new"),), include_authorized_operations=False)
 
     def described(address: Address) -> DescribedGroup:
-        [group] = ask(address, request, 1).groups
+        group: DescribedGroup = ask(address, request, 1).groups[0]
         return group
 
     def topics(group: DescribedGroup) -> set[str]:
@@ -139,7 +140,12 @@ def test_a_deleted_topic_is_not_in_an_assignment(stage: Stage) -> None:
     names = (run.name("topic"), run.name("doomed"))
     with ExitStack() as stack:
         member = stack.enter_context(new_member(run, "new", subscribed_topic_names=names))
-        until(lambda: not member.follow() and topics(described(stage.broker.direct)) == {*names}, "it owns both")
+
+        def owns_both() -> bool:
+            member.follow()
+            return topics(described(stage.broker.direct)) == {*names}
+
+        until(owns_both, "it owns both")
         stage.answers(lambda: described(stage.sidecar.listen), "ConsumerGroupDescribe")
         assert topics(described(stage.sidecar.listen)) == {*names}
         stage.delete(run.name("doomed"))

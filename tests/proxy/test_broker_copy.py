@@ -246,3 +246,27 @@ def test_a_gateways_clients_know_it_under_another_address() -> None:
     copy.manager.log.partitions.count = 1
     copy.learn_coordinators({0: Node(1, "one", 9092)})
     assert copy.coordinator("g") == Node(1, "for one", 9093)
+
+
+def habits(copy: BrokerCopy) -> tuple[str | None, bool | None]:
+    return copy.manager.default_assignor, copy.manager.explains
+
+
+def test_what_was_learnt_from_a_broker_is_learnt_again_from_the_next() -> None:
+    copy = broker_copy()
+    copy.learn_authorizer(False)
+    copy.rights.grant(ANONYMOUS, [(Operation.DESCRIBE_GROUP, "g")], EPOCH)
+    copy.manager.default_assignor, copy.manager.explains = "uniform", True
+    copy.begin_anew()
+    assert [copy.hides, copy.rights.hold(ANONYMOUS, [(Operation.DESCRIBE_GROUP, "g")], EPOCH)] == [True, False]
+    assert habits(copy) == (None, None)
+
+
+def test_a_broker_that_offers_something_else_may_have_other_habits() -> None:
+    copy = broker_copy()
+    copy.learn_versions({3: (0, 12)})
+    copy.manager.default_assignor, copy.manager.explains = "uniform", True
+    copy.learn_versions({3: (0, 12)})
+    assert habits(copy) == ("uniform", True)
+    copy.learn_versions({3: (0, 13)})
+    assert habits(copy) == (None, None)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,18 @@ async def test_what_stands_is_told_at_every_interval(tmp_path: Path) -> None:
     assert first["sample"]["group_sidecar_received_bytes_total"] == 11
     assert first["sample"]["group_sidecar_held_bytes"] == 7
     assert group["max_size"] == 3
+
+
+async def test_records_carry_the_systems_time_where_the_copies_have_another(tmp_path: Path) -> None:
+    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=60), nobody)
+    offsets = {("t", 0): CommittedOffset(7, at=1_000_000.0)}
+    drifted = replace(sources(outlet, GroupView(group_id="g", offsets=offsets)), drift=lambda: 86_400.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, drifted, lambda: 1_000_000.0)
+        await holds(lambda: written(outlet) == 3)
+        nursery.cancel_scope.cancel()
+    for record in told(tmp_path):
+        assert (record["observed_at"][:10], record["emitted_at"][:10]) == ("1970-01-13", "1970-01-13")
 
 
 async def test_what_is_left_is_written_at_the_end(tmp_path: Path) -> None:

@@ -128,6 +128,9 @@ class Copy:
     def times(self, what: str) -> list[float]:
         return [at for at, name, _ in self.told if name == what]
 
+    def begin_anew(self) -> None:
+        self._note("anew")
+
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         self._note("versions", dict(versions))
 
@@ -190,6 +193,7 @@ async def test_what_is_learned_at_the_first_connection(
     await probe_for(1, copy)
     start = copy.told[0][0]
     assert [(what, value) for _, what, value in copy.told] == [
+        ("anew", None),
         ("versions", {18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
         ("authorizer", False),
         ("groups", ["a", "b"]),
@@ -218,7 +222,7 @@ async def test_a_broker_that_knows_neither_acls_nor_groups(network: MemoryNetwor
     network.brokers[BROKER] = broker(acls=None, groups=None)
     copy = Copy()
     await probe_for(1, copy)
-    assert [what for _, what, _ in copy.told] == ["versions", "groups", "succeeded"]
+    assert [what for _, what, _ in copy.told] == ["anew", "versions", "groups", "succeeded"]
     assert copy.said("groups") == [None]
 
 
