@@ -179,7 +179,7 @@ class MemberGone(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorMoved(Fact):
-    """The broker said that it does not coordinate the group any more."""
+    """The broker said that it does not coordinate the group any more: another one does, or it is being restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,20 +3,24 @@
 Owns: which facts are kept, for how long, and what each says to a reader. Must not know: who makes facts, and who reads
 them.
 
-What changed a group and what it was refused are kept apart: a client that is refused in a loop tells the same thing
-again and again, and would push the rebalances out. Commits that the broker accepted are left out for the same reason.
+What changed a group, commits that the broker refused, and what policies refused (see `refusals`) are kept apart:
+a client that is refused in a loop tells the same thing again and again, and would push the rebalances out. For the same
+reason refusals give way before the rest does, and commits that the broker accepted are left out. Of what is no longer
+kept the recorder knows when it was, so that nobody takes a part for the whole.
 """
 
 import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from heapq import heappush, heappushpop
 from itertools import count
 from operator import attrgetter
 from sys import getsizeof
 from typing import NamedTuple, TypeAlias
 
+from group_sidecar.coordinator.events import NEVER
 from group_sidecar.coordinator.facts import (
     ClientRefused,
     Fact,
@@ -29,9 +33,12 @@ from group_sidecar.coordinator.facts import (
 )
 from group_sidecar.metrics.instruments import error_name
 from group_sidecar.metrics.records import timestamp
+from group_sidecar.metrics.refusals import GroupRefusals, Run
 
 MOST_OF_GROUP = 200
-"""Facts of one group that are kept at most, of what changed it and as many of what it was refused."""
+"""Facts of one group that are kept at most, of what changed it and as many of its commits that were refused."""
+REFUSED_PART = 0.25
+"""The part of all bytes that what was refused may take where the rest needs them."""
 
 FACT_BYTES, WHO_BYTES, REEL_BYTES = 370, 100, 900
 """What a fact takes without its texts and people, a member named in it without its texts, and a reel without its facts;
@@ -40,11 +47,50 @@ measured with tracemalloc, and rounded up."""
 Cells: TypeAlias = dict[str, object]
 
 
-class _Reel(NamedTuple):
-    """Names one list of facts."""
+class Kind(StrEnum):
+    """What is kept apart."""
 
-    group_id: str
-    refused: bool
+    CHANGES = "changes"
+    COMMITS = "commits"
+    REFUSALS = "refusals"
+
+
+Forgotten: TypeAlias = dict[str, str | None]
+"""By kind the newest moment of which something is no longer kept (ISO 8601); None where all is."""
+
+
+@dataclass(slots=True)
+class _Reel:
+    """Facts of one group in a row. `forgotten_at`: as of `GroupRefusals`, whose twin this is."""
+
+    facts: deque[Fact] = field(default_factory=deque)
+    forgotten_at: float = NEVER
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def add(self, fact: Fact) -> list[Fact]:
+        """Keeps a fact. Returns those that are no longer kept for it."""
+        self.facts.append(fact)
+        return [self.forget_oldest()] if len(self.facts) > MOST_OF_GROUP else []
+
+    def forget_oldest(self) -> Fact:
+        """Forgets the oldest fact, and returns it."""
+        oldest = self.facts.popleft()
+        self.forgotten_at = max(self.forgotten_at, oldest.at)
+        return oldest
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """All groups' facts of one kind, the group last that was heard of last.
+
+    `forgotten_at`: the newest moment of which something of a group is forgotten that is not on the shelf any more.
+    """
+
+    held_bytes: int = 0
+    groups: OrderedDict[str, _Reel | GroupRefusals] = field(default_factory=OrderedDict)
+    forgotten_at: float = NEVER
 
 
 class LastRebalance(NamedTuple):
@@ -60,39 +106,51 @@ class FlightRecorder:
 
     Args:
         most_bytes: what all of them may take together, roughly; 0 keeps nothing.
-
-    Attributes:
-        held_bytes: what they take now, roughly.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self.held_bytes = 0
         self._most_bytes = most_bytes
-        self._reels: OrderedDict[_Reel, deque[Fact]] = OrderedDict()
+        self._shelves = {kind: _Shelf() for kind in Kind}
+
+    @property
+    def held_bytes(self) -> int:
+        """What all facts take now, roughly, in bytes."""
+        return sum(shelf.held_bytes for shelf in self._shelves.values())
 
     def observe(self, fact: Fact) -> None:
         """Keeps a fact, or passes over it."""
-        if isinstance(fact, OffsetsCommitted) and not fact.refused:
+        kind = _kind(fact)
+        if kind is None:
             return
-        name = _Reel(fact.group_id, isinstance(fact, ClientRefused | OffsetsCommitted))
-        reel = self._reels.get(name)
+        shelf = self._shelves[kind]
+        reel = shelf.groups.get(fact.group_id)
         if reel is None:
-            reel = self._reels[name] = deque()
-            self.held_bytes += REEL_BYTES
+            reel = shelf.groups[fact.group_id] = GroupRefusals() if kind is Kind.REFUSALS else _Reel()
+            reel.forgotten_at = shelf.forgotten_at
+            shelf.held_bytes += REEL_BYTES
         else:
-            self._reels.move_to_end(name)
-        if len(reel) == MOST_OF_GROUP:
-            self.held_bytes -= _size(reel.popleft())
-        reel.append(fact)
-        self.held_bytes += _size(fact)
+            shelf.groups.move_to_end(fact.group_id)
+        before = len(reel)
+        gone = reel.add(fact)  # type: ignore[arg-type]  # A fact's kind decides where it goes.
+        shelf.held_bytes += _size(fact) * (len(reel) + len(gone) - before) - sum(map(_size, gone))
         while self.held_bytes > self._most_bytes:
             self._shed()
 
     def timeline(self, group_id: str) -> list[Cells] | None:
         """What is kept of a group, as JSON has it, the newest last; None where nothing is."""
-        reels = (self._reels.get(_Reel(group_id, refused), ()) for refused in (False, True))
-        facts = sorted((fact for reel in reels for fact in reel), key=attrgetter("at"))
-        return [told(fact) for fact in facts] or None
+        reels = (shelf.groups.get(group_id) for shelf in self._shelves.values())
+        kept = [each for reel in reels if reel is not None for each in _kept(reel)]
+        return [told(each) for each in sorted(kept, key=attrgetter("at"))] or None
+
+    def forgotten(self, group_id: str) -> Forgotten:
+        """What of a group is no longer kept."""
+        reels: dict[Kind, _Reel | GroupRefusals | _Shelf] = {
+            kind: shelf.groups.get(group_id, shelf) for kind, shelf in self._shelves.items()
+        }
+        return {
+            kind.value: None if reel.forgotten_at == NEVER else timestamp(reel.forgotten_at)
+            for kind, reel in reels.items()
+        }
 
     def last_rebalance(self, group_id: str) -> LastRebalance | None:
         """The last rebalance of a group that was completed, as far as is kept; None without one."""
@@ -110,40 +168,57 @@ class FlightRecorder:
 
     def _rebalances(self, group_id: str) -> Iterator[RebalanceCompleted]:
         """Those that were completed, the newest first."""
-        reel = self._reels.get(_Reel(group_id, refused=False), ())
-        return (fact for fact in reversed(reel) if isinstance(fact, RebalanceCompleted))
+        reel = self._shelves[Kind.CHANGES].groups.get(group_id)
+        facts = reversed(reel.facts) if isinstance(reel, _Reel) else ()
+        return (fact for fact in facts if isinstance(fact, RebalanceCompleted))
 
     def refusals(self, limit: int) -> list[Cells]:
-        """The last refusals of all groups, audited ones included, the newest first, each with its `group`."""
-        found: list[tuple[float, int, ClientRefused]] = []
+        """The last runs of refusals of all groups, audited ones included, the newest first, each with its `group`."""
+        found: list[tuple[float, int, Run]] = []
         order = count(0, -1)  # Of two at the same moment the one that is found first counts as newer.
-        for name, reel in reversed(self._reels.items()):
-            if not name.refused:
-                continue
-            if len(found) >= limit and (not found or reel[-1].at < found[0][0]):
+        for group in reversed(self._shelves[Kind.REFUSALS].groups.values()):
+            assert isinstance(group, GroupRefusals)
+            if len(found) >= limit and (not found or group.last_at < found[0][0]):
                 break  # The other groups have been quiet for longer.
-            for fact in reversed(reel):
-                if len(found) >= limit and fact.at < found[0][0]:
-                    break
-                if isinstance(fact, ClientRefused):
+            for run in group:
+                if len(found) < limit or (found and run.at > found[0][0]):
                     keep = heappush if len(found) < limit else heappushpop
-                    keep(found, (fact.at, next(order), fact))
-        return [{**told(fact), "group": fact.group_id} for _, _, fact in sorted(found, reverse=True)]
+                    keep(found, (run.at, next(order), run))
+        return [{**told(run), "group": run.fact.group_id} for _, _, run in sorted(found, reverse=True)]
 
     def _shed(self) -> None:
-        """Drops the oldest fact of the reel that has been quiet for longest."""
-        name, reel = next(iter(self._reels.items()))
-        self.held_bytes -= _size(reel.popleft())
-        if not reel:
-            del self._reels[name]
-            self.held_bytes -= REEL_BYTES
+        """Drops the oldest fact of the group that has been quiet for longest, what was refused first."""
+        changes, *refused = (self._shelves[kind] for kind in Kind)
+        largest = max(refused, key=attrgetter("held_bytes"))
+        refused_bytes = sum(shelf.held_bytes for shelf in refused)
+        shelf = largest if refused_bytes > REFUSED_PART * self._most_bytes or not changes.groups else changes
+        group_id, reel = next(iter(shelf.groups.items()))
+        shelf.held_bytes -= _size(reel.forget_oldest())
+        if not len(reel):
+            del shelf.groups[group_id]
+            shelf.held_bytes -= REEL_BYTES
+            shelf.forgotten_at = max(shelf.forgotten_at, reel.forgotten_at)
 
 
-def told(fact: Fact) -> Cells:
+def _kind(fact: Fact) -> Kind | None:
+    """Where a fact is kept; None where it is not."""
+    if isinstance(fact, OffsetsCommitted):
+        return Kind.COMMITS if fact.refused else None
+    return Kind.REFUSALS if isinstance(fact, ClientRefused) else Kind.CHANGES
+
+
+def _kept(reel: _Reel | GroupRefusals) -> Iterator[Fact | Run]:
+    return iter(reel.facts if isinstance(reel, _Reel) else reel)
+
+
+def told(kept: Fact | Run) -> Cells:
     """What a fact says, but for its group: when (`at`), `what`, and its own fields; error codes have their names too.
 
-    A refusal that was only reported is called otherwise, for it is none.
+    A refusal that was only reported is called otherwise, for it is none. A run of refusals says what the last of them
+    does, how many they are (`count`), and when the first was (`first_at`).
     """
+    run = kept if isinstance(kept, Run) else None
+    fact = kept.fact if isinstance(kept, Run) else kept
     what, own, _, _ = _shape(type(fact))
     cells: Cells = {name: _cell(getattr(fact, name)) for name in own}
     match fact:
@@ -151,6 +226,8 @@ def told(fact: Fact) -> Cells:
             cells = {"reason": fact.reason, **cells}
         case ClientRefused():
             cells["error"] = error_name(fact.error_code)
+            cells["count"] = run.count if run else 1
+            cells["first_at"] = timestamp(run.first_at if run else fact.at)
             what = what if fact.enforced else "client_audited"
         case OffsetsCommitted():
             cells["refused"] = [
@@ -164,8 +241,9 @@ def _cell(value: object) -> object:
     return {field.name: getattr(value, field.name) for field in fields(value)} if isinstance(value, Who) else value
 
 
-def _size(fact: Fact) -> int:
-    """Bytes that a fact takes, as if it shared its texts with nobody."""
+def _size(kept: Fact | Run) -> int:
+    """Bytes that a fact takes, or a run of refusals, as if it shared its texts with nobody."""
+    fact = kept.fact if isinstance(kept, Run) else kept
     shape, size = _shape(type(fact)), FACT_BYTES
     for name in shape.texts:
         size += getsizeof(getattr(fact, name))

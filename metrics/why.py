@@ -2,11 +2,12 @@
 
 Owns: what a timeline adds up to over a span of time, and the sentences that say so. Must not know: who keeps
 timelines, and who reads the answer. Nothing is said that the timeline does not say: where a cause is not known, it is
-said that it is not.
+said that it is not; where a part of the time is no longer kept, a number is told as the least that it can be.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from group_sidecar.coordinator.facts import Departure, RebalanceCause, RebalanceReason
@@ -23,38 +24,76 @@ _NUMBERS = ("", "once", "twice")
 _NAMED = ("client_id", "client_host", "instance_id")
 
 
-def why(cells: Iterable[Cells], since: float, until: float) -> dict[str, object]:
+def why(
+    cells: Iterable[Cells], since: float, until: float, forgotten: Mapping[str, str | None] = MappingProxyType({})
+) -> dict[str, object]:
     """What a group's timeline says about the rebalances that were completed between two moments.
 
     Args:
         cells: as `FlightRecorder.timeline` has them, the newest last.
         since: seconds since the epoch, included.
         until: the same.
+        forgotten: as `FlightRecorder.forgotten` has it.
 
     Returns:
         since, until (ISO 8601), rebalances, summary, causes (the most frequent first: cause, reason, count, by, said,
-        sentence), rebalancing_seconds, longest_seconds, slowest (the slowest joiner of all), refusals,
-        failed_commits.
+        sentence), rebalancing_seconds, longest_seconds, slowest (the slowest joiner of all), refusals, refused (who
+        and why, the most frequent first: policy, error, client_id, client_host, count, first_at, last_at),
+        failed_commits, at_least (those of rebalances, refusals and failed_commits that may be more than what is told).
     """
     begin, end = timestamp(since), timestamp(until)
     kept = list(cells)
     told = [cell for cell in kept if begin <= cell["at"] <= end]
     completed = [cell for cell in told if cell["what"] == "rebalance_completed"]
+    runs = [cell for cell in told if cell["what"] == "client_refused"]
     causes = _causes(completed, kept)
     seconds = [float(cell["duration_seconds"]) for cell in completed]
     slow = [cell["slowest"] for cell in completed if cell["slowest"]]
+    least = [figure for figure, kind in _FORGOTTEN.items() if (forgotten.get(kind) or "") >= begin]
+    if "refusals" not in least and any(_first(run) < begin for run in runs):
+        least.append("refusals")
     return {
         "since": begin,
         "until": end,
         "rebalances": len(completed),
-        "summary": _summary(causes, len(completed), until - since),
+        "summary": _summary(causes, len(completed), until - since, at_least="rebalances" in least),
         "causes": [cause.told() for cause in causes],
         "rebalancing_seconds": sum(seconds),
         "longest_seconds": max(seconds, default=0.0),
         "slowest": max(slow, key=lambda who: float(who["seconds"]), default=None),
-        "refusals": sum(cell["what"] == "client_refused" for cell in told),
+        "refusals": sum(_number(run, begin) for run in runs),
+        "refused": _refused(runs, begin),
         "failed_commits": sum(_failed(cell) for cell in told if cell["what"] == "offsets_committed"),
+        "at_least": least,
     }
+
+
+_FORGOTTEN = {"rebalances": "changes", "refusals": "refusals", "failed_commits": "commits"}
+"""The figures by the kind of what they are made of."""
+
+
+def _first(run: Cells) -> str:
+    """When the first of a run of refusals was; older sidecars tell each alone."""
+    return str(run.get("first_at", run["at"]))
+
+
+def _number(run: Cells, begin: str) -> int:
+    """How many refusals of a run were at `begin` or later; of a run that was under way then only the last is known."""
+    return int(run.get("count", 1)) if _first(run) >= begin else 1
+
+
+def _refused(runs: Iterable[Cells], begin: str) -> list[dict[str, object]]:
+    """Who was refused what, and how often."""
+    found: dict[object, dict[str, Any]] = {}
+    for run in runs:
+        who = {name: run[name] for name in ("policy", "error", "client_id", "client_host")}
+        made = found.setdefault(
+            tuple(who.values()), {**who, "count": 0, "first_at": max(_first(run), begin), "last_at": run["at"]}
+        )
+        made["count"] += _number(run, begin)
+        made["first_at"] = min(made["first_at"], max(_first(run), begin))
+        made["last_at"] = max(made["last_at"], run["at"])
+    return sorted(found.values(), key=lambda each: -int(each["count"]))
 
 
 def _failed(cell: Cells) -> int:
@@ -111,16 +150,16 @@ def _words(said: str) -> str:
     return said.partition(":")[0]
 
 
-def _summary(causes: Sequence[_Cause], rebalances: int, span: float) -> str:
-    lately = f"in the last {_span(span)}"
+def _summary(causes: Sequence[_Cause], rebalances: int, span: float, *, at_least: bool = False) -> str:
+    lately, times = f"in the last {_span(span)}", f"at least {_times(rebalances)}" if at_least else _times(rebalances)
     if not rebalances:
-        return f"Has not rebalanced {lately}."
+        return f"No rebalance {lately} is known any more." if at_least else f"Has not rebalanced {lately}."
     if len(causes) == 1:
-        return f"Rebalanced {_times(rebalances)} {lately}, because {causes[0].because}."
+        return f"Rebalanced {times} {lately}, because {causes[0].because}."
     each = [f"{_times(cause.count)} because {cause.because}" for cause in causes[:MOST_CAUSES]]
     if rest := sum(cause.count for cause in causes[MOST_CAUSES:]):
         each.append(f"{_times(rest)} for other reasons")
-    return f"Rebalanced {_times(rebalances)} {lately}: {', '.join(each)}."
+    return f"Rebalanced {times} {lately}: {', '.join(each)}."
 
 
 def _times(count: int) -> str:
@@ -182,7 +221,7 @@ def _topics(cause: _Cause) -> str:
 
 def _moved(cause: _Cause) -> str:
     first = f": {_name(cause.by)} was the first to join again" if cause.by else ""
-    return f"its coordinator moved to this broker{first}"
+    return f"this broker had just become its coordinator, or been restarted{first}"
 
 
 def _unknown(cause: _Cause) -> str:

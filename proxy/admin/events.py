@@ -156,6 +156,10 @@ class ClientRefused(Event):
     """The most that it lets pass."""
     enforced: bool
     """Whether the client was told."""
+    count: int
+    """How often this client was refused for this reason. `size` is of the last time, and so is `at`."""
+    first_at: Moment
+    """The first time."""
 
 
 class Refusal(ClientRefused):

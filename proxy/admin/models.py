@@ -211,12 +211,25 @@ class Offsets(Answer):
     """By topic and partition."""
 
 
+class Forgotten(Answer):
+    """The newest moment of which something is no longer kept; null where all is."""
+
+    changes: Moment | None
+    """Members and rebalances."""
+    commits: Moment | None
+    """Commits that were refused."""
+    refusals: Moment | None
+    """What policies refused."""
+
+
 class Timeline(Answer):
     """What is recorded of a group."""
 
     group: str
     timeline: list[Cell]
-    """The newest last."""
+    """The newest last. Refusals of one client for one reason within a minute, or longer ago, are one event."""
+    forgotten: Forgotten
+    """What of it is no longer kept."""
 
 
 class Cause(Answer):
@@ -233,6 +246,20 @@ class Cause(Answer):
     """What that client gave as its reason (KIP-800)."""
     sentence: str
     """The same for people."""
+
+
+class RefusedClient(Answer):
+    """A client that a policy refused something."""
+
+    policy: str
+    error: str
+    """Kafka's name of it."""
+    client_id: str
+    client_host: str
+    count: int
+    """Requests."""
+    first_at: Moment
+    last_at: Moment
 
 
 class Why(Answer):
@@ -253,8 +280,12 @@ class Why(Answer):
     """The slowest joiner of all."""
     refusals: int
     """Requests that a policy refused."""
+    refused: list[RefusedClient]
+    """Who they were of, the most frequent first."""
     failed_commits: int
-    """Commits that the broker refused."""
+    """Partitions whose commits the broker refused."""
+    at_least: list[Literal["rebalances", "refusals", "failed_commits"]]
+    """The figures that may be more: a part of that time is no longer kept."""
 
 
 class Refusals(Answer):

@@ -92,7 +92,8 @@ class GroupData:
         cells = self._sources.recorder.timeline(group_id)
         if cells is None and self._sources.find(group_id) is None:
             return None
-        return m.Timeline(group=group_id, timeline=cells or [])
+        forgotten = m.Forgotten.model_validate(self._sources.recorder.forgotten(group_id))
+        return m.Timeline(group=group_id, timeline=cells or [], forgotten=forgotten)
 
     async def why(self, group_id: str, seconds: int) -> m.Why | None:
         """Why a group, which may be gone, rebalanced in the last `seconds`."""
@@ -101,7 +102,8 @@ class GroupData:
             return None
         await trio.lowlevel.checkpoint()
         until = self._sources.epoch()
-        return m.Why.model_validate({"group": group_id, **why(past.timeline, until - seconds, until)})
+        told = why(past.timeline, until - seconds, until, past.forgotten.model_dump())
+        return m.Why.model_validate({"group": group_id, **told})
 
     async def refusals(self, limit: int) -> m.Refusals:
         """What policies refused last, in all groups."""

@@ -32,7 +32,7 @@ CAUSES = {
     "leader_rejoined": "leader rejoined",
     "topic_metadata": "topics changed",
     "static_replaced": "static member replaced",
-    "coordinator_moved": "coordinator moved",
+    "coordinator_moved": "coordinator moved or restarted",
     "unknown": "cause not seen",
 }
 """The causes of rebalances, as few words."""
@@ -58,7 +58,7 @@ _CAUSED_BY_NOBODY = {
     "leader_rejoined": "the leader joined again",
     "topic_metadata": "topics changed",
     "static_replaced": "a static member came back",
-    "coordinator_moved": "its coordinator moved to this broker",
+    "coordinator_moved": "this broker had just become its coordinator, or been restarted",
 }
 _GONE = {
     "left": "left",
@@ -147,7 +147,7 @@ def _gone(cell: Cell) -> Sentence:
 
 
 def _moved(cell: Cell) -> Sentence:
-    return ("The coordinator moved to another broker, whose sidecar knows what came then",)
+    return ("The broker said that it does not coordinate the group: it restarts, or another broker does",)
 
 
 def _commits(cell: Cell) -> Sentence:
@@ -158,12 +158,21 @@ def _commits(cell: Cell) -> Sentence:
 
 def _refused(cell: Cell) -> Sentence:
     limit = f", {cell['size']:,} of {cell['limit']:,}" if cell.get("limit") is not None else ""
-    return (*client(cell), f" was refused with {cell['error']} by ", Name(cell["policy"]), limit)
+    return (*client(cell), f" was refused{_often(cell)} with {cell['error']} by ", Name(cell["policy"]), limit)
 
 
 def _audited(cell: Cell) -> Sentence:
     limit = f", {cell['size']:,} of {cell['limit']:,}" if cell.get("limit") is not None else ""
-    return (*client(cell), f" would have been refused with {cell['error']} by ", Name(cell["policy"]), limit)
+    refused = f" would have been refused{_often(cell)} with {cell['error']} by "
+    return (*client(cell), refused, Name(cell["policy"]), limit)
+
+
+def _often(cell: Cell) -> str:
+    """How often within which time, of more than once."""
+    number = cell.get("count", 1)
+    if number == 1:
+        return ""
+    return f" {number:,} times in {duration((moment(cell['at']) - moment(cell['first_at'])).total_seconds())}"
 
 
 _SENTENCES = {

@@ -144,10 +144,14 @@ class GroupOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What happened to a group, the newest last. Each cell names the `sidecar` that saw it."""
+    """What happened to a group, the newest last. Each cell names the `sidecar` that saw it.
+
+    `forgotten`: by kind of event the newest moment of which a sidecar no longer keeps something; None where all is.
+    """
 
     group: str
     timeline: Sequence[Cell]
+    forgotten: Mapping[str, str | None]
     problems: Problems = ()
 
 

@@ -18,6 +18,7 @@ from group_sidecar.proxy.commandline.sidecars import SidecarRefused
 from group_sidecar.proxy.commandline.source import Source
 from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
 
+_REFUSED_HEADINGS = ("COUNT", "ERROR", "POLICY", "CLIENT-ID", "HOST", "FIRST", "LAST")
 _HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "SAID")
 
 
@@ -26,7 +27,7 @@ def show_why(source: Source, group_id: str, since: float, *, as_json: bool) -> N
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     now = time.time()
     try:
-        told = why(found.timeline, now - since, now)
+        told = why(found.timeline, now - since, now, found.forgotten)
     except (LookupError, TypeError, ValueError):
         sidecars = ", ".join(sorted({str(cell["sidecar"]) for cell in found.timeline}))
         give_up([SidecarRefused(f"{sidecars}: of another version, whose timeline cannot be summed up here")])
@@ -42,6 +43,10 @@ def _print(told: Mapping[str, Any]) -> None:
     if told["causes"]:
         typer.echo()
         print_table(_HEADINGS, [_row(cause) for cause in told["causes"]])
+    if told["refused"]:
+        typer.echo()
+        print_table(_REFUSED_HEADINGS, [_refused_row(client) for client in told["refused"]])
+    if told["causes"] or told["refused"]:
         typer.echo()
         print_fields(_figures(told))
 
@@ -59,6 +64,18 @@ def _row(cause: Mapping[str, Any]) -> Cells:
     }
 
 
+def _refused_row(refused: Mapping[str, Any]) -> Cells:
+    return {
+        "COUNT": refused["count"],
+        "ERROR": refused["error"],
+        "POLICY": refused["policy"],
+        "CLIENT-ID": refused["client_id"],
+        "HOST": refused["client_host"],
+        "FIRST": refused["first_at"],
+        "LAST": refused["last_at"],
+    }
+
+
 def _figures(told: Mapping[str, Any]) -> Cells:
     slowest = told["slowest"]
     last = f"{plain(client(slowest))}, {duration(slowest['seconds'])} after the first" if slowest else None
@@ -66,6 +83,10 @@ def _figures(told: Mapping[str, Any]) -> Cells:
         "REBALANCING": duration(told["rebalancing_seconds"]),
         "LONGEST": duration(told["longest_seconds"]),
         "LAST-TO-JOIN": last,
-        "REFUSALS": told["refusals"],
-        "FAILED-COMMITS": told["failed_commits"],
+        "REFUSALS": _figure(told, "refusals"),
+        "FAILED-COMMITS": _figure(told, "failed_commits"),
     }
+
+
+def _figure(told: Mapping[str, Any], name: str) -> object:
+    return f"at least {told[name]}" if name in told["at_least"] else told[name]

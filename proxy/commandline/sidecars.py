@@ -48,9 +48,11 @@ _MEMBERS = TypeAdapter(list[GroupMember])
 _COORDINATOR: TypeAdapter[Coordinator | None] = TypeAdapter(Coordinator | None)
 _OFFSETS = TypeAdapter(list[PartitionOffsets])
 _CELLS = TypeAdapter(list[dict[str, Any]])
+_FORGOTTEN = TypeAdapter(dict[str, str | None])
 
 T = TypeVar("T")
 Told = Mapping[str, Any]
+Forgotten = dict[str, str | None]
 """What an admin port answered."""
 
 
@@ -147,13 +149,17 @@ class SidecarsQuery:
     async def timeline(self, group_id: str) -> Timeline:
         """What happened to a group, as all sidecars have seen it."""
 
-        async def recorded(url: str) -> list[dict[str, Any]] | None:
+        async def recorded(url: str) -> tuple[list[dict[str, Any]], Forgotten] | None:
             told = await self._get_of_group(url, "timeline", group_id)
-            return None if told is None else _read(url, lambda: _cells(url, told))
+            return None if told is None else _read(url, lambda: (_cells(url, told), _forgotten(told)))
 
         told, problems = await self._knowing(self.urls, group_id, recorded)
-        cells = sorted((cell for cells in told.values() for cell in cells), key=lambda cell: moment(cell["at"]))
-        return Timeline(group=group_id, timeline=cells, problems=problems)
+        cells = sorted((cell for cells, _ in told.values() for cell in cells), key=lambda cell: moment(cell["at"]))
+        forgotten: Forgotten = {}
+        for _, each in told.values():
+            for kind, at in each.items():
+                forgotten[kind] = max(filter(None, (at, forgotten.get(kind))), default=None)
+        return Timeline(group=group_id, timeline=cells, forgotten=forgotten, problems=problems)
 
     async def _all_groups(self, url: str) -> list[GroupSummary]:
         groups: list[GroupSummary] = []
@@ -290,6 +296,14 @@ def _cells(url: str, told: Told) -> list[dict[str, Any]]:
         moment(cell["at"])
         cell["what"] = str(cell["what"])
     return [cell | {"sidecar": _shown(url)} for cell in cells]
+
+
+def _forgotten(told: Told) -> Forgotten:
+    """What a sidecar no longer keeps; older ones do not tell."""
+    found = _FORGOTTEN.validate_python(told.get("forgotten", {}))
+    for at in filter(None, found.values()):
+        moment(at)
+    return found
 
 
 def _best(groups: Iterable[GroupSummary]) -> list[GroupSummary]:

@@ -16,7 +16,8 @@ from group_sidecar.coordinator.facts import (
     Slowest,
     Who,
 )
-from group_sidecar.metrics.flight_recorder import told
+from group_sidecar.metrics.flight_recorder import FlightRecorder, told
+from group_sidecar.metrics.refusals import MOST_RUNS
 from group_sidecar.metrics.why import why
 
 HOUR = 3600.0
@@ -50,7 +51,9 @@ def test_a_quiet_group() -> None:
         "longest_seconds": 0.0,
         "slowest": None,
         "refusals": 0,
+        "refused": [],
         "failed_commits": 0,
+        "at_least": [],
     }
 
 
@@ -121,7 +124,10 @@ def test_what_differs_from_time_to_time_in_what_was_said_makes_no_other_cause() 
             "coordinator_moved",
             {},
             None,
-            "its coordinator moved to this broker: consumer-3 at 10.0.0.7 was the first to join again",
+            (
+                "this broker had just become its coordinator, or been restarted: "
+                "consumer-3 at 10.0.0.7 was the first to join again"
+            ),
         ),
         ("unknown", {"by": None}, None, "of something that was not seen"),
         ("unknown", {}, None, "of something that was not seen (consumer-3 at 10.0.0.7 had to do with it)"),
@@ -202,6 +208,56 @@ def test_the_figures_beside_the_causes() -> None:
     )
     assert found["slowest"]["client_id"] == "consumer-3"
     assert (found["slowest"]["seconds"], found["refusals"], found["failed_commits"]) == (30.0, 1, 4)
+
+
+REFUSED = {"policy": "p", "error_code": 81, "client_host": "/h", "size": 1, "limit": 1}
+
+
+def refusals(*, count: int, every: float, begin: float = 0.0, clients: int = 1) -> FlightRecorder:
+    """A recorder of clients that were refused in turn."""
+    recorder = FlightRecorder(1 << 20)
+    for number in range(count):
+        client_id = f"c{number % clients}"
+        recorder.observe(ClientRefused(group_id="g", at=begin + number * every, client_id=client_id, **REFUSED))  # type: ignore[arg-type]
+    return recorder
+
+
+def answered(recorder: FlightRecorder, since: float = 0.0, until: float = HOUR) -> dict[str, Any]:
+    return why(recorder.timeline("g") or [], since, until, recorder.forgotten("g"))
+
+
+@pytest.mark.parametrize(("count", "every", "clients"), [(324, 1.0, 3), (5_000, 0.5, 7), (324, 10.0, 1)])
+def test_refusals_are_counted_in_full(count: int, every: float, clients: int) -> None:
+    found = answered(refusals(count=count, every=every, clients=clients))
+    assert (found["refusals"], found["at_least"]) == (count, [])
+    assert sum(each["count"] for each in found["refused"]) == count
+    assert [each["client_id"] for each in found["refused"]] == [f"c{n}" for n in range(clients)]
+    assert found["refused"][0]["first_at"] == "1970-01-01T00:00:00.000Z"
+
+
+def test_refusals_of_more_clients_than_are_kept_are_told_as_the_least() -> None:
+    found = answered(refusals(count=2 * MOST_RUNS, every=1.0, clients=2 * MOST_RUNS))
+    assert (found["refusals"], found["at_least"]) == (MOST_RUNS, ["refusals"])
+    later = answered(refusals(count=2 * MOST_RUNS, every=1.0, clients=2 * MOST_RUNS), since=MOST_RUNS + 0.5)
+    assert later["at_least"] == []
+
+
+@pytest.mark.parametrize("clients", [1, 10, 50])
+def test_storm_that_was_under_way_before_is_told_as_the_least(clients: int) -> None:
+    """It has gone on for three hours, and the last of them is asked about."""
+    found = answered(refusals(count=10_800, every=1.0, clients=clients), since=2 * HOUR + 30.5, until=3 * HOUR)
+    assert found["at_least"] == ["refusals"]
+    assert 0.5 * HOUR < found["refusals"] < HOUR - 30
+
+
+def test_rebalances_and_failed_commits_that_are_forgotten_are_told_as_the_least() -> None:
+    cells = [told(completed(RebalanceCause.NEW_MEMBER, at=float(at))) for at in (20, 30)]
+    gone = {"changes": "1970-01-01T00:00:10.000Z", "commits": "1970-01-01T00:00:10.000Z", "refusals": None}
+    found = why(cells, 0.0, HOUR, gone)
+    assert found["at_least"] == ["rebalances", "failed_commits"]
+    assert str(found["summary"]).startswith("Rebalanced at least twice in the last hour")
+    assert why(cells, 15.0, HOUR, gone)["at_least"] == []
+    assert why([], 0.0, HOUR, gone)["summary"] == "No rebalance in the last hour is known any more."
 
 
 def test_that_somebody_went_since_does_not_matter_to_why_they_came() -> None:

@@ -143,7 +143,8 @@ async def test_a_refusal_is_told_everywhere_and_one_that_was_only_reported_as_wh
     (entry,) = timeline["timeline"]
     moment = entry.pop("at")
     assert timeline["group"] == group_id
-    assert entry == {"what": what, **verdict, "error": error[1], "enforced": mode == "enforce"}
+    once = {"count": 1, "first_at": moment}
+    assert entry == {"what": what, **verdict, "error": error[1], "enforced": mode == "enforce", **once}
     (record,) = (record for record in told(tmp_path) if record["kind"] in ("refusal", "audit"))
     assert record.items() >= {"kind": kind, "group": group_id, "observed_at": moment, **verdict}.items()
     nursery.cancel_scope.cancel()

@@ -32,6 +32,9 @@ async def ask(at: tuple[str, int], target: str, method: str = "GET") -> tuple[in
     return int(head.split()[1]), json.loads(body) if body else None
 
 
+ALL_KEPT = {"changes": None, "commits": None, "refusals": None}
+
+
 def joined(group_id: str, at: float) -> MemberJoined:
     return MemberJoined(group_id=group_id, at=at, member_id="m", client_id="<b>&amp;", client_host="/h")
 
@@ -55,13 +58,17 @@ async def test_a_group_by_whatever_name(group_id: str) -> None:
         recorder.observe(fact)
     async with recorded(recorder) as at:
         status, content = await ask(at, f"{PATH}?group={quote(group_id, safe='')}")
-    assert (status, content) == (200, {"group": group_id, "timeline": [told(joined(group_id, 1.0)), told(refused)]})
+    timeline = [told(joined(group_id, 1.0)), told(refused)]
+    assert (status, content) == (200, {"group": group_id, "timeline": timeline, "forgotten": ALL_KEPT})
 
 
 async def test_a_group_that_nobody_knows() -> None:
     async with recorded(FlightRecorder(1 << 20), ["known"]) as at:
         assert await ask(at, f"{PATH}?group=gone%2Fwild") == (404, {"error": "no such group", "group": "gone/wild"})
-        assert await ask(at, f"{PATH}?group=known") == (200, {"group": "known", "timeline": []})
+        assert await ask(at, f"{PATH}?group=known") == (
+            200,
+            {"group": "known", "timeline": [], "forgotten": ALL_KEPT},
+        )
 
 
 @pytest.mark.parametrize("query", ["", "?", "?groups=a", "?group=a&group=b", "?a"])

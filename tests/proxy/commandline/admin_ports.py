@@ -30,6 +30,7 @@ class AdminPort:
         details: by group, what it tells beside that: `member_list`, `leader`.
         offsets: by group.
         timelines: by group.
+        forgotten: what stands beside each timeline.
         token: without it nothing is told.
         asked: paths with their queries, in order.
         failing: the reply to everything instead.
@@ -40,6 +41,7 @@ class AdminPort:
     details: Mapping[str, Json] = field(default_factory=dict)
     offsets: Mapping[str, list[Json]] = field(default_factory=dict)
     timelines: Mapping[str, list[Json]] = field(default_factory=dict)
+    forgotten: Json | None = None
     token: str = ""
     failing: tuple[int, bytes] | None = None
     tls: ssl.SSLContext | None = None
@@ -65,7 +67,7 @@ class AdminPort:
         told: Mapping[str, Json] = {
             "group": {**known, "leader": "", "member_list": [], **self.details.get(name, {})},
             "offsets": {"group": name, "state": known["state"], "offsets": self.offsets.get(name, [])},
-            "timeline": {"group": name, "timeline": self.timelines.get(name, [])},
+            "timeline": {"group": name, "timeline": self.timelines.get(name, []), **(self.forgotten or {})},
         }
         return 200, told[what]
 

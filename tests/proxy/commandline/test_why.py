@@ -54,6 +54,36 @@ def test_why_says_it_in_a_sentence_and_a_table() -> None:
     ]
 
 
+def test_why_counts_refusals_by_client_and_says_where_it_knows_only_a_part() -> None:
+    at = rebalance(1)["at"]
+    refused = {
+        "at": at,
+        "what": "client_refused",
+        "policy": "group_max_size",
+        "error_code": 81,
+        "error": "GROUP_MAX_SIZE_REACHED",
+        "client_id": "app",
+        "client_host": "/10.0.0.7",
+        "size": 3,
+        "limit": 3,
+        "enforced": True,
+    }
+    told = [refused | {"count": 323, "first_at": at}, refused]
+    forgotten = {"forgotten": {"changes": None, "commits": None, "refusals": at}}
+    ports = [
+        AdminPort([group("g")], timelines={"g": told}, forgotten=forgotten),
+        AdminPort([group("g")], timelines={"g": []}),
+    ]
+    with listening(*ports):
+        printed = run("why", "g", ports=ports).stdout.splitlines()
+        found = answered(run("why", "g", "--json", ports=ports))
+    assert [line.split()[:4] for line in printed if "group_max_size" in line] == [
+        ["324", "GROUP_MAX_SIZE_REACHED", "group_max_size", "app"]
+    ]
+    assert "REFUSALS        at least 324" in printed
+    assert (found["refusals"], found["at_least"]) == (324, ["refusals"])
+
+
 def test_why_of_what_two_sidecars_saw() -> None:
     ports = [AdminPort([group("g")], timelines={"g": [rebalance(minutes)]}) for minutes in (10, 20)]
     with listening(*ports):
