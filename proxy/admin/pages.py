@@ -66,7 +66,7 @@ LEGEND = {
     "metadata": "rebalance: subscription or topics changed",
     "expired": "rebalance, or a member's end: session expired",
     "unknown": "rebalance: cause not seen",
-    "moved": "the coordinator moved to another broker",
+    "moved": "the broker does not coordinate the group: a restart, or another broker does",
     "left": "a member left",
     "dropped": "a member's end: rebalance timeout",
     "removed": "a member's end: removed by the sidecar",

@@ -150,7 +150,7 @@ def drawn(cells: Sequence[Cell], members: Iterable[Mapping[str, Any]], since: da
     lanes += [_member_lane(row, scale) for row in rows]
     for label, *whats in _OTHER_LANES:
         if marks := _marks(shown, scale, *whats):
-            lanes.append(Lane(label, (label,), marks=marks))
+            lanes.append(Lane(label, (label,), bars=_spans(shown, scale, *whats), marks=marks))
     placed = [replace(lane, y=TOP + index * LANE) for index, lane in enumerate(lanes)]
     return Picture(TOP + len(placed) * LANE + AXIS, placed, _bands(named, scale), _ticks(scale), unseen)
 
@@ -214,30 +214,66 @@ class _Scale:
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
 
+class _Stays:
+    """Who was there from when to when.
+
+    A member id has one stay, also where the broker stops coordinating the group in between: members outlive that in the
+    group's log, and are heard of again with the same id.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[_Stay] = []
+        self._open: dict[str, _Stay] = {}
+        self._interrupted: dict[str, _Stay] = {}
+
+    def begin(self, who: Mapping[str, Any], at: datetime | None) -> None:
+        """A member is there; it may have been so before."""
+        member_id = str(who["member_id"])
+        if member_id in self._open:
+            return
+        stay = self._interrupted.pop(member_id, None)
+        if stay is None:
+            self.all.append(stay := _Stay(who, at))
+        stay.ended = None
+        self._open[member_id] = stay
+
+    def end(self, who: Mapping[str, Any], at: datetime, mark: Mark) -> None:
+        """A member has gone."""
+        member_id = str(who["member_id"])
+        stay = self._open.pop(member_id, None) or self._interrupted.pop(member_id, None)
+        if stay is None:
+            self.all.append(stay := _Stay(who, None))
+        stay.ended, stay.end = at, mark
+
+    def interrupt(self, at: datetime) -> None:
+        """The broker stopped coordinating the group: who has left since is not known."""
+        for stay in self._open.values():
+            stay.ended = at
+        self._interrupted |= self._open
+        self._open.clear()
+
+    def conclude(self, members: Iterable[Mapping[str, Any]]) -> None:
+        """These are there in the end, and nobody else."""
+        present = {str(member["member_id"]): member for member in members}
+        for member_id, stay in self._open.items():
+            if member_id not in present:
+                stay.ended = stay.began  # It went unseen: only its coming is known.
+        for member in present.values():
+            self.begin(member, moment(member["since"]) if member.get("since") else None)
+
+
 def _stays(cells: Sequence[_Named], members: Iterable[Mapping[str, Any]], scale: _Scale) -> list[_Stay]:
-    """Who was there from when to when."""
-    stays: list[_Stay] = []
-    open_: dict[str, _Stay] = {}
+    stays = _Stays()
     for name, cell, at in cells:
-        if cell["what"] == "member_joined":
-            open_[cell["member_id"]] = stay = _Stay(cell, at)
-            stays.append(stay)
-        elif cell["what"] == "member_gone":
-            gone = open_.pop(cell["member_id"], None)
-            if gone is None:
-                stays.append(gone := _Stay(cell, None))
-            gone.ended, gone.end = at, Mark(scale.x(at), kind(cell), event(cell), name)
-        elif cell["what"] == "coordinator_moved":
-            for stay in open_.values():
-                stay.ended = at
-            open_.clear()
-    present = {str(member["member_id"]): member for member in members}
-    for member_id, stay in open_.items():
-        if member_id not in present:
-            stay.ended = stay.began  # It went unseen: only its coming is known.
-    unheard = [member for member_id, member in present.items() if member_id not in open_]
-    stays += [_Stay(member, moment(member["since"]) if member.get("since") else None) for member in unheard]
-    return stays
+        match cell["what"]:
+            case "member_joined":
+                stays.begin(cell, at)
+            case "member_gone":
+                stays.end(cell, at, Mark(scale.x(at), kind(cell), event(cell), name))
+            case "coordinator_moved":
+                stays.interrupt(at)
+    stays.conclude(members)
+    return stays.all
 
 
 def _rows(stays: Sequence[_Stay], since: datetime, until: datetime) -> tuple[list[_Row], int]:
@@ -285,6 +321,16 @@ def _shortened(name: str, host: str) -> str:
 
 def _marks(cells: Sequence[_Named], scale: _Scale, *whats: str) -> list[Mark]:
     return [Mark(scale.x(at), kind(cell), event(cell), name) for name, cell, at in cells if cell["what"] in whats]
+
+
+def _spans(cells: Sequence[_Named], scale: _Scale, *whats: str) -> list[Bar]:
+    """The time that each event took which sums up several, as a run of refusals does."""
+    bars: list[Bar] = []
+    for _, cell, at in cells:
+        if cell["what"] in whats and cell.get("first_at", cell["at"]) < cell["at"]:
+            left = scale.x(moment(cell["first_at"]))
+            bars.append(Bar(left, round(max(scale.x(at) - left, THINNEST), 1), event(cell)))
+    return bars
 
 
 def _bands(cells: Sequence[_Named], scale: _Scale) -> list[Band]:

@@ -56,6 +56,61 @@ def bars(picture: tp.Picture) -> dict[str, list[tuple[float, float]]]:
     return told
 
 
+MOVED = {"at": at(40), "what": "coordinator_moved"}
+
+
+@pytest.mark.parametrize("noticed_at", [30, 45, 60])
+def test_member_heard_of_again_after_restart_keeps_its_lane(noticed_at: float) -> None:
+    """The sidecar takes it for a new one where its copy was gone: before the broker said so, or after."""
+    cells = [joined(20, "m-1"), MOVED, joined(noticed_at, "m-1")]
+    ends = [(x(20), x(100))]
+    assert bars(drawn(sorted(cells, key=lambda cell: cell["at"]), [{**who("m-1"), "since": at(noticed_at)}])) == {
+        "Rebalances": [],
+        "c 10.0.0.1": ends,
+    }
+
+
+def test_member_that_goes_after_restart_has_been_there_since_it_joined() -> None:
+    picture = drawn([joined(20, "m-1"), joined(35, "m-1"), MOVED, gone(70, "m-1", how="dropped")])
+    assert bars(picture)["c 10.0.0.1"] == [(x(20), x(70))]
+    assert len(picture.lanes) == 2
+
+
+def test_client_that_is_refused_after_restart_is_drawn_as_member_no_longer() -> None:
+    refused = {"at": at(90), "what": "client_refused", "client_id": "c", "client_host": "/10.0.0.1", "error": "FULL"}
+    cells = [joined(20, "m-1"), joined(35, "m-1"), MOVED, gone(70, "m-1", how="dropped"), {**refused, "policy": "p"}]
+    assert bars(drawn(cells)) == {"Rebalances": [], "c 10.0.0.1": [(x(20), x(70))], "Refusals": []}
+
+
+def test_member_that_is_in_the_list_after_restart_has_been_there_since_it_joined() -> None:
+    picture = drawn([joined(20, "m-1"), MOVED], [{**who("m-1"), "since": at(50)}])
+    assert bars(picture)["c 10.0.0.1"] == [(x(20), x(100))]
+
+
+def test_run_of_refusals_is_drawn_from_its_first_to_its_last() -> None:
+    run = {
+        "at": at(60),
+        "first_at": at(50),
+        "count": 7,
+        "what": "client_refused",
+        "client_id": "c",
+        "client_host": "/h",
+        "error": "FULL",
+        "policy": "p",
+    }
+    picture = drawn([run])
+    assert bars(picture)["Refusals"] == [(x(50), x(60))]
+    [mark] = picture.lanes[-1].marks
+    assert (mark.x, plain(mark.told)) == (x(60), "c at h was refused 7 times in 10 min with FULL by p")
+
+
+def test_restart_is_not_told_as_move_to_another_broker() -> None:
+    [mark] = drawn([MOVED]).lanes[0].marks
+    assert (
+        plain(mark.told) == "The broker said that it does not coordinate the group: it restarts, or another broker does"
+    )
+
+
 def test_from_join_to_leave() -> None:
     picture = drawn([joined(20, "m-1"), gone(70, "m-1", how="expired")])
     assert bars(picture)["c 10.0.0.1"] == [(x(20), x(70))]
