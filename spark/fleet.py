@@ -24,23 +24,28 @@ from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQuer
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import jobs
-from group_sidecar.spark.folders import HOUR
+from group_sidecar.spark.folders import HOUR, FolderError
+from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
 from group_sidecar.spark.requirements import java_missing
 from group_sidecar.spark.session import KAFKA_CONNECTOR, is_submitted, session
 from group_sidecar.spark.sources import SEGMENTS, KafkaTopic
-from group_sidecar.spark.store import PARQUET, Store, StoreError
+from group_sidecar.spark.store import PARQUET, CountError, Store, StoreError
 from group_sidecar.spark.summaries import SUMMARIES
 
 FAILED = 1
 USAGE = 2
 UNMET = 3
+BUSY = 4
 SMALL_INPUT_BYTES = 64 << 20
 """Below this Spark is told to start quickly: code that is compiled well pays only later."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_EPILOG = "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing."
+_EPILOG = (
+    "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing, "
+    "4 another process writes to the tables."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(line + "\n")
         return USAGE
+    except LeaseTakenError as error:
+        sys.stderr.write(f"{error}\n")
+        return BUSY
+    except (CountError, FolderError, LeaseLostError) as error:
+        sys.stderr.write(f"failed: {error}\n")
+        return FAILED
     except StreamingQueryException as error:
         # Spark has logged the rest.
         sys.stderr.write(f"{str(error).splitlines()[0]}\n")

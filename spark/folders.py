@@ -2,13 +2,20 @@
 
 Owns: which folders there are, removing and moving them, small files; how an hour's folder is called. Must not know:
 what is in them. Hadoop's FileSystem does it, in the JVM that Spark runs in anyway.
+
+Hadoop reports some failures by an exception and others by returning false. Both become a `FolderError` here.
 """
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 HOUR = timedelta(hours=1)
@@ -26,6 +33,16 @@ def hour_folder(hour: datetime) -> str:
     return f"{day_folder(hour)}/hour={hour.astimezone(UTC).hour}"
 
 
+def hour_of_folder(folder: str) -> datetime:
+    """The hour whose folder a path ends in."""
+    day, hour = folder.rsplit("/", 2)[-2:]
+    return datetime.strptime(f"{day} {hour}", "day=%Y-%m-%d hour=%H").replace(tzinfo=UTC)
+
+
+class FolderError(Exception):
+    """The file system did not do what it was asked to do; the text names the operation and the path, in one line."""
+
+
 class Folders:
     """The folders below a root, by their paths relative to it.
 
@@ -40,6 +57,9 @@ class Folders:
         path = self._new_path(root)
         self._system: Any = path.getFileSystem(configuration)
         self.root = str(self._system.makeQualified(path).toString())
+        self._local = self.root.startswith("file:")
+        # Small files are written over while others read them: no checksums in files of their own.
+        self._plain: Any = self._system.getRawFileSystem() if self._local else self._system
 
     def url(self, folder: str) -> str:
         """The whole URL of a folder."""
@@ -78,34 +98,155 @@ class Folders:
                 return hours[-1]
         return None
 
-    def remove(self, folder: str) -> None:
-        """Removes a folder, with all that is in it; nothing happens where there is none."""
-        self._system.delete(self._path(folder), True)
+    def exists(self, path: str) -> bool:
+        """Whether there is such a folder or file."""
+        return bool(self._system.exists(self._path(path)))
 
-    def replace(self, folder: str, by: str) -> None:
-        """Puts one folder in the place of another; where `by` is not there, the other is only removed."""
-        self.remove(folder)
-        if self._system.exists(self._path(by)):
-            self._system.mkdirs(self._path(folder).getParent())
-            self._system.rename(self._path(by), self._path(folder))
+    def remove(self, folder: str) -> None:
+        """Removes a folder or file, with all that is in it; nothing happens where there is none.
+
+        Raises:
+            FolderError: the folder is still there.
+        """
+        path = self._path(folder)
+        with _failing(f"cannot delete {path}"):
+            if not self._system.delete(path, True) and self._system.exists(path):
+                raise FolderError(f"cannot delete {path}")
+
+    def move(self, folder: str, to: str) -> None:
+        """Moves a folder with its files to a place where nothing is.
+
+        Raises:
+            FolderError: something is there, or not every file arrived.
+        """
+        source, target = self._path(folder), self._path(to)
+        with _failing(f"cannot move {source} to {target}"):
+            if self._system.exists(target):
+                # HDFS would move the source into that folder, and call it a success.
+                raise FolderError(f"cannot move {source} to {target}: the target exists")
+            size = self.size(folder)
+            self._make_folder(target.getParent())
+            if not self._system.rename(source, target):
+                raise FolderError(f"cannot move {source} to {target}")
+            if self.size(to) != size:
+                raise FolderError(f"not all files of {source} arrived in {target}")
+
+    def replace(self, folder: str, by: str, aside: str) -> None:
+        """Puts one folder in the place of another; where `by` is not there, the other is only moved aside.
+
+        Args:
+            folder: the place.
+            by: what comes there.
+            aside: where the folder that was there is moved to; it is moved back when `by` cannot be moved.
+
+        Raises:
+            FolderError: not every file arrived.
+        """
+        was_there = self.exists(folder)
+        if was_there:
+            self.move(folder, to=aside)
+        if self.exists(by):
+            try:
+                self.move(by, to=folder)
+            except FolderError:
+                if was_there and not self.exists(folder):
+                    self.move(aside, to=folder)
+                raise
+
+    def size(self, folder: str) -> tuple[int, int]:
+        """The number of files below a folder, and of their bytes; both 0 where there is no such folder."""
+        path = self._path(folder)
+        with _failing(f"cannot list {path}"):
+            if not self._system.exists(path):
+                return 0, 0
+            summary = self._system.getContentSummary(path)
+            return int(summary.getFileCount()), int(summary.getLength())
 
     def read(self, file: str) -> str | None:
         """The text of a small file; None where there is none."""
-        if not self._system.exists(self._path(file)):
-            return None
-        stream = self._system.open(self._path(file))
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+        path = self._path(file)
+        with _failing(f"cannot read {path}"), self._unless_gone(path):
+            stream = self._plain.open(path)
+            try:
+                return bytes(stream.readAllBytes()).decode(errors="replace")
+            finally:
+                stream.close()
+        return None
 
     def write(self, file: str, text: str) -> None:
-        """Writes a small file, in place of the one that is there."""
-        stream = self._system.create(self._path(file), True)
+        """Writes a small file, in place of the one that is there. A reader may see it half written.
+
+        Raises:
+            FolderError: it cannot be written.
+        """
+        path = self._path(file)
+        with _failing(f"cannot write {path}"):
+            self._write(path, text, overwrite=True)
+
+    def write_whole(self, file: str, text: str) -> None:
+        """Writes a small file that is not there yet. A reader sees all of it or nothing.
+
+        Raises:
+            FolderError: it cannot be written.
+        """
+        head, _, name = file.rpartition("/")
+        hidden = f"{head}/.{name}-{uuid4().hex}".removeprefix("/")
+        self.write(hidden, text)
+        self.move(hidden, to=file)
+
+    def claim(self, file: str, text: str) -> bool:
+        """Makes a file that nobody else has made: of several that try at once, one succeeds.
+
+        Returns:
+            Whether this one did.
+        """
+        path = self._path(file)
+        with _failing(f"cannot write {path}"):
+            self._make_folder(path.getParent())
+            if self._local:
+                # Hadoop looks first and makes the file then; the kernel does both at once.
+                try:
+                    os.close(os.open(unquote(urlsplit(str(path.toUri())).path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                except FileExistsError:
+                    return False
+                except OSError as error:
+                    raise FolderError(f"cannot write {path}: {error.strerror}") from error
+                self._write(path, text, overwrite=True)
+                return True
+            try:
+                self._write(path, text, overwrite=False)
+            except Py4JJavaError as error:
+                if self._system.exists(path):
+                    return False
+                raise error
+        return True
+
+    def modified_at(self, file: str) -> float | None:
+        """When a file was last written by the file system's own clock, in seconds; None where there is none."""
+        path = self._path(file)
+        with _failing(f"cannot look at {path}"), self._unless_gone(path):
+            return int(self._plain.getFileStatus(path).getModificationTime()) / 1000
+        return None
+
+    @contextmanager
+    def _unless_gone(self, path: Any) -> Iterator[None]:
+        """An exception is nothing where there is no such file, or no more."""
+        try:
+            yield
+        except Py4JJavaError:
+            if self._plain.exists(path):
+                raise
+
+    def _write(self, path: Any, text: str, *, overwrite: bool) -> None:
+        stream = self._plain.create(path, overwrite)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+
+    def _make_folder(self, path: Any) -> None:
+        if not self._system.mkdirs(path):
+            raise FolderError(f"cannot make {path}")
 
     def _path(self, folder: str) -> Any:
         return self._new_path(self.url(folder) if folder else self.root)
@@ -114,3 +255,13 @@ class Folders:
         numbers = sorted(int(found[1]) for name in self.below(f"{folder}/{day}") if (found := _HOUR.fullmatch(name)))
         for number in numbers:
             yield datetime.strptime(day, "day=%Y-%m-%d").replace(hour=number, tzinfo=UTC)
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Exceptions of the JVM become a `FolderError` that begins with `what`."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.toString()).splitlines()[0]
+        raise FolderError(f"{what}: {reason}") from error

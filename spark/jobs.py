@@ -18,8 +18,10 @@ from types import FrameType
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import sources
+from group_sidecar.spark.folders import Folders
+from group_sidecar.spark.lease import held
 from group_sidecar.spark.progress import Progress
-from group_sidecar.spark.refresh import Refreshed, replay
+from group_sidecar.spark.refresh import Refreshed, answer, replay
 from group_sidecar.spark.showing import show_json, show_table
 from group_sidecar.spark.sources import KafkaTopic
 from group_sidecar.spark.store import PARQUET, Store
@@ -66,10 +68,13 @@ def run(spark: SparkSession, chosen: Running) -> None:
     Raises:
         AnalysisException: there is no such input, or Spark lacks its Kafka connector.
         StoreError: the store cannot be used so.
-        StreamingQueryException: a batch failed.
+        LeaseTakenError: another process writes to the store.
+        LeaseLostError: another process has taken over, because this one gave no sign of life.
+        StreamingQueryException, CountError, FolderError: a batch failed.
     """
-    with _folder(chosen.output) as output:
-        store = Store(spark, output, chosen.format, chosen.window, retention=chosen.retention)
+    with _folder(chosen.output) as output, held(Folders(spark, output)) as lease:
+        store = Store(spark, output, chosen.format, chosen.window, retention=chosen.retention, lease=lease)
+        _recover(store)
         tally = _Tally()
         _take(spark, store, chosen, tally)
         if chosen.trigger is None:
@@ -84,11 +89,24 @@ def run_replay(spark: SparkSession, source: Source, output: str, since: datetime
     Raises:
         AnalysisException: there is no such input, or Spark lacks its Kafka connector.
         StoreError: there is no store.
+        LeaseTakenError: another process writes to the store.
+        LeaseLostError: another process has taken over, because this one gave no sign of life.
+        CountError, FolderError: the store could not be written to.
     """
-    store = Store.opened(spark, output)
-    lines = sources.kafka(spark, source) if isinstance(source, KafkaTopic) else sources.files(spark, source)
-    replayed = replay(store, lines, since, until)
+    Store.opened(spark, output)
+    with held(Folders(spark, output)) as lease:
+        store = Store.opened(spark, output, lease)
+        _recover(store)
+        lines = sources.kafka(spark, source) if isinstance(source, KafkaTopic) else sources.files(spark, source)
+        replayed = replay(store, lines, since, until)
     _log(f"{replayed.records} records, {len(replayed.hours)} hours answered again")
+
+
+def _recover(store: Store) -> None:
+    hours = sorted(store.recover())
+    if hours:
+        _log(f"an earlier run ended before its records were in place: they are now, in {len(hours)} hours")
+        answer(store, hours)
 
 
 def _take(spark: SparkSession, store: Store, chosen: Running, tally: "_Tally") -> None:
@@ -101,6 +119,8 @@ def _take(spark: SparkSession, store: Store, chosen: Running, tally: "_Tally") -
 
     def told(refreshed: Refreshed) -> None:
         tally.add(refreshed)
+        for warning in refreshed.warnings:
+            _log(f"warning: {warning}")
         if textfile:
             textfile.count(refreshed)
 

@@ -3,14 +3,17 @@
 Owns: that a batch which is written again replaces exactly what it wrote before, and that many small batches become
 one. Must not know: what the rows say.
 
-    <name>/day=2025-01-31/hour=9/batch=12/*.parquet          what batch 12 brought for that hour
+    <name>/day=2025-01-31/hour=9/batch=12.00000007-ab12/...  what batch 12 brought for that hour, in that attempt
     <name>/day=2025-01-31/hour=9/batch=compacted-ab12/...    what several batches brought
+
+Each attempt at a batch has folders of its own, and removes those of earlier attempts only when its own are in place. So
+a process that goes on after it has lost the right to write can at worst put rows there twice.
 
 A row may be there several times, under one name. So compaction needs no moment at which it counts: while the old
 folders and the new one are both there, or the new one only half, rows are there twice.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from uuid import uuid4
 
@@ -18,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from group_sidecar.spark.folders import Folders, hour_folder
+from group_sidecar.spark.folders import FolderError, Folders, hour_folder, hour_of_folder
 
 _BATCH = "batch="
 Batch = int | str
@@ -32,6 +35,7 @@ class Pile:
         name: its folder below the store.
         schema: the columns of the rows.
         unique: gives each row once, of rows that may be there several times.
+        fence: is called before each step that others would see; raises if this process may not write.
     """
 
     def __init__(
@@ -41,30 +45,58 @@ class Pile:
         name: str,
         schema: StructType,
         unique: Callable[[DataFrame], DataFrame],
+        fence: Callable[[], None],
     ) -> None:
         self._spark = spark
         self._folders = folders
         self._name = name
         self._schema = schema
         self._unique = unique
+        self._fence = fence
         self._added: int | None = None
 
-    def add(self, batch: Batch, staged: str) -> set[datetime]:
-        """Takes a batch in place of what an earlier attempt at it left.
+    def add(self, batch: Batch, attempt: str, staged: str) -> set[datetime]:
+        """Takes an attempt at a batch, beside what earlier attempts left.
 
         Args:
             batch: its number or name.
+            attempt: the name of the attempt.
             staged: the folder in which it lies by day and hour; it is moved from there.
 
         Returns:
-            The hours that had something of the earlier attempt, and those that have something now.
+            The hours that have something of it.
+
+        Raises:
+            FolderError: not all of it arrived.
         """
-        left, brought = self._clear(batch), self._folders.hours(staged)
+        brought = self._folders.hours(staged)
         for hour in brought:
+            self._fence()
             folder = hour_folder(hour)
-            self._folders.replace(f"{self._name}/{folder}/{_BATCH}{batch}", by=f"{staged}/{folder}")
+            self._folders.move(f"{staged}/{folder}", to=f"{self._name}/{folder}/{_BATCH}{batch}.{attempt}")
+        if (count := self._folders.size(staged)) != (0, 0):
+            raise FolderError(f"{count[0]} files of batch {batch} are in no hour, in {self._folders.url(staged)}")
+        return set(brought)
+
+    def earlier(self, batch: Batch, attempt: str) -> dict[str, list[str]]:
+        """The folders that other attempts at a batch left, by the name of the attempt."""
+        # A process that has added the batch before knows that this one is new, and need not look through all hours.
+        new = isinstance(batch, int) and self._added is not None and batch > self._added
         self._added = batch if isinstance(batch, int) else self._added
-        return left | set(brought)
+        found: dict[str, list[str]] = {}
+        for folder in () if new else self._folders.matching(f"{self._name}/day=*/hour=*/{_BATCH}{batch}*"):
+            label, _, other = folder.rsplit(_BATCH, 1)[1].partition(".")
+            if label == str(batch) and other != attempt:
+                found.setdefault(other, []).append(folder)
+        return found
+
+    def remove(self, folders: Collection[str]) -> set[datetime]:
+        """Removes folders that `earlier` found; returns the hours in which they were."""
+        for folder in folders:
+            self._fence()
+            self._folders.remove(folder)
+        hours = {folder.rsplit("/", 1)[0] for folder in folders}
+        return {hour_of_folder(hour) for hour in hours}
 
     def read(self, hours: Iterable[datetime]) -> DataFrame:
         """All rows of these hours, as they lie there: some may be there several times."""
@@ -90,22 +122,13 @@ class Pile:
                 merged = self._unique(self._read(paths)).hint("rebalance")
                 merged.write.parquet(self._folders.url(f"{folder}/{_BATCH}compacted-{uuid4().hex}"))
                 for name in done:
+                    self._fence()
                     self._folders.remove(f"{folder}/{name}")
                 removed += len(done)
         return removed
 
     def _read(self, paths: list[str]) -> DataFrame:
         return self._spark.read.schema(self._schema).option("recursiveFileLookup", "true").parquet(*paths)
-
-    def _clear(self, batch: Batch) -> set[datetime]:
-        # Whoever has added the batch before knows that this one is new, and need not look through all hours.
-        if isinstance(batch, int) and self._added is not None and batch > self._added:
-            return set()
-        left = self._folders.matching(f"{self._name}/day=*/hour=*/{_BATCH}{batch}")
-        for folder in left:
-            self._folders.remove(folder)
-        hours = {folder.rsplit("/", 1)[0] for folder in left}
-        return {hour for hour in self._folders.hours(self._name) if f"{self._name}/{hour_folder(hour)}" in hours}
 
 
 def empty(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -115,5 +138,5 @@ def empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def _is_before(name: str, batch: int) -> bool:
-    label = name.removeprefix(_BATCH)
+    label = name.removeprefix(_BATCH).partition(".")[0]
     return not label.isdigit() or int(label) < batch

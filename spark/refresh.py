@@ -26,6 +26,9 @@ _AT_ONCE = 3
 """Tables that are answered side by side: planning one keeps the driver busy, and the executors wait."""
 
 
+_KEPT = "has fewer lines than when it was first taken, for segments are gone: the {} lines of then are kept"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Refreshed:
     """What a batch brought.
@@ -35,12 +38,14 @@ class Refreshed:
         quarantined: number of the other lines, by fault.
         hours: the hours (UTC) that were answered again, oldest first.
         days_dropped: days that were too old to be kept.
+        warnings: what somebody should look at, each in one line.
     """
 
     records: int
     quarantined: Mapping[str, int]
     hours: tuple[datetime, ...]
     days_dropped: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def refresh(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = None) -> Refreshed:
@@ -108,4 +113,6 @@ def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:
 
 def _take(store: Store, judged: DataFrame, batch: Batch, now: datetime) -> Refreshed:
     added = store.add(batch, judged, now)
-    return Refreshed(records=added.records, quarantined=added.quarantined, hours=tuple(sorted(added.hours)))
+    warnings = () if not added.kept else (f"batch {batch} {_KEPT.format(added.kept)}",)
+    hours = tuple(sorted(added.hours))
+    return Refreshed(records=added.records, quarantined=added.quarantined, hours=hours, warnings=warnings)

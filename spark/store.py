@@ -1,29 +1,33 @@
 """The fleet's tables on disk: records and quarantine as they came, and by the hour what was made of them.
 
 Owns: where everything lies, how an hour of a table is replaced, compaction and retention. Must not know: what is asked
-of records, nor where lines come from. One process at a time may write.
+of records, nor where lines come from. One process at a time may write: it needs the store's lease.
 
     store.json                          what it was made with
     records/day=.../hour=.../batch=...  accepted records (`piles`), whatever the format of the tables
     quarantine/day=.../hour=.../batch=...
     <table>/day=.../hour=...            the answers of that hour
     checkpoint/                         how far the stream is, if it has no other folder for that
-    _taken/                             a batch that is not in its place yet
+    _lease/                             which process may write
+    _attempts/<batch>.<attempt>/        a batch that is not in its place yet
+    _attempts/answers.<attempt>/        the answers of a table that are not in their place yet
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 from zlib import crc32
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from group_sidecar.spark import intake
 from group_sidecar.spark.folders import HOUR, Folders, day_folder, hour_folder
+from group_sidecar.spark.lease import Lease
 from group_sidecar.spark.piles import Batch, Pile, empty
 from group_sidecar.spark.tables import RECORDS, TABLES
 
@@ -35,10 +39,14 @@ CLOSED_AFTER = timedelta(hours=2)
 """An hour that ended so long ago is compacted. What comes later is taken as well, and compacted the next time."""
 _MADE_WITH = "store.json"
 _LAYOUT = 1
-_STAGED = "_staged"
+_ATTEMPTS = "_attempts"
 """Spark passes over names that begin so."""
-_TAKEN = "_taken"
-"""Where a batch lies that was written, and is not yet in its place."""
+_COMPLETE = "complete.json"
+"""In the folder of an attempt at a batch: every line of the batch is written there."""
+
+
+class CountError(Exception):
+    """A batch has not as many lines in the store as were read; nothing was deleted."""
 
 
 class StoreError(Exception):
@@ -53,11 +61,13 @@ class Added:
         records: lines that are records, repeated ones included.
         quarantined: number of the other lines, by fault.
         hours: those that have records of it, or had some of an earlier attempt at it.
+        kept: lines that an earlier attempt at it left and that are kept, because this attempt read fewer; else 0.
     """
 
     records: int
     quarantined: Mapping[str, int]
     hours: Collection[datetime]
+    kept: int = 0
 
 
 class Store:
@@ -68,6 +78,7 @@ class Store:
         format: of the tables: parquet, or another that this Spark can write and that replaces partitions.
         window: how wide windows are, as Spark writes an interval; it divides an hour.
         retention: days older than this are dropped; None keeps all.
+        lease: the right to write to it; None where no other process knows the store, or where it is only read.
 
     Raises:
         StoreError: the store was made with another window or format, or Spark does not have the format.
@@ -81,6 +92,7 @@ class Store:
         window: str = "5 minutes",
         *,
         retention: timedelta | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self.window = window
         self.width = _width(window)
@@ -89,15 +101,22 @@ class Store:
         self._spark = spark
         self._format = format
         self._folders = Folders(spark, path)
+        self._token = lease.token if lease else 0
+        self._fence: Callable[[], None] = lease.check if lease else lambda: None
         self._catalog = _catalog(spark, self._folders.root) if format == ICEBERG else None
         self._check_made_with()
         self._schemas: dict[str, StructType] = {}
-        self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated)
-        self._quarantine = Pile(spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once)
+        self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated, self._fence)
+        self._quarantine = Pile(spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, self._fence)
 
     @classmethod
-    def opened(cls, spark: SparkSession, path: str) -> "Store":
+    def opened(cls, spark: SparkSession, path: str, lease: Lease | None = None) -> "Store":
         """The store that is there, as it was made.
+
+        Args:
+            spark: the session.
+            path: folder or URL.
+            lease: the right to write to it; None to read it.
 
         Raises:
             StoreError: there is none.
@@ -106,7 +125,7 @@ class Store:
         if made is None:
             raise StoreError(f"there are no tables in {path}")
         found = json.loads(made)
-        return cls(spark, path, found["format"], found["window"])
+        return cls(spark, path, found["format"], found["window"], lease=lease)
 
     @property
     def checkpoint(self) -> str:
@@ -116,28 +135,87 @@ class Store:
     def add(self, batch: Batch, judged: DataFrame, now: datetime) -> Added:
         """Writes what a batch brought, in place of what an earlier attempt at the batch may have left.
 
-        All lines are read and written once, and then moved to where they belong.
+        All lines are read and written once, counted, and then moved to where they belong. What an earlier attempt left
+        is removed after that; it is kept where it has more lines, for then a segment has gone since.
 
         Args:
             batch: its number or name.
             judged: its lines, as `intake.judged` gives them.
             now: the hour of a quarantined line whose arrival is not known.
+
+        Raises:
+            CountError: not as many lines were written as were read.
+            FolderError: the file system did not do what it was asked to do.
+            LeaseLostError: another process may write to the store, and this one may not any more.
         """
+        self._fence()
+        attempt = self._attempt()
+        folder = f"{_ATTEMPTS}/{batch}.{attempt}"
         accepted = F.col("fault").isNull()
         moment = F.when(accepted, F.col("emitted_at")).otherwise(F.coalesce("arrived_at", F.lit(now)))
         name = F.when(~accepted, F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id()))
         pile = F.when(accepted, F.lit(RECORDS)).otherwise(F.lit(QUARANTINE))
         rows = judged.select("*", name.alias("name"), pile.alias("pile"), *_day_and_hour(moment))
-        rows.write.mode("overwrite").partitionBy("pile", "day", "hour").parquet(self._folders.url(_TAKEN))
-        records, quarantined = self._count_taken()
-        self._quarantine.add(batch, f"{_TAKEN}/pile={QUARANTINE}")
-        hours = self._records.add(batch, f"{_TAKEN}/pile={RECORDS}")
-        self._folders.remove(_TAKEN)
-        return Added(records=records, quarantined=quarantined, hours=hours)
+        seen = Observation()
+        rows = rows.observe(seen, F.count(F.lit(1)).alias("lines"))
+        rows.write.partitionBy("pile", "day", "hour").parquet(self._folders.url(f"{folder}/taken"))
+        lines = int(seen.get["lines"])
+        records, quarantined = self._count(self._folders.url(f"{folder}/taken"))
+        if lines != records + sum(quarantined.values()):
+            written = records + sum(quarantined.values())
+            raise CountError(f"batch {batch} has {lines} lines, and {written} were written to {folder}")
+        self._folders.write_whole(f"{folder}/{_COMPLETE}", json.dumps({"lines": lines}) + "\n")
+        hours = self._place(batch, attempt)
+        dropped, kept = self._drop_earlier(batch, attempt, lines)
+        self._folders.remove(folder)
+        return Added(records=records, quarantined=quarantined, hours=hours | dropped, kept=kept)
 
-    def _count_taken(self) -> tuple[int, dict[str, int]]:
+    def recover(self) -> set[datetime]:
+        """Puts in place what attempts left that were complete when their process died; removes the others.
+
+        The stream does a batch again whose attempt was not complete. To be called by a process that has just taken the
+        lease: every attempt that is there is over.
+
+        Returns:
+            The hours that have new records.
+        """
+        hours: set[datetime] = set()
+        for name in self._folders.below(_ATTEMPTS):
+            self._fence()
+            if self._folders.exists(f"{_ATTEMPTS}/{name}/{_COMPLETE}"):
+                batch, _, attempt = name.partition(".")
+                hours |= self._place(batch, attempt)
+            self._folders.remove(f"{_ATTEMPTS}/{name}")
+        return hours
+
+    def _attempt(self) -> str:
+        return f"{self._token:08}-{uuid4().hex[:8]}"
+
+    def _place(self, batch: Batch, attempt: str) -> set[datetime]:
+        """Moves the lines of an attempt to where they belong; returns the hours of the records."""
+        taken = f"{_ATTEMPTS}/{batch}.{attempt}/taken"
+        self._quarantine.add(batch, attempt, f"{taken}/pile={QUARANTINE}")
+        return self._records.add(batch, attempt, f"{taken}/pile={RECORDS}")
+
+    def _drop_earlier(self, batch: Batch, attempt: str, lines: int) -> tuple[set[datetime], int]:
+        """Removes what earlier attempts left of a batch. Returns the hours of that, and the lines that it keeps."""
+        hours: set[datetime] = set()
+        kept = 0
+        records, quarantined = self._records.earlier(batch, attempt), self._quarantine.earlier(batch, attempt)
+        for other in {**records, **quarantined}:
+            folders = (*records.get(other, ()), *quarantined.get(other, ()))
+            found, faults = self._count(*map(self._folders.url, folders))
+            if (before := found + sum(faults.values())) > lines:
+                kept = max(kept, before)
+                continue
+            hours |= self._records.remove(records.get(other, ()))
+            self._quarantine.remove(quarantined.get(other, ()))
+        return hours, kept
+
+    def _count(self, *paths: str) -> tuple[int, dict[str, int]]:
+        """The number of records in these folders, and of the other lines by fault."""
         files = self._spark.read.schema("fault STRING").option("recursiveFileLookup", "true")
-        counted = files.parquet(self._folders.url(_TAKEN)).groupBy("fault").count().collect()
+        counted = files.parquet(*paths).groupBy("fault").count().collect()
         by_fault = {row["fault"]: row["count"] for row in counted}
         return by_fault.pop(None, 0), by_fault
 
@@ -151,13 +229,17 @@ class Store:
         # AQE makes few files of a small answer, and several of an hour that is large.
         rows = answer.select("*", *_day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
         if self._format != PARQUET:
+            self._fence()
             self._hand_over(table, rows)
             return
-        staged = f"{table}/{_STAGED}"
-        rows.write.mode("overwrite").partitionBy("day", "hour").parquet(self._folders.url(staged))
+        attempt = f"{_ATTEMPTS}/answers.{self._attempt()}"
+        rows.write.partitionBy("day", "hour").parquet(self._folders.url(f"{attempt}/{table}"))
         for hour in hours:
-            self._folders.replace(f"{table}/{hour_folder(hour)}", by=f"{staged}/{hour_folder(hour)}")
-        self._folders.remove(staged)
+            self._fence()
+            folder = hour_folder(hour)
+            by, aside = f"{attempt}/{table}/{folder}", f"{attempt}/replaced/{folder}"
+            self._folders.replace(f"{table}/{folder}", by=by, aside=aside)
+        self._folders.remove(attempt)
 
     def read(self, table: str, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
         """The rows of a table whose windows begin from `since` on and before `until`; `quarantine` by whole hours.
@@ -224,6 +306,7 @@ class Store:
         for name in (RECORDS, QUARANTINE, *(TABLES if own else ())):
             for folder in self._folders.days(name):
                 if folder < day_folder(day):
+                    self._fence()
                     self._folders.remove(f"{name}/{folder}")
                     dropped.add(folder)
         for table in () if own or not dropped else TABLES:
@@ -240,7 +323,7 @@ class Store:
         found = self._folders.read(_MADE_WITH)
         if found is None:
             self._check_format()
-            self._folders.write(_MADE_WITH, json.dumps(made) + "\n")
+            self._folders.write_whole(_MADE_WITH, json.dumps(made) + "\n")
             return
         for name, value in json.loads(found).items():
             if made[name] != value:

@@ -10,11 +10,14 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from group_sidecar.spark.folders import FolderError
+from group_sidecar.spark.lease import LeaseLostError
 from group_sidecar.spark.progress import Progress
 from group_sidecar.spark.refresh import Refreshed, refresh
-from group_sidecar.spark.store import Store
+from group_sidecar.spark.store import CountError, Store
 
 NAME = "fleet"
 _POLL_SECONDS = 0.5
@@ -47,10 +50,17 @@ def stream(
 
     Raises:
         StreamingQueryException: a batch failed. It will be done again by the next run.
+        CountError, FolderError, LeaseLostError: the same, because of the store.
     """
+    failures: list[Exception] = []
 
     def take(batch_of_lines: DataFrame, batch: int) -> None:
-        told(refresh(store, batch_of_lines, batch, clock()))
+        try:
+            told(refresh(store, batch_of_lines, batch, clock()))
+        except (CountError, FolderError, LeaseLostError) as error:
+            # Spark would only say that some function failed.
+            failures.append(error)
+            raise
 
     spark = lines.sparkSession
     spark.streams.addListener(progress)
@@ -63,6 +73,10 @@ def stream(
                 tick()
                 if stopping is not None and stopping.is_set():
                     break
+        except StreamingQueryException:
+            if failures:
+                raise failures[0] from None
+            raise
         finally:
             query.stop()
             progress.ended.wait(_LAST_WORDS_SECONDS)

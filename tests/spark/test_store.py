@@ -1,15 +1,18 @@
 """What is on disk: batches that are written again, compaction that is cut short, retention, tables by the hour."""
 
-from collections.abc import Callable
+import re
+import shutil
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.spark.folders import Folders
-from group_sidecar.spark.store import Store, StoreError
+from group_sidecar.spark.folders import FolderError, Folders
+from group_sidecar.spark.store import CountError, Store, StoreError
 from group_sidecar.spark.tables import RECORDS
 from tests.spark.frames import MIDNIGHT, Row, Told, at, frame
 from tests.spark.journals import HOUR, NOW, cells, folders
@@ -56,31 +59,121 @@ def test_a_batch_that_is_written_again_replaces_what_it_left(spark: SparkSession
     assert seqs(store.records(HOURS)) == [1, 2, 3]
     assert seqs(store.records([at(0), at(2 * HOUR)])) == [1, 3]
     assert sorted(row["line"] for row in store.read("quarantine").collect()) == ["[", "{", "{"]
-    assert folders(tmp_path, "records/*/hour=1/*") == ["records/day=2025-01-31/hour=1/batch=1"]
+    (folder,) = folders(tmp_path, "records/*/hour=1/*")
+    assert re.fullmatch(r"records/day=2025-01-31/hour=1/batch=1\.0{8}-[0-9a-f]{8}", folder)
     assert store.hours() == HOURS[:3]
     # The same store again: it knows what it wrote itself.
-    assert add(store, 2, [second]) == {at(HOUR), at(2 * HOUR)}
+    assert add(store, 2, [second], "]") == {at(HOUR), at(2 * HOUR)}
     assert seqs(store.records(HOURS)) == [1, 2]
 
 
-def test_a_batch_that_was_cut_short_before_it_was_in_its_place_is_not_there(
-    spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
+def test_lines_are_kept_whose_segment_has_gone_when_their_batch_is_done_again(
+    spark: SparkSession, tmp_path: Path, add: Add
 ) -> None:
     a = Told("a")
-    first, second, third = a.heartbeat(10), a.heartbeat(HOUR + 10), a.heartbeat(2 * HOUR + 10)
-    # The job is killed when it has moved the quarantine, and of the records one hour.
-    for moved in (0, 1, 2):
-        store = Store(spark, str(tmp_path / f"{moved}"))
+    first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
+    add(Store(spark, str(tmp_path)), 1, [first, second], "{")
+    again = Store(spark, str(tmp_path)).add(1, judged(spark, [second]), NOW)
+    assert (again.records, again.kept) == (1, 3)
+    store = Store(spark, str(tmp_path))
+    assert seqs(store.records(HOURS)) == [1, 2]
+    assert [row["line"] for row in store.read("quarantine").collect()] == ["{"]
+
+
+def test_a_batch_that_was_cut_short_anywhere_is_there_once_when_it_was_done_again(
+    spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends before each step in turn; the next one recovers what is complete, and does the batch again."""
+    a = Told("a")
+    beats = [a.heartbeat(10), a.heartbeat(HOUR + 10)]
+    # An attempt that was in its place already, and not yet committed.
+    add(Store(spark, str(tmp_path / "earlier")), 1, beats, "{")
+    killed, step = True, 0
+    while killed:
+        path = tmp_path / f"{step}"
+        shutil.copytree(tmp_path / "earlier", path)
+        store = Store(spark, str(path))
         with monkeypatch.context() as patch:
-            patch.setattr(Folders, "replace", _failing_after(moved, Folders.replace))
-            with pytest.raises(KeyboardInterrupt):
-                add(store, 1, [first, second], "{")
-        assert len(store.hours()) == max(0, moved - 1)
-        store = Store(spark, str(tmp_path / f"{moved}"))
-        add(store, 1, [second, third], "[")
-        assert sorted(row["seq"] for row in store.records(HOURS).collect()) == [2, 3]
-        assert [row["line"] for row in store.read("quarantine").collect()] == ["["]
-        assert folders(tmp_path / f"{moved}", "_*") == []
+            steps = count(-step)
+            for name in ("move", "remove"):
+                patch.setattr(Folders, name, _failing_at_last(steps, getattr(Folders, name)))
+            try:
+                add(store, 1, beats, "{")
+                killed = False
+            except KeyboardInterrupt:
+                step += 1
+        store = Store(spark, str(path))
+        store.recover()
+        assert seqs(store.records(HOURS)) == [1, 2], step
+        add(store, 1, beats, "{")
+        assert sorted(row["seq"] for row in store.records(HOURS).collect()) == [1, 2], step
+        assert [row["line"] for row in store.read("quarantine").collect()] == ["{"], step
+        assert folders(path, "_attempts/*") == []
+    # Three folders are moved after the mark that they are complete, three are removed, and then the attempt's own.
+    assert step == 8
+
+
+@pytest.mark.parametrize("operation", ["rename", "delete", "mkdirs"])
+def test_what_the_file_system_refuses_fails_and_nothing_is_lost(
+    operation: str, spark: SparkSession, tmp_path: Path, add: Add
+) -> None:
+    """Hadoop's file systems return false where they did not do as asked."""
+    a = Told("a")
+    first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
+    store = Store(spark, str(tmp_path))
+    add(store, 0, [first], "{")
+    store.replace("refusals", answer(spark, (at(0), "a")), HOURS[:1])
+    system = store._folders._system
+    store._folders._system = Refusing(system, operation)
+    with pytest.raises(FolderError, match=r"^cannot (move|delete|make) "):
+        add(store, 1, [second], "[")
+    with pytest.raises(FolderError, match=r"^cannot (move|delete|make) "):
+        store.replace("refusals", answer(spark, (at(0), "b")), HOURS[:1])
+    store._folders._system = system
+    assert len(told(store.read("refusals"))) == 1
+    store = Store(spark, str(tmp_path))
+    # A batch whose lines were written is not lost, even if its segments are.
+    assert store.recover() <= {at(HOUR)}
+    assert add(store, 1, [second], "[") == {at(HOUR)}
+    assert sorted(row["seq"] for row in store.records(HOURS).collect()) == [1, 2]
+    assert sorted(row["line"] for row in store.read("quarantine").collect()) == ["[", "{"]
+
+
+class Refusing:
+    """A file system that does not do one operation, and returns false."""
+
+    def __init__(self, system: Any, operation: str) -> None:
+        self._system = system
+        self._operation = operation
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_: False) if name == self._operation else getattr(self._system, name)
+
+
+def test_a_rename_that_only_says_that_it_was_done_is_found_out(
+    spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(spark, str(tmp_path))
+    system = store._folders._system
+    store._folders._system = Refusing(system, "rename")
+    monkeypatch.setattr(Refusing, "__getattr__", lambda *_: _claims_to_rename(system, *_))
+    with pytest.raises(FolderError, match=r"^not all files of "):
+        add(store, 1, [Told("a").heartbeat(10)])
+    assert len(folders(tmp_path, "_attempts/1.*")) == 1
+
+
+def _claims_to_rename(system: Any, _: object, name: str) -> Any:
+    return (lambda *_: True) if name == "rename" else getattr(system, name)
+
+
+def test_lines_that_were_not_written_are_missed(
+    spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(spark, str(tmp_path))
+    monkeypatch.setattr(Store, "_count", lambda *_: (1, {}))
+    with pytest.raises(CountError, match="batch 1 has 2 lines, and 1 were written to _attempts/1"):
+        add(store, 1, [Told("a").heartbeat(10)], "{")
+    assert (store.hours(), len(folders(tmp_path, "_attempts/1.*"))) == ([], 1)
 
 
 def test_compaction_may_be_cut_short_anywhere(
@@ -103,16 +196,25 @@ def test_compaction_may_be_cut_short_anywhere(
     assert store.compact(at(HOUR), 3) == 0
     assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
     compacted, untouched = sorted(folders(tmp_path, "records/*/hour=0/*"), reverse=True)
-    assert untouched.endswith("/batch=3")
+    assert "/batch=3." in untouched
     rows = spark.read.parquet(str(tmp_path / compacted))
     assert sorted(row["seq"] for row in rows.collect()) == [1, 2, 3, 4]
     assert len(list((tmp_path / compacted).glob("*.parquet"))) == 1
     # An hour that is still open is left alone; the batch is done again; something comes late.
     assert store.compact(at(0), 4) == 0
-    assert add(store, 3, [beats[4]]) == {at(0)}
+    assert add(store, 3, [beats[4]], "{") == {at(0)}
     assert store.compact(at(HOUR), 4) == 2
     assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
-    assert [row["line"] for row in store.read("quarantine").collect()] == ["{"]
+    assert [row["line"] for row in store.read("quarantine").collect()] == ["{", "{"]
+
+
+def _failing_at_last(steps: Iterator[int], done: Callable[..., None]) -> Callable[..., None]:
+    def fail(self: Folders, *folders: str, **others: str) -> None:
+        if next(steps) == 0:
+            raise KeyboardInterrupt
+        done(self, *folders, **others)
+
+    return fail
 
 
 def _failing_after(times: int, done: Callable[..., None]) -> Callable[..., None]:
@@ -163,7 +265,7 @@ def test_an_hour_without_an_answer_has_no_rows(spark: SparkSession, tmp_path: Pa
     store.replace("refusals", answer(spark, (at(0), "a"), (at(HOUR), "b")), HOURS)
     store.replace("refusals", answer(spark), HOURS[:1])
     assert told(store.read("refusals")) == [(at(HOUR), "b")]
-    assert folders(tmp_path, "refusals/_*") == []
+    assert folders(tmp_path, "_attempts/*") == []
 
 
 def test_days_that_are_too_old_are_dropped_and_counted(spark: SparkSession, tmp_path: Path, add: Add) -> None:

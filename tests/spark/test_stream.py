@@ -71,9 +71,9 @@ def test_killed_while_it_writes_it_goes_on(spark: SparkSession, tmp_path: Path) 
     tell(journals, BEFORE)
     streaming = command(journals, store, "--stream", "--trigger", "1s")
     # Some tables are replaced already, others are not, and the batch is not done.
-    kill_when(lambda: folders(store, "*/_staged/day=*"), tmp_path / "log", *streaming)
+    kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *streaming)
     assert folders(store, "checkpoint/commits/0") == []
-    assert folders(store, "records/*/*/batch=0") != []
+    assert folders(store, "records/*/*/batch=0.*") != []
     tell(journals, AFTER)
     said = finish(*command(journals, store))
     assert "23 records, 3 lines in quarantine" in said
@@ -81,6 +81,46 @@ def test_killed_while_it_writes_it_goes_on(spark: SparkSession, tmp_path: Path) 
     refresh(expected, sources.files(spark, str(journals)), 0)
     assert everything(Store.opened(spark, str(store))) == everything(expected)
     assert len(folders(store, "checkpoint/commits/[0-9]*")) == 2
+
+
+def all_lines(spark: SparkSession, store: Path) -> tuple[int, int]:
+    """How many records a store has, repeated ones included, and how many lines are in quarantine."""
+    opened = Store.opened(spark, str(store))
+    return opened.records(opened.hours()).count(), opened.read("quarantine").count()
+
+
+def test_of_two_that_run_at_once_one_takes_all_and_the_other_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    journals, store = tmp_path / "in", tmp_path / "store"
+    tell(journals, BEFORE + AFTER)
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    both = [subprocess.Popen(command(journals, store), **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    (_, busy), (_, done) = sorted((process.wait(), process.communicate()[1]) for process in both)[::-1]
+    assert sorted(process.returncode for process in both) == [0, 4], (busy, done)
+    assert "23 records, 3 lines in quarantine" in done
+    assert f" writes to file:{store}: only one may; nothing was taken\n" in busy
+    assert all_lines(spark, store) == (23, 3)
+    assert folders(store, "_attempts/*") == []
+
+
+def test_a_run_that_was_suspended_for_too_long_writes_no_more(spark: SparkSession, tmp_path: Path) -> None:
+    journals, store, log = tmp_path / "in", tmp_path / "store", tmp_path / "log"
+    tell(journals, BEFORE + AFTER)
+    with job(log, *command(journals, store, "--stream", "--trigger", "1s")) as suspended:
+        deadline = time.monotonic() + 3 * PATIENCE
+        while not folders(store, "_attempts/answers.*/*/day=*"):
+            assert suspended.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.01)
+        os.killpg(suspended.pid, signal.SIGSTOP)
+        assert folders(store, "checkpoint/commits/0") == []
+        os.utime(store / "_lease" / "00000001", (0, 0))
+        assert "23 records, 3 lines in quarantine" in finish(*command(journals, store))
+        whole = everything(Store.opened(spark, str(store)))
+        os.killpg(suspended.pid, signal.SIGCONT)
+        assert suspended.wait(3 * PATIENCE) == 1
+    assert "failed: lost the lease on" in log.read_text()
+    assert all_lines(spark, store) == (23, 3)
+    assert everything(Store.opened(spark, str(store))) == whole
 
 
 def produce(broker: KafkaBroker, names: tuple[str, ...]) -> None:
