@@ -98,11 +98,11 @@ def test_a_group_of_another_broker_does_not_hinder_the_list_where_the_log_is_rea
     world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
     assert None not in world.lacking(), "its partition is still thought to be here"
     assert world.listing() is Lacking.COLD
-    world.manager.log.begin_load(0, 2, 0, world.now())
+    assert in_doubt(world.manager) == ["g"]
+    world.manager.log.resign(0, 2, world.now())
     assert in_doubt(world.manager) == [], "its log will tell"
-    world.manager.log.resign(0, 3, world.now())
     world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
-    assert in_doubt(world.manager) == []
+    assert in_doubt(world.manager) == [], "it was no secret"
 
 
 def test_a_group_that_has_come_back_is_told_by_the_broker(world: World) -> None:

@@ -1,0 +1,214 @@
+"""How long single steps hold the event loop when there are very many groups and offsets.
+
+    python -m benchmarks.worst_cases [--groups 100000] [--offsets 1000000]
+
+Owns: which steps are timed, and the table that is printed. Must not know: sockets.
+
+Each step is what one client request, or one turn of a background job, does between two turns of other clients. It runs
+in this process, on one thread. The time is CPU time, so that other processes do not count. Modules that are not
+compiled take up to three times as long.
+"""
+
+import argparse
+import gc
+from collections.abc import Callable, Iterator
+from itertools import islice
+from time import thread_time
+from typing import Any, NamedTuple
+
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.registry import APIS, ApiKey
+from group_sidecar.codecs.schema import Struct, decode, encode
+from group_sidecar.coordinator.events import AnyEvent, CoordinatorMoved, GroupsListed, OffsetsStored
+from group_sidecar.coordinator.exchange import Exchange
+from group_sidecar.coordinator.views import CommittedOffset
+from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.answering import Answering
+from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.config import Config
+from group_sidecar.proxy.disposals import Origin
+from group_sidecar.proxy.learning import Learning, Unfollowed
+from group_sidecar.proxy.principals import Principals
+from group_sidecar.proxy.replying import Replying
+from group_sidecar.proxy.rights import needed
+
+GOAL_MS = 5.0
+PARTITIONS = 50
+"""Of `__consumer_offsets`."""
+MANY = 10_000
+"""Names or notes in one request or connection, where a client sets their number."""
+
+
+class Step(NamedTuple):
+    """What is timed. `rounds`: how often; the longest counts."""
+
+    name: str
+    do: Callable[[], Any]
+    rounds: int = 5
+    before: Callable[[], Any] = lambda: None
+
+
+class House:
+    """A broker's copy with very many groups, and what clients may do to it."""
+
+    def __init__(self, groups: int, offsets: int) -> None:
+        self.names = [f"group-{number:07}" for number in range(groups)]
+        answers = {"exclusive": True, "authorizer": "none"}
+        limits = {"groups": groups + MANY, "offsets": offsets * 2}
+        config = Config.model_validate(
+            {"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers, "limits": limits}
+        )
+        self.copy = BrokerCopy(Address("broker", 9092), config, Traffic(), lambda fact: None, epoch_of_zero=0.0)
+        self.manager = self.copy.manager
+        self.principals = Principals()
+        self.learning = Learning(self.copy, self.principals)
+        self.replying = Replying(self.copy)
+        self.answering = Answering(self.copy, self.principals)
+        self.now = 1000.0
+        self.manager.inherit(())
+        each = max(1, offsets // groups)
+        committed = {("topic", partition): CommittedOffset(1, 1, "", self.now) for partition in range(each)}
+        for name in self.names:
+            self.apply(OffsetsStored(group_id=name, sent_at=self.now, offsets=committed))
+        exhaust(self.manager.relist(self.now))
+
+    def apply(self, *events: AnyEvent) -> None:
+        """Events reach the copy."""
+        self.manager.apply(events, self.now)
+
+    def make_list(self, request: ListGroupsRequest, version: int = 4) -> None:
+        """A client asks for the list: whether it may be told, and the reply where it may."""
+        if self.manager.listing_lacking(self.now, version) is None:
+            self.manager.listing(self.now).reply(request, version)
+
+    def reply_to(self, request: Struct, version: int) -> None:
+        """A client asks something that is answered here."""
+        api = APIS[request.KEY]
+        question = self.replying.read(api, version, encode(request, version))
+        self.replying.reply(question, self.now)
+
+    def junk(self) -> None:
+        """A request whose group cannot be read, and its answer."""
+        note = self.learning.unfollowed(ApiKey.DELETE_GROUPS, None)
+        self.learning.lost(note, 0)
+
+    def topics_deleted(self) -> None:
+        self.learning.lost(Unfollowed(ApiKey.DELETE_TOPICS), 0)
+
+    def gone(self) -> None:
+        """A connection with very many unanswered requests breaks."""
+        for note in [self.learning.unfollowed(ApiKey.DELETE_GROUPS, None) for _ in range(1000)]:
+            self.learning.lost(note, 0)
+        self.learning.gone(Origin("127.0.0.1"))
+
+    def touch_all(self) -> None:
+        """All groups change."""
+        self.manager._cache.changed.update(self.names)
+
+    def asked(self, request: Struct, version: int) -> Exchange:
+        """A question on its way."""
+        return Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=self.now)
+
+    def listed(self) -> GroupsListed:
+        return GroupsListed(groups=frozenset(self.names), sent_at=self.now, as_of=self.manager.notings)
+
+    def settle(self) -> None:
+        """What is in doubt is over."""
+        self.now += 100
+        self.apply(self.listed())
+        exhaust(self.manager.relist(self.now))
+
+    def steps(self) -> Iterator[Step]:
+        """All that is timed."""
+        request, states = ListGroupsRequest(), ListGroupsRequest(states_filter=("Empty", "Dead"))
+        names = tuple(self.names[:MANY])
+        described = DescribeGroupsRequest(groups=names)
+        fetched = OffsetFetchRequest(
+            groups=tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in names[: MANY // 10])
+        )
+        listing = ListGroupsResponse(
+            error_code=0, groups=tuple(ListedGroup(group_id=name, protocol_type="consumer") for name in self.names)
+        )
+        body = encode(listing, 4)
+        huge = {("topic", number): CommittedOffset(1, 1, "", self.now) for number in range(MANY)}
+        yield Step("ListGroups, the first in its form", lambda: self.make_list(request), 1)
+        yield Step("ListGroups, nothing changed", lambda: self.make_list(request))
+        yield Step("ListGroups with a filter", lambda: self.make_list(states))
+        yield Step("ListGroups, all groups changed", lambda: self.make_list(request), before=self.touch_all)
+        yield Step("request whose group cannot be read, and its reply", self.junk)
+        yield Step("any group looked at after that", lambda: self.manager.view(self.names[0], self.now))
+        yield Step("ListGroups after that", lambda: self.make_list(request))
+        yield Step("connection closed with 1,000 such requests unanswered", self.gone)
+        yield Step("DeleteTopics, and its reply", self.topics_deleted)
+        yield Step("ListGroups reply of the broker: apply", lambda: self.apply(self.listed()))
+        yield Step("ListGroups reply of the broker: decode", lambda: decode(ListGroupsResponse, 4, body), 2)
+        yield Step("NOT_COORDINATOR", lambda: self.apply(CoordinatorMoved(group_id="elsewhere", sent_at=self.now)))
+        yield Step("ApiVersions of a client that connects", lambda: self.manager.keep_empty_groups(True))
+        yield Step("rights needed for ListGroups", lambda: list(needed(self.asked(request, 4), self.manager, self.now)))
+        yield Step(f"DescribeGroups of {MANY:,} groups", lambda: self.reply_to(described, 5), 2)
+        yield Step(f"OffsetFetch of {MANY // 10:,} groups, all offsets", lambda: self.reply_to(fetched, 8), 2)
+        yield Step(
+            f"OffsetCommit of {MANY:,} partitions",
+            lambda: self.apply(OffsetsStored(group_id=self.names[0], sent_at=self.now, offsets=huge)),
+        )
+        yield Step("background: a turn of looking for doubt", longest(self.manager.unsettled))
+        yield Step("background: a turn of the sweep", longest(lambda: self.manager.sweep(self.now)))
+        yield Step(
+            "background: a turn of relisting", longest(lambda: self.manager.relist(self.now)), before=self.touch_all
+        )
+
+
+def exhaust(turns: Iterator[Any]) -> None:
+    """Takes all turns."""
+    for _ in turns:
+        pass
+
+
+def longest(begin: Callable[[], Iterator[Any]]) -> Callable[[], float]:
+    """Gives what takes all turns and returns the seconds of the longest."""
+
+    def run() -> float:
+        turns, most = begin(), 0.0
+        while True:
+            began = thread_time()
+            done = not list(islice(turns, 1))
+            most = max(most, thread_time() - began)
+            if done:
+                return most
+
+    return run
+
+
+def timed(step: Step) -> float:
+    """Milliseconds that a step took at most."""
+    most = 0.0
+    for _ in range(step.rounds):
+        step.before()
+        gc.collect()
+        began = thread_time()
+        took = step.do()
+        most = max(most, took if isinstance(took, float) else thread_time() - began)
+    return most * 1000
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=100_000)
+    parser.add_argument("--offsets", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    house = House(asked.groups, asked.offsets)
+    gc.disable()
+    print(f"{asked.groups:,} groups, {asked.offsets:,} offsets\n\n| step | ms at most | within {GOAL_MS:g} ms |")
+    print("| --- | ---: | --- |")
+    for step in house.steps():
+        took = timed(step)
+        print(f"| {step.name} | {took:,.2f} | {'yes' if took <= GOAL_MS else 'no'} |", flush=True)
+        house.settle()
+
+
+if __name__ == "__main__":
+    main()
