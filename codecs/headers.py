@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError, TooManyElements
 from group_sidecar.codecs.primitives import (
+    MAX_STRING_BYTES,
     WireError,
     decoded,
     read_exact,
@@ -97,9 +98,11 @@ def split_reply(frame: bytes, flexible: bool) -> bytes:
 
 
 def encode_request(message: Struct, header: RequestHeader) -> bytes:
-    """A whole request frame, its length included."""
+    """A whole request frame, its length included. Raises ValueError where the client id or a value does not fit."""
     stream = BytesIO()
     client = None if header.client_id is None else header.client_id.encode()
+    if client is not None and len(client) > MAX_STRING_BYTES:
+        raise ValueError(f"client id of {len(client)} bytes")
     stream.write(struct.pack(">hhi", header.api_key, header.api_version, header.correlation_id))
     stream.write((-1 if client is None else len(client)).to_bytes(2, "big", signed=True))
     stream.write(client or b"")

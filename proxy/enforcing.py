@@ -14,15 +14,17 @@ from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroup
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.codecs.primitives import fits
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.facts import ClientRefused
 from group_sidecar.coordinator.views import GroupView
+from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.policies.policy import Policy
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin
+from group_sidecar.proxy.disposals import Answer, Disposal, Forward, HangUp, Origin
 from group_sidecar.proxy.errands import DESCRIBE_UNTIL
 from group_sidecar.proxy.group_access import GroupAccess
 from group_sidecar.proxy.injecting import injected
@@ -88,7 +90,8 @@ class Enforcing:
         Otherwise a join of a client without rights would keep others out for as long as it is in flight. Such a join
         goes to the broker, which refuses it, and counts for nobody.
         """
-        if not _joins(case.exchange.request) or self._access.is_granted(case.group_id, case.origin, now):
+        may_ask = _joins(case.exchange.request) and fits(case.group_id)
+        if not may_ask or self._access.is_granted(case.group_id, case.origin, now):
             return self._judge(case, now)
         denials: list[bool] = []
         question = self._access.question(case.group_id, case.header, case.origin, now, lambda: denials.append(True))
@@ -97,8 +100,9 @@ class Enforcing:
     def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.seated(case.group_id, self._copy.epoch(now))
-        if self._copy.lacks(DescribeGroupsRequest.KEY):
-            # Such a broker would close the client's connection over it: the best that is known will do.
+        if self._copy.lacks(DescribeGroupsRequest.KEY) or not fits(case.group_id):
+            # Such a broker would close the client's connection over it: the best that is known will do. A group whose
+            # name, once read, is too long to be written again cannot be asked about.
             group = replace(group, seats=replace(group.seats, certain=True))
         policies = self._copy.rulebook.judging(case.exchange.request.KEY)
         judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
@@ -114,12 +118,21 @@ class Enforcing:
             self._copy.traffic.policy_evaluated(policy.name)
             if not isinstance(verdict, Refuse | RefusePartitions):
                 continue
-            how = self._refuse(verdict, case, now) if policy.enforced else None
+            how = self._refuse_or_end(verdict, case, now) if policy.enforced else None
             self._tell(policy, verdict, case, now)
             if how is not None:
                 return how
         self._patience.let_in(case.origin.number, case.group_id)
         return self._forward(case.exchange, now)
+
+    def _refuse_or_end(self, refusal: Refusal, case: _Case, now: float) -> Disposal:
+        """How a request is refused. Strings that were not UTF-8 may be too long to be written again, in the refusal or
+        in what is left of a commit: then the connection ends, because a request that is refused must not pass.
+        """
+        try:
+            return self._refuse(refusal, case, now)
+        except ValueError:
+            return HangUp(CloseReason.MALFORMED_REQUEST)
 
     def _refuse(self, refusal: Refusal, case: _Case, now: float) -> Disposal:
         exchange, header = case.exchange, case.header
