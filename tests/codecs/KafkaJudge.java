@@ -1,7 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.reflect.Field;
-import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.nio.ByteBuffer;
@@ -39,7 +38,10 @@ class KafkaJudge {
             try {
                 verdicts.append(words[0].equals("request") ? request(words[1]) : body(words[0], words[1], words[2]));
             } catch (Exception refusal) {
-                Throwable reason = refusal instanceof InvocationTargetException ? refusal.getCause() : refusal;
+                Throwable reason = refusal;
+                while (reason.getCause() != null) {
+                    reason = reason.getCause();
+                }
                 verdicts.append("refused ").append(String.valueOf(reason).replaceAll("\\s+", " "));
             }
             verdicts.append('\n');
