@@ -132,7 +132,9 @@ class FlightRecorder:
             shelf.groups.move_to_end(fact.group_id)
         before = len(reel)
         gone = reel.add(fact)  # type: ignore[arg-type]  # A fact's kind decides where it goes.
-        shelf.held_bytes += _size(fact) * (len(reel) + len(gone) - before) - sum(map(_size, gone))
+        if len(reel) + len(gone) == before:
+            return  # One more of a run.
+        shelf.held_bytes += _size(fact) - sum(map(_size, gone))
         while self.held_bytes > self._most_bytes:
             self._shed()
 

@@ -54,11 +54,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A member's time in the group; open where it began before the picture, or where it is still there."""
+    """A member's time in the group; open where it began before the picture, or where it is still there.
+
+    `kind`: "stay", or "run" for the time from the first to the last of several events that are one cell.
+    """
 
     x: float
     width: float
     told: Sentence
+    kind: str = "stay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +333,7 @@ def _spans(cells: Sequence[_Named], scale: _Scale, *whats: str) -> list[Bar]:
     for _, cell, at in cells:
         if cell["what"] in whats and cell.get("first_at", cell["at"]) < cell["at"]:
             left = scale.x(moment(cell["first_at"]))
-            bars.append(Bar(left, round(max(scale.x(at) - left, THINNEST), 1), event(cell)))
+            bars.append(Bar(left, round(max(scale.x(at) - left, THINNEST), 1), event(cell), "run"))
     return bars
 
 

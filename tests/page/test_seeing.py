@@ -106,7 +106,8 @@ def test_a_group_and_its_picture(browser: Browser, large: str) -> None:
         "Failed",
     ]
     assert len(browser.all("svg.timeline .stay")) == 8 + 6
-    assert len(browser.all("svg.timeline .mark-refused")) == 5
+    assert len(browser.all("svg.timeline .mark-refused")) == 2
+    assert len(browser.all("svg.timeline .run")) == 2
     [title] = browser.texts("svg.timeline .mark-left title")
     assert title == "checkout-6 at 10.0.3.16 left, saying “the consumer is being closed”"
     browser.one("svg.timeline .mark-left").click()
