@@ -100,6 +100,7 @@ class BrokerCopy:
         """Whether the listener is known to want SASL: it accepted a handshake."""
         self._coordinators: Mapping[int, Node] = {}
         self._trouble: str | None = "not asked yet"
+        self._unreachable_since: float | None = None
 
     def connect(self, *, again: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
         """A connection of the sidecar's own to the broker, with its own credentials. Raises as `client.connect`.
@@ -323,6 +324,8 @@ class BrokerCopy:
     def probe_failed(self, reason: str) -> None:
         """The broker did not answer the prober."""
         self._trouble = reason
+        if self._unreachable_since is None:
+            self._unreachable_since = self.epoch(trio.current_time())
         # The one that comes back may have other rules, and want SASL.
         self.rights.forget()
         self.open = self.wants_sasl = False
@@ -330,7 +333,14 @@ class BrokerCopy:
     def probe_succeeded(self) -> None:
         """The broker answered the prober."""
         self._trouble = None
+        self._unreachable_since = None
 
     def ready(self) -> tuple[bool, str]:
         """Whether the broker answers, and what is wrong where it does not."""
         return self._trouble is None, self._trouble or "reachable"
+
+    @property
+    def unreachable(self) -> tuple[float, str] | None:
+        """Since when the broker does not answer the prober, in seconds since the epoch, and why; None where it does."""
+        since = self._unreachable_since
+        return None if since is None else (since, self._trouble or "")

@@ -191,6 +191,21 @@ class KafkaClient:
         """Asks whether the broker is still there. Raises what `ask` does."""
         await self.ask(ApiVersionsRequest() if self.speaks(ApiVersionsRequest) else _ABOUT_NOBODY, version=0)
 
+    async def until_closed(self) -> None:
+        """Waits until the broker closes the connection; may be cancelled, and asked again then.
+
+        Raises:
+            BrokerClosed: it has closed it.
+            DecodeError: it sends what nobody asked for.
+        """
+        try:
+            await self._receive_more()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError):
+            self._usable = False
+            raise BrokerClosed(f"{self.address} closed the connection") from None
+        self._usable = False
+        raise DecodeError("Response", "", "the broker sends what nobody asked for")
+
     async def negotiate(self) -> None:
         """Learns `versions`; to be called before any question. Raises what `ask` does, and BrokerRefused."""
         version = _API_VERSIONS

@@ -6,8 +6,8 @@ the answers are good for; the copy of the broker (`Probed`) does.
 It never stands in the way: whatever fails here, clients are forwarded as before.
 """
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import islice
 from typing import Protocol
 
@@ -43,6 +43,10 @@ UNLISTED_SECONDS = 1.0
 """Seconds between rounds while the broker cannot list its groups yet."""
 STARTS_SECONDS = 60.0
 """Seconds between questions for the starts of logs, which move as retention deletes segments: some in an hour."""
+IMPULSE_SECONDS = 1.0
+"""Seconds between two rounds at least, whatever the data path meets with."""
+SHORT_SECONDS = 1.0
+"""A connection that the broker closes sooner than that was of no use."""
 FRESH = 1 / 3
 """Of a round: an end of a log that a client was told within it is not asked for. So none gets older than a round and
 this much of it, though nobody fetches any more; and who fetches is told more often than that."""
@@ -120,16 +124,41 @@ class Probed(Protocol):
         """At each round that was answered, and where the broker is there but does not answer the sidecar."""
 
 
-async def probe_forever(copy: Probed, supervisor: Supervisor | None = None) -> None:
+async def probe_forever(copy: Probed, supervisor: Supervisor | None = None, impulse: "Impulse | None" = None) -> None:
     """Asks the broker until cancelled, connecting again with growing pauses. Never raises."""
-    await (supervisor or Supervisor()).keep(Task.PROBE, _Prober(copy).run, str(copy.address))
+    prober = _Prober(copy, impulse or Impulse())
+    await (supervisor or Supervisor()).keep(Task.PROBE, prober.run, str(copy.address))
+
+
+class Impulse:
+    """Has the prober ask at once. For the data path, which may notice first that a broker went or came back."""
+
+    def __init__(self) -> None:
+        self._pause: trio.CancelScope | None = None
+        self._paused_at = 0.0
+
+    def give(self) -> None:
+        """Ends the prober's pause, where it has asked a second ago or earlier."""
+        if self._pause and trio.current_time() - self._paused_at >= IMPULSE_SECONDS:
+            self._pause.cancel()
+
+    @contextmanager
+    def pause(self, seconds: float) -> Iterator[None]:
+        """Ends its block after so many seconds, or at an impulse."""
+        self._paused_at = trio.current_time()
+        try:
+            with trio.move_on_after(seconds) as self._pause:
+                yield
+        finally:
+            self._pause = None
 
 
 class _Prober:
     """Asks one broker, and remembers its condition from one attempt to the next."""
 
-    def __init__(self, copy: Probed) -> None:
+    def __init__(self, copy: Probed, impulse: Impulse) -> None:
         self._copy = copy
+        self._impulse = impulse
         self.attempts = Attempts()
         self._listed = False
         self._is_listed_all = True
@@ -140,11 +169,12 @@ class _Prober:
         """Asks until cancelled."""
         while True:
             await self._attempt()
-            await trio.sleep(self.attempts.pause())
+            with self._impulse.pause(self.attempts.pause()):
+                await trio.sleep_forever()
 
     async def _attempt(self) -> None:
         """Connects and asks, for as long as that lasts."""
-        shut_out = False
+        shut_out, resting, connected_at = False, False, trio.current_time()
         try:
             async with self._copy.connect() as client:
                 self._copy.begin_anew()
@@ -153,9 +183,13 @@ class _Prober:
                 await self._ask_for_authorizer(client)
                 while True:
                     await self._round(client)
-                    shut_out = False
-                    await trio.sleep(self._round_seconds())
+                    shut_out, resting = False, True
+                    with self._impulse.pause(self._round_seconds()):
+                        await client.until_closed()
+                    resting = False
         except (BrokerError, DecodeError) as error:
+            if resting and trio.current_time() - connected_at >= SHORT_SECONDS:
+                return  # Whether the broker has gone, or closes idle connections only, the next attempt tells.
             self._fail(error, shut_out)
         except Exception:
             if shut_out:  # A fault of the prober says nothing against a broker that it has reached.

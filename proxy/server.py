@@ -112,14 +112,21 @@ class Server:
         traffic: is told of connections, and of those that were not to be.
         most_connections: client connections at a time.
         supervisor: is told of unexpected failures.
+        changed: is told of a broker that cannot be connected to, and of one that can again.
     """
 
     def __init__(
-        self, pump: Pump, traffic: Traffic, most_connections: int, supervisor: Supervisor | None = None
+        self,
+        pump: Pump,
+        traffic: Traffic,
+        most_connections: int,
+        supervisor: Supervisor | None = None,
+        changed: Callable[[Address], None] = lambda _: None,
     ) -> None:
         self._poller = pump.poller
         self._traffic = traffic
         self._supervisor = supervisor or Supervisor()
+        self._changed = changed
         self._entrance = Entrance(pump, traffic, most_connections)
 
     async def serve(
@@ -180,6 +187,7 @@ class Server:
             self._traffic.upstream_connect_failures += 1
             entrance.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
             entrance.warn(UNREACHABLE, _reason(error), address=str(address))
+            self._changed(address)
             return
         except Exception as error:  # noqa: BLE001  Such as a host name, told by a broker, that cannot be one.
             self._traffic.upstream_connect_failures += 1
@@ -191,6 +199,7 @@ class Server:
             raise
         if entrance.recurring.ended(UNREACHABLE, str(address)):
             log.info("the broker is reachable again", address=str(address))
+            self._changed(address)
         entrance.join(client, host, upstream.detach(), target, new_session)
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:

@@ -36,7 +36,7 @@ from group_sidecar.policies.patterns import selection
 from group_sidecar.policies.rulebook import Rulebook
 from group_sidecar.proxy.addresses import Address, AddressBook
 from group_sidecar.proxy.admin.live import live_sources, start_admin
-from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Standings
+from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Standings, Unreachable
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
@@ -50,7 +50,7 @@ from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.probe import probe_forever
+from group_sidecar.proxy.probe import Impulse, probe_forever
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.reloading import Outcome, Reloading
@@ -90,6 +90,7 @@ class _Broker:
     copy: BrokerCopy
     desk: BrokerDesk
     tail: OffsetsTail | None
+    impulse: Impulse
 
 
 async def run_sidecar(
@@ -178,7 +179,7 @@ class Sidecar:
         limits = config.limits
         silence = Silence(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
         self._pump = Pump(self._poller, self._traffic, silence, together=config.io_uring)
-        self._server = Server(self._pump, self._traffic, limits.connections, self._supervisor)
+        self._server = Server(self._pump, self._traffic, limits.connections, self._supervisor, self._look_at_once)
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
         self._narrator = Narrator()
@@ -267,6 +268,7 @@ class Sidecar:
             readiness=self._readiness,
             standings=self._standings,
             failing=self._supervisor.failing,
+            unreachable=self._unreachable,
             reload=self.reload,
             epoch=self._wall,
             drift=self._drift,
@@ -314,10 +316,10 @@ class Sidecar:
                 rulebook=self._rulebook,
             )
             tail = OffsetsTail(copy) if self._config.offsets_log.read else None
-            broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail)
+            broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail, Impulse())
             self._poller.before_others(broker.desk.catch_up)
             supervisor = self._supervisor
-            self._tasks.start_soon(probe_forever, copy, supervisor)
+            self._tasks.start_soon(probe_forever, copy, supervisor, broker.impulse)
             self._tasks.start_soon(settle_forever, copy, supervisor)
             self._tasks.start_soon(shrink_forever, copy, supervisor)
             if self._config.answers.verify:
@@ -407,6 +409,14 @@ class Sidecar:
         upstream = self._config.upstream
         reachable = upstream in self._brokers and self._brokers[upstream].copy.ready()[0]
         return {str(upstream): {"reachable": reachable, "accepting": self._accepting}}
+
+    def _unreachable(self) -> list[Unreachable]:
+        copies = self._copies()
+        return [Unreachable(str(copy.address), *copy.unreachable) for copy in copies if copy.unreachable]
+
+    def _look_at_once(self, address: Address) -> None:
+        if address in self._brokers:
+            self._brokers[address].impulse.give()
 
     def _standings(self) -> Standings:
         return {str(broker.copy.address): broker.tail.standing() for broker in self._known() if broker.tail}

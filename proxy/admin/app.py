@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy.admin import openapi
 from group_sidecar.proxy.admin.access import Guard
 from group_sidecar.proxy.admin.api import api_routes
@@ -75,6 +76,8 @@ class Operations:
         told: dict[str, object] = {"ready": ready, "brokers": brokers}
         if standings := self._sources.standings():
             told["offsets_log"] = standings
+        if unreachable := self._sources.unreachable():
+            told["unreachable_since"] = {each.broker: timestamp(each.since) for each in unreachable}
         if failing := self._sources.failing():
             # Clients are served all the same: no load balancer should take the sidecar away for it.
             told["failing_tasks"] = [asdict(each) for each in failing]

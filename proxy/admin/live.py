@@ -15,7 +15,7 @@ from group_sidecar.metrics.survey import Survey, best, later
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.admin.app import admin_app
 from group_sidecar.proxy.admin.serving import serve_admin
-from group_sidecar.proxy.admin.sources import AdminSources, Numbers, Readiness, Standings
+from group_sidecar.proxy.admin.sources import AdminSources, Numbers, Readiness, Standings, Unreachable
 from group_sidecar.proxy.admin.tls import ServerTls, reason
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.config import Config
@@ -36,6 +36,7 @@ def live_sources(
     readiness: Callable[[], Readiness],
     standings: Callable[[], Standings],
     failing: Callable[[], Sequence[Failing]],
+    unreachable: Callable[[], Sequence[Unreachable]],
     reload: Callable[[], Awaitable[Outcome]],
     epoch: Callable[[], float],
     drift: Callable[[], float] = float,
@@ -72,6 +73,7 @@ def live_sources(
         readiness=readiness,
         standings=standings,
         failing=failing,
+        unreachable=unreachable,
         reload=reload,
         epoch=epoch,
         surveyed=surveyed,

@@ -128,6 +128,17 @@ class GroupSummary(Answer):
     """The same of OffsetFetch."""
 
 
+class UnreachableBroker(Answer):
+    """A broker that does not answer: what is told of its groups is as it was then."""
+
+    broker: str
+    """Its address."""
+    since: Moment
+    """When it was first found not to answer."""
+    reason: str
+    """Why, for people."""
+
+
 class Groups(Answer):
     """Some of the groups, and how many there are."""
 
@@ -137,6 +148,8 @@ class Groups(Answer):
     """How many groups match."""
     all: int
     """How many groups there are."""
+    unreachable: list[UnreachableBroker]
+    """Brokers that do not answer the sidecar."""
     groups: list[GroupSummary]
     """Those asked for."""
 
@@ -327,6 +340,8 @@ class Status(Answer):
     """Whether it can be sent clients."""
     brokers: dict[str, dict[str, bool]]
     """By broker: what it takes to be ready, and whether it is so."""
+    unreachable: list[UnreachableBroker]
+    """Brokers that do not answer the sidecar."""
     offsets_log: dict[str, dict[str, Any]]
     """By broker: how far its log was read."""
     connections: int

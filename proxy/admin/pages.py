@@ -182,7 +182,15 @@ class _Pages:
     async def _page(self, name: str, here: str, code: int = 200, **content: Any) -> Response:
         now = self._now()
         at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        html = await render(f"{name}.html", here=here, now=now, at=at, every=EVERY[name], **content)
+        html = await render(
+            f"{name}.html",
+            here=here,
+            now=now,
+            at=at,
+            every=EVERY[name],
+            unreachable=self._data.unreachable(),
+            **content,
+        )
         return HTMLResponse(html, code)
 
 

@@ -57,7 +57,20 @@ class GroupData:
         shown = await _sorted(found, asked, pasts)
         pasts = pasts or await self._pasts(shown)
         rows = await made(summary(figures, pasts[figures.view.group_id]) for figures in shown)
-        return m.Groups(at=timestamp(survey.at), total=len(found), all=len(survey.groups), groups=rows)
+        return m.Groups(
+            at=timestamp(survey.at),
+            total=len(found),
+            all=len(survey.groups),
+            unreachable=self.unreachable(),
+            groups=rows,
+        )
+
+    def unreachable(self) -> list[m.UnreachableBroker]:
+        """The brokers that do not answer."""
+        return [
+            m.UnreachableBroker(broker=each.broker, since=timestamp(each.since), reason=each.reason)
+            for each in self._sources.unreachable()
+        ]
 
     async def group(self, group_id: str) -> m.GroupDetail | None:
         """A group as it is now, and its members."""
@@ -122,6 +135,7 @@ class GroupData:
             started_at=timestamp(numbers.started_at),
             ready=is_ready(brokers),
             brokers={broker: dict(conditions) for broker, conditions in brokers.items()},
+            unreachable=self.unreachable(),
             offsets_log={broker: dict(standing) for broker, standing in sources.standings().items()},
             connections=numbers.connections,
             groups=dict(Counter(states)),

@@ -5,7 +5,7 @@ Owns: what has to be given to it. Must not know: who gives it, HTTP.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from group_sidecar.coordinator.views import GroupView, Lacking
@@ -20,6 +20,14 @@ Readiness = Mapping[str, Mapping[str, bool]]
 """Broker -> what it takes to be ready -> whether it is so."""
 Standings = Mapping[str, Mapping[str, object]]
 """Broker -> how far its log was read; for people, and no part of being ready."""
+
+
+class Unreachable(NamedTuple):
+    """A broker that does not answer the sidecar. `since`: seconds since the epoch."""
+
+    broker: str
+    since: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,7 @@ class AdminSources:
         metrics: the exposition that an Accept header asks for, and its content type.
         readiness: ready when there is a broker and everything is so for each.
         standings: how far logs were read.
+        unreachable: brokers that do not answer.
         failing: background tasks that failed lately; no part of being ready.
         reload: has the settings read again.
         epoch: seconds since the epoch, on the clock of the views.
@@ -70,6 +79,7 @@ class AdminSources:
     readiness: Callable[[], Readiness]
     standings: Callable[[], Standings]
     failing: Callable[[], Sequence[Failing]] = list
+    unreachable: Callable[[], Sequence[Unreachable]] = list
     reload: Callable[[], Awaitable[Outcome]]
     epoch: Callable[[], float]
     surveyed: Callable[[], Awaitable[Survey]]

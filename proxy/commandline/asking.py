@@ -23,7 +23,7 @@ from group_sidecar.proxy.commandline.answers import (
     Unanswered,
 )
 from group_sidecar.proxy.commandline.brokers import GroupsQuery
-from group_sidecar.proxy.commandline.sidecars import SidecarsQuery, SidecarUnreachable, opened
+from group_sidecar.proxy.commandline.sidecars import BrokerGone, SidecarsQuery, SidecarUnreachable, opened
 from group_sidecar.proxy.commandline.source import Source
 from group_sidecar.proxy.commandline.tables import printable
 
@@ -31,7 +31,7 @@ PROGRAM = "group-sidecar"
 REFUSED, UNREACHABLE = 1, 2
 """Exit codes."""
 
-_UNREACHABLE = (BrokerUnreachable, BrokerSilent, BrokerClosed, SidecarUnreachable)
+_UNREACHABLE = (BrokerUnreachable, BrokerSilent, BrokerClosed, SidecarUnreachable, BrokerGone)
 
 T = TypeVar("T")
 

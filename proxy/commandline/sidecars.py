@@ -47,6 +47,7 @@ _GROUP = TypeAdapter(GroupSummary)
 _MEMBERS = TypeAdapter(list[GroupMember])
 _COORDINATOR: TypeAdapter[Coordinator | None] = TypeAdapter(Coordinator | None)
 _OFFSETS = TypeAdapter(list[PartitionOffsets])
+_UNREACHABLE = TypeAdapter(list[dict[str, str]])
 _CELLS = TypeAdapter(list[dict[str, Any]])
 _FORGOTTEN = TypeAdapter(dict[str, str | None])
 
@@ -68,12 +69,17 @@ class SidecarRefused(SidecarError):
     """A sidecar answers with an error, or something that is no sidecar answers."""
 
 
+class BrokerGone(SidecarError):
+    """A sidecar answers, and its broker does not: what it tells of groups is as it was before."""
+
+
 class _Page(NamedTuple):
-    """A part of one sidecar's groups; how many match, and how many it has in all."""
+    """A part of one sidecar's groups; how many match, how many it has in all, and what is wrong with its broker."""
 
     groups: list[GroupSummary]
     total: int
     all: int
+    problems: list[BrokerGone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +103,13 @@ class SidecarsQuery:
     async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
         """The groups of all sidecars, or those in one of these states and of one of these types."""
         told, problems = await self._each(self.urls, self._all_groups)
-        groups = _best(group for groups in told.values() for group in groups)
+        groups = _best(group for page in told.values() for group in page.groups)
         wanted = [
             group
             for group in sorted(groups, key=lambda group: group.group)
             if (not states or group.state in states) and (not types or group.protocol in types)
         ]
-        return Listing(groups=wanted, problems=problems)
+        return Listing(groups=wanted, problems=_with_gone(problems, told.values()))
 
     async def ranked(self, sort: str, descending: bool, search: str, limit: int) -> Ranking:
         """The first `limit` groups by one of the admin port's own orders, of those whose name has `search` in it."""
@@ -118,7 +124,7 @@ class SidecarsQuery:
             groups=_best(group for page in pages for group in page.groups),
             total=sum(page.total for page in pages),
             all=sum(page.all for page in pages),
-            problems=problems,
+            problems=_with_gone(problems, pages),
         )
 
     async def group(self, group_id: str) -> GroupDescription:
@@ -161,17 +167,17 @@ class SidecarsQuery:
                 forgotten[kind] = max(filter(None, (at, forgotten.get(kind))), default=None)
         return Timeline(group=group_id, timeline=cells, forgotten=forgotten, problems=problems)
 
-    async def _all_groups(self, url: str) -> list[GroupSummary]:
+    async def _all_groups(self, url: str) -> _Page:
         groups: list[GroupSummary] = []
         while True:
             page = await self._page(url, sort="group", order="asc", limit=PAGE, offset=len(groups))
             groups += page.groups
             if not page.groups or len(groups) >= page.total:
-                return groups
+                return page._replace(groups=groups)
 
     async def _page(self, url: str, **query: str | int) -> _Page:
         told = await self._get(url, "groups", **query)
-        return _read(url, lambda: _Page(_summaries(url, told), int(told["total"]), int(told["all"])))
+        return _read(url, lambda: _Page(_summaries(url, told), int(told["total"]), int(told["all"]), _gone(url, told)))
 
     async def _knowing(
         self, urls: Sequence[str], group_id: str, ask: Callable[[str], Awaitable[T | None]]
@@ -276,6 +282,18 @@ def _read(url: str, read: Callable[[], T]) -> T:
 
 def _summaries(url: str, told: Told) -> list[GroupSummary]:
     return [_named(url, group) for group in _GROUPS.validate_python(told["groups"])]
+
+
+def _gone(url: str, told: Told) -> list[BrokerGone]:
+    brokers = _UNREACHABLE.validate_python(told.get("unreachable", []))  # Older sidecars do not tell it.
+    return [
+        BrokerGone(f"{_shown(url)}: broker {each['broker']} unreachable since {each['since']}: {each['reason']}")
+        for each in brokers
+    ]
+
+
+def _with_gone(problems: list[SidecarError], pages: Iterable[_Page]) -> list[SidecarError]:
+    return [*problems, *sorted((gone for page in pages for gone in page.problems), key=str)]
 
 
 def _named(url: str, group: GroupSummary) -> GroupSummary:

@@ -413,7 +413,7 @@ def refusals_content(count: int) -> dict[str, Any]:
     event = {"at": "2026-11-18T09:00:00.000Z", "kind": "refused", "told": ("a", "b"), "group": "g"}
     now = datetime.fromtimestamp(NOW, UTC)
     events = [{**event, "name": str(number)} for number in range(count)]
-    return {"here": "refusals", "now": now, "at": event["at"], "every": 5, "events": events}
+    return {"here": "refusals", "now": now, "at": event["at"], "every": 5, "unreachable": [], "events": events}
 
 
 @pytest.mark.parametrize("names", [list(RebalanceReason), list(Departure)])

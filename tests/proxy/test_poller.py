@@ -252,7 +252,8 @@ async def test_what_is_put_off_is_done_before_another_task_has_its_turn(nursery:
 
 async def test_failure_of_what_is_put_off_ends_nothing() -> None:
     poller = Poller()
-    echo, done, failures = Echo(poller), [0], []
+    echo, done = Echo(poller), [0]
+    failures: list[Exception] = []
 
     def fail() -> None:
         raise RuntimeError("no idea")

@@ -33,7 +33,15 @@ from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.attempts import FIRST_PAUSE, LONGEST_PAUSE
 from group_sidecar.proxy.client import AuthenticationFailed, KafkaClient, TlsFailed, connect
-from group_sidecar.proxy.probe import FRESH, LONGEST_ROUND, ROUND_SECONDS, STARTS_SECONDS, probe_forever
+from group_sidecar.proxy.probe import (
+    FRESH,
+    IMPULSE_SECONDS,
+    LONGEST_ROUND,
+    ROUND_SECONDS,
+    STARTS_SECONDS,
+    Impulse,
+    probe_forever,
+)
 from group_sidecar.proxy.questions import END_OF_LOG, PARTITIONS_AT_ONCE, START_OF_LOG
 from tests.kafka.processes import PATIENCE
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, Mute, Raw, ScriptedBroker
@@ -375,12 +383,67 @@ async def test_a_line_for_each_change_and_pauses_that_begin_anew(
     assert events(lines) == [
         "broker unreachable",
         "broker reachable",
-        "broker closes the connection",
         "broker unreachable",
     ]
     again = [at for at in copy.times("failed") if at > back]
+    assert again[0] - back <= FIRST_PAUSE  # It need not wait for the next round to notice.
     assert again[1] - again[0] <= FIRST_PAUSE
     assert copy.said("groups") == [["a", "b"]]
+
+
+async def test_closed_idle_connection_is_no_failure(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        for _ in range(3):
+            await trio.sleep(5)
+            await served.hang_up()
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert copy.said("failed") == []
+    assert len(copy.said("versions")) == 4
+
+
+async def test_connection_closed_at_once_is_a_failure(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(0.5)
+        await served.hang_up()
+        await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    assert copy.said("failed") == ["broker:9092 closed the connection"]
+
+
+async def test_impulse_ends_a_pause(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    network.brokers[BROKER] = broker()
+    copy, impulse = Copy(), Impulse()
+    impulse.give()  # Nobody pauses yet.
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy, None, impulse)
+        await trio.sleep(IMPULSE_SECONDS / 2)
+        impulse.give()  # It has just asked.
+        await trio.sleep(IMPULSE_SECONDS)
+        assert len(copy.times("succeeded")) == 1
+        impulse.give()
+        impulse.give()
+        await trio.sleep(0.01)
+        assert len(copy.times("succeeded")) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_broker_that_speaks_unasked(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    served = network.brokers[BROKER] = broker()
+    copy = Copy()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probe_forever, copy)
+        await trio.sleep(5)
+        await served.streams[0].send_all(b"x")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert len(copy.said("versions")) == 2
 
 
 async def test_what_is_learned_at_the_next_connection(network: MemoryNetwork, autojump_clock: MockClock) -> None:

@@ -34,6 +34,7 @@ class AdminPort:
         token: without it nothing is told.
         asked: paths with their queries, in order.
         failing: the reply to everything instead.
+        unreachable: brokers that do not answer; None for a sidecar that is too old to tell.
         tls: speaks https.
     """
 
@@ -44,6 +45,7 @@ class AdminPort:
     forgotten: Json | None = None
     token: str = ""
     failing: tuple[int, bytes] | None = None
+    unreachable: list[Json] | None = None
     tls: ssl.SSLContext | None = None
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     address: str = ""
@@ -76,7 +78,8 @@ class AdminPort:
         found.sort(key=lambda group: group[query["sort"]] or 0, reverse=query["order"] == "desc")
         start = int(query.get("offset", 0))
         shown = found[start : start + int(query["limit"])]
-        return {"at": "2026-11-21T14:00:00.000Z", "total": len(found), "all": len(self.groups), "groups": shown}
+        told: Json = {"at": "2026-11-21T14:00:00.000Z", "total": len(found), "all": len(self.groups), "groups": shown}
+        return told if self.unreachable is None else {**told, "unreachable": self.unreachable}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -95,6 +95,31 @@ def test_list_as_json_has_what_was_told_and_by_whom() -> None:
     assert told == {"groups": [group("g", sidecar=port.address)], "problems": []}
 
 
+GONE = {"broker": "b:9092", "since": "2026-11-21T13:59:00.000Z", "reason": "Connection refused"}
+
+
+@pytest.mark.parametrize("groups", [[], [group("g")]])
+@pytest.mark.parametrize("arguments", [["list"], ["top", "--once"]])
+def test_unreachable_broker_is_a_line_and_a_status(groups: list[dict[str, Any]], arguments: list[str]) -> None:
+    """What the sidecar still tells of groups is shown nevertheless."""
+    port, well = AdminPort(groups, unreachable=[GONE]), AdminPort([group("w")], unreachable=[])
+    with listening(port, well):
+        result = run(*arguments, ports=[port, well])
+    said = f"{port.address}: broker b:9092 unreachable since 2026-11-21T13:59:00.000Z: Connection refused"
+    assert (result.exit_code, result.stderr) == (2, f"group-sidecar: {said}\n")
+    assert "w " in result.stdout
+    assert ("g " in result.stdout) is bool(groups)
+
+
+def test_unreachable_broker_in_json() -> None:
+    port = AdminPort([], unreachable=[GONE])
+    with listening(port):
+        result = run("list", "--json", ports=[port])
+    assert result.exit_code == 2
+    [problem] = json.loads(result.stdout)["problems"]
+    assert "broker b:9092 unreachable since" in problem
+
+
 def test_list_filters() -> None:
     port = AdminPort([group("a", state="Empty"), group("b", protocol="consumer"), group("c")])
     with listening(port):
