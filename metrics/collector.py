@@ -254,6 +254,7 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.CONNECTIONS_OPENED.single(t.connections_opened)
     yield f.CONNECTIONS_CLOSED.fill(((reason,), n) for reason, n in t.connections_closed.items())
     yield f.UPSTREAM_CONNECT_FAILURES.single(t.upstream_connect_failures)
+    yield f.TLS_CONNECTIONS.single(t.tls_connections)
     yield f.RECEIVED_BYTES.single(t.received_bytes)
     yield f.SENT_BYTES.single(t.sent_bytes)
     seconds = {key: Histogram(REQUEST_SECONDS) for key in APIS} | t.durations

@@ -287,6 +287,11 @@ CONNECTIONS_CLOSED = _counter(
 UPSTREAM_CONNECT_FAILURES = _counter(
     "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client."
 )
+TLS_CONNECTIONS = _counter(
+    "tls_connections_total",
+    "Client connections that began with TLS where plain Kafka is expected: a sidecar passes them unread, a gateway "
+    "closes them.",
+)
 RECEIVED_BYTES = _counter("received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).")
 SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).")
 HELD_BYTES = _gauge("held_bytes", "Bytes of unfinished frames held for all connections.")

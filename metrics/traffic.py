@@ -44,6 +44,8 @@ class CloseReason(StrEnum):
     """A request that is longer than Kafka reads before SASL is through."""
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CONNECTION_LIMIT = "connection_limit"
+    TLS_TO_GATEWAY = "tls_to_gateway"
+    """TLS, which a gateway cannot read and so cannot rewrite addresses in."""
     IDLE = "idle"
     STALLED = "stalled"
     """The client sent a part of a request, and then nothing."""
@@ -100,6 +102,7 @@ class Traffic:
         received_bytes: bytes received from clients; the data path adds to it directly.
         sent_bytes: bytes sent to clients; likewise.
         upstream_connect_failures: failed attempts to reach the broker; likewise.
+        tls_connections: client connections that began with TLS; likewise.
         distrusted_groups: groups of which the broker was found to say something else; what finds them adds to it and
             takes off.
         remembered_bytes: bytes of questions and encoded answers kept now; what keeps them adds to it and takes off.
@@ -127,6 +130,7 @@ class Traffic:
         "remembered_bytes",
         "remembered_rights",
         "sent_bytes",
+        "tls_connections",
         "unanswered",
         "upstream_connect_failures",
         "verifications",
@@ -136,6 +140,7 @@ class Traffic:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.upstream_connect_failures = 0
+        self.tls_connections = 0
         self.distrusted_groups = 0
         self.remembered_bytes = 0
         self.remembered_rights = 0

@@ -35,6 +35,7 @@ from group_sidecar.proxy.framing import BEGIN, PASS, SHOW, TAKE, Look
 from group_sidecar.proxy.group_access import AccessProbe
 from group_sidecar.proxy.holding import UNAUTHENTICATED_FRAME, Holding
 from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
+from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.passable import PASSABLE
 from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
@@ -378,6 +379,19 @@ class BrokerDesk:
         if isinstance(reply, MetadataResponse):
             self._copy.learn_names({t.topic_id: t.name for t in reply.topics if t.name and t.topic_id.int})
         return rewrite.addresses(reply, self._copy.advertise) if self._copy.advertise else reply
+
+    def tls_begins(self, origin: Origin) -> CloseReason | None:
+        """See Desk."""
+        copy = self._copy
+        copy.traffic.tls_connections += 1
+        if copy.traffic.tls_connections == 1:  # Once for the process: the metric counts them.
+            log.warning(
+                "a client speaks TLS where plain Kafka is expected",
+                client=origin.client_host,
+                outcome="passed unread" if copy.advertise is None else "closed",
+            )
+        # A gateway that cannot rewrite addresses would have clients go past it.
+        return None if copy.advertise is None else CloseReason.TLS_TO_GATEWAY
 
     def longest_wait(self, note: Any) -> float:
         """See Desk."""

@@ -114,6 +114,9 @@ class Desk(Protocol):
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """What the client gets for a reply that was asked for with `note`; of one that went on nothing more."""
 
+    def tls_begins(self, origin: Origin) -> CloseReason | None:
+        """A client speaks TLS. Returns why its connection is to end; None where it is to pass unread."""
+
     def longest_wait(self, note: Any) -> float:
         """How many seconds the broker may take to reply to a request with this note; 0 where that is not known."""
 

@@ -120,6 +120,11 @@ class FrameWalker:
         """Whether there is something to look at, if only a part of a frame."""
         return self._position < len(self._buffer)
 
+    @property
+    def start(self) -> bytes:
+        """The first bytes of what is held unread, as many as a length has."""
+        return self._buffer[self._position : self._position + LENGTH_BYTES]
+
     def rest(self) -> bytes:
         """Gives up what is held unread: the stream is no longer one of frames. To be called between taken frames."""
         rest = self._buffer[self._position :]

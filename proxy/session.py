@@ -38,6 +38,7 @@ from group_sidecar.proxy.framing import (
     Look,
     Run,
 )
+from group_sidecar.proxy.tls_start import MOST_HELLO, is_client_hello, is_tls_reply
 
 SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
 SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
@@ -104,6 +105,7 @@ class Session:
         self._turn: _Turn | None = None
         self._handshaking = False
         self._raw_tokens = 0
+        self._hello_bytes = 0  # Of a TLS client, that went to the broker before the broker has spoken.
         self._client_ended = False
         self._fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
         self._failed: CloseReason | None = None
@@ -119,6 +121,7 @@ class Session:
             and not self._handshaking
             and self._fault is None
             and not self._over
+            and self._hello_bytes < MOST_HELLO
             and len(self.expected) < MOST_EXPECTED
             and not (self._stopping and not self._requests.passing)
         )
@@ -186,7 +189,11 @@ class Session:
             return [ToUpstream(chunk)]
         if self._over:
             return []
-        self._serve_requests(chunk)
+        if self._hello_bytes:
+            self._hello_bytes += len(chunk)
+            self._out.append(ToUpstream(chunk))
+        else:
+            self._serve_requests(chunk)
         return self._commands()
 
     def receive_upstream(self, chunk: bytes, now: float) -> list[Command]:
@@ -203,6 +210,8 @@ class Session:
             return [ToClient(chunk)]
         if self._over:
             return []
+        if self._hello_bytes:
+            return self._begin_tls(chunk)
         self._serve_replies(chunk)
         return self._commands()
 
@@ -261,7 +270,7 @@ class Session:
             self._out.append(Close(self._failed))
         self.at_ease = (
             self.wants_client
-            and not (self._raw_tokens or self._client_ended)
+            and not (self._raw_tokens or self._client_ended or self._hello_bytes)
             and self._requests.between_frames
             and self._replies.between_frames
         )
@@ -289,9 +298,29 @@ class Session:
                     self._end_turn()
                 item = requests.next() if requests.has_more and self.wants_client else None
         except BadFrameLength:
-            self._fault = CloseReason.BAD_FRAME_LENGTH
+            self._fault = self._fault_of_start()
         if self._client_ended and self.wants_client:
             self._end_requests()
+
+    def _fault_of_start(self) -> CloseReason | None:
+        """Why a connection ends whose client sent a length that cannot be. None: it is TLS, and passes."""
+        if self.expected or not is_client_hello(self._requests.start):
+            return CloseReason.BAD_FRAME_LENGTH
+        if refused := self.desk.tls_begins(self.origin):
+            return refused
+        hello = self._requests.rest()
+        self._hello_bytes = len(hello)
+        self._out.append(ToUpstream(hello))
+        return None
+
+    def _begin_tls(self, chunk: bytes) -> list[Command]:
+        """The broker has spoken to a TLS client. From a broker that speaks TLS, all passes from here on."""
+        if not is_tls_reply(chunk):
+            self._failed = CloseReason.BAD_FRAME_LENGTH
+            return self._commands()
+        self._hello_bytes, self._raw_tokens = 0, OPAQUE
+        self._out.append(ToClient(chunk))
+        return self._commands()
 
     def _end_turn(self) -> None:
         """Pauses where enough was made, unless nothing more waits."""

@@ -86,6 +86,8 @@ def test_bytes_and_failed_connects() -> None:
     assert world.value("received_bytes_total") == 100
     assert world.value("sent_bytes_total") == 250
     assert world.value("upstream_connect_failures_total") == 1
+    world.traffic.tls_connections += 3
+    assert world.value("tls_connections_total") == 3
     assert world.value("held_bytes") == 12
 
 

@@ -52,6 +52,9 @@ class PassingDesk:
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         raise AssertionError("no reply was asked for")
 
+    def tls_begins(self, origin: Origin) -> CloseReason | None:
+        return None
+
     def longest_wait(self, note: Any) -> float:
         return 0.0
 

@@ -19,7 +19,7 @@ from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroup
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.coordinator.facts import Fact
-from group_sidecar.metrics.traffic import Traffic
+from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import Command, ToClient, ToUpstream
@@ -110,6 +110,9 @@ class ScriptedDesk:
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.shown.append((note, frame))
         return self.replies.get(note, Reply())
+
+    def tls_begins(self, origin: Origin) -> CloseReason | None:
+        return None
 
     def longest_wait(self, note: Any) -> float:
         return 0.0

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.commands import ShutUpstream
 from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
@@ -138,6 +139,9 @@ class AnyDesk:
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.shown.append(note)
         return Reply(answer(int.from_bytes(frame[:4], "big")) if note is Kind.REWRITTEN else None)
+
+    def tls_begins(self, origin: Origin) -> CloseReason | None:
+        return None
 
     def longest_wait(self, note: Any) -> float:
         return 0.0

@@ -80,6 +80,9 @@ class Desk:
             return Reply(raw_tokens=2)
         return Reply(reply(int.from_bytes(frame[:4], "big", signed=True), b"another") if note == "noted" else None)
 
+    def tls_begins(self, origin: Origin) -> CloseReason | None:
+        return None
+
     def longest_wait(self, note: Any) -> float:
         return 0.0
 
