@@ -3,9 +3,10 @@
 Owns: which answers, when a difference is one, and when a group that differed is trusted again. Must not know: how
 answers are made or compared, what distrust does.
 
-The copy may be a moment behind the broker, so a first difference says little. The broker is asked again, the copy is
-given time to catch up, and only what is different then, of a group of which nothing was heard meanwhile, is a
-difference: it is told once, and the group's questions are left to the broker until both have agreed twice in a row.
+The copy may be a moment behind the broker, so a first difference says little. The broker is asked again, and the copy
+is looked at before that, at each change, and when it has had time to catch up. What the broker says and the copy never
+said in that time is a difference, field by field: so a group that commits all the time can be judged as well. It is
+told once, and the group's questions are left to the broker until both have agreed twice in a row.
 
 It never stands in the way: what cannot be verified is counted, and that is all.
 """
@@ -15,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -31,7 +32,7 @@ from group_sidecar.metrics.traffic import Traffic, Verification
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.attempts import Attempts, remedy
 from group_sidecar.proxy.client import BrokerError, KafkaClient, UnsupportedApi
-from group_sidecar.proxy.comparing import Comparison, Difference, compare, shown
+from group_sidecar.proxy.comparing import Comparison, Difference, judge, shown
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.supervision import Supervisor, Task
 
@@ -45,6 +46,10 @@ RESTS = 50.0
 """For so many times as long as such a comparison took, none is begun: even a thread slows the data path down."""
 CATCH_UP_SECONDS = 2.0
 """What the copy is given to hear of what the broker has told."""
+LOOK_SECONDS = 0.02
+"""Between two looks whether a group that is verified has changed."""
+MOST_LOOKS, FEW_LOOKS = 100, 4
+"""Answers of the copy that are kept of one such time; and where they are large, or of many groups."""
 CASES_AT_ONCE = 100
 MOST_TOLD = 3
 """Groups that the log names at a time, where more differ at once."""
@@ -139,6 +144,45 @@ class _Case:
     agreements: int = 0
 
 
+@dataclass(slots=True)
+class _Window:
+    """The broker's answer to a question, and the sidecar's own from before it until the copy has caught up.
+
+    Attributes:
+        changes: the numbers of the groups' changes at the last look.
+        ours: what the copy would have answered, each different from the one before.
+        theirs: the body of the broker's reply.
+        moved: groups that have changed in this time.
+        complete: whether the copy could answer at the last look.
+    """
+
+    exchange: Exchange
+    changes: dict[str, tuple[int, int]]
+    ours: list[bytes] = field(default_factory=list)
+    theirs: bytes = b""
+    moved: set[str] = field(default_factory=set)
+    complete: bool = False
+
+    @property
+    def most_looks(self) -> int:
+        """How many answers are kept before the last."""
+        small = sum(map(len, self.ours)) <= LARGEST_AT_ONCE and len(self.changes) <= CASES_AT_ONCE
+        return MOST_LOOKS if small else FEW_LOOKS
+
+
+class _Found(NamedTuple):
+    """What came of a window.
+
+    Attributes:
+        differences: by group; None where there is none. Groups of which nothing can be said are missing: the copy
+            cannot answer, or the broker does not.
+        moved: groups that changed in this time.
+    """
+
+    differences: dict[str, Difference | None]
+    moved: set[str]
+
+
 _Job = Sample | list[_Case]
 
 
@@ -213,47 +257,72 @@ class _Verifier:
         except UnsupportedApi:
             return Verification.SKIPPED
         theirs = await client.ask_undecoded(exchange.request, exchange.version)
-        first = await self._compare(exchange, sample.answer, theirs)
+        first = await self._compare(exchange, [sample.answer], theirs)
         if not first.differences:
             return Verification.SKIPPED if first.hidden else Verification.AGREED
         suspects = [group for group in first.differences if group is not None]
         [second] = await self._compare_anew(client, [(exchange, suspects)])
+        found = {group: difference for group, difference in second.differences.items() if difference}
+        if moved := found.keys() & second.moved:  # A value that was there for an instant may have been missed.
+            [third] = await self._compare_anew(client, [(exchange, moved)])
+            found = {group: each for group, each in found.items() if group not in moved or third.differences.get(group)}
         if self._lacks(exchange.request, exchange.version, self._now()):
             return Verification.INCONCLUSIVE  # A transaction began, a member has gone: it would not answer now.
-        found = {group: difference for group, difference in second.items() if difference}
         self._open(exchange, found)
         return Verification.DIFFERENT if found else Verification.INCONCLUSIVE
 
     async def _compare_anew(
         self, client: KafkaClient, questions: Sequence[tuple[Exchange, Collection[str]]]
-    ) -> list[dict[str, Difference | None]]:
-        """Compares what the broker says of groups now with what the copy makes of it.
+    ) -> "list[_Found]":
+        """Compares what the broker says of groups now with what the copy made of it at any moment around that.
 
-        Returns:
-            For each question, the difference by group, or None where there is none. Groups of which nothing can be said
-            are missing: they changed meanwhile, or the copy cannot answer, or the broker does not.
+        The copy is looked at before the broker is asked, after each change, and when it has had time to catch up.
         """
-        manager, asked = self._copy.manager, []
+        windows = []
         for exchange, groups in questions:
-            before = {group: manager.changes_of(group) for group in groups}
-            asked.append((exchange, before, await client.ask_undecoded(exchange.request, exchange.version)))
-        await trio.sleep(CATCH_UP_SECONDS)
-        found: list[dict[str, Difference | None]] = []
-        for exchange, before, theirs in asked:
-            ours = self._reply(exchange.request, exchange.version, self._now())
-            comparison = await self._compare(exchange, ours, theirs) if ours is not None else None
-            same = [group for group in before if manager.changes_of(group) == before[group]]
-            told = [group for group in same if comparison and group not in comparison.hidden]
-            found.append({group: comparison.differences.get(group) for group in told} if comparison else {})
-        return found
+            window = _Window(exchange, {group: self._copy.manager.changes_of(group) for group in groups})
+            self._look(window)
+            window.theirs = await client.ask_undecoded(exchange.request, exchange.version)
+            windows.append(window)
+        ends = trio.current_time() + CATCH_UP_SECONDS
+        while trio.current_time() < ends:
+            await trio.sleep(min(LOOK_SECONDS, ends - trio.current_time()))
+            for window in windows:
+                if len(window.ours) < window.most_looks and self._note_changes(window):
+                    self._look(window)
+        return [await self._judged(window) for window in windows]
 
-    async def _compare(self, exchange: Exchange, ours: bytes, theirs: bytes) -> Comparison:
-        """Compares what stood behind a correlation id with the body of the broker's reply."""
+    def _note_changes(self, window: "_Window") -> bool:
+        """Whether any of the groups has changed since the last look."""
+        manager = self._copy.manager
+        changed = [group for group, last in window.changes.items() if manager.changes_of(group) != last]
+        window.changes |= {group: manager.changes_of(group) for group in changed}
+        window.moved.update(changed)
+        return bool(changed)
+
+    def _look(self, window: "_Window") -> None:
+        """Keeps what the copy would answer now, if that is another answer than at the last look."""
+        ours = self._reply(window.exchange.request, window.exchange.version, self._now())
+        if ours is not None and (not window.ours or ours != window.ours[-1]):
+            window.ours.append(ours)
+        window.complete = ours is not None
+
+    async def _judged(self, window: "_Window") -> "_Found":
+        self._note_changes(window)
+        self._look(window)
+        if not window.complete:
+            return _Found({}, window.moved)
+        comparison = await self._compare(window.exchange, window.ours, window.theirs)
+        told = [group for group in window.changes if group not in comparison.hidden]
+        return _Found({group: comparison.differences.get(group) for group in told}, window.moved)
+
+    async def _compare(self, exchange: Exchange, ours: Sequence[bytes], theirs: bytes) -> Comparison:
+        """Compares what stood behind a correlation id, at several moments, with the body of the broker's reply."""
         if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
-            ours = ours[1:]  # The header's tagged fields, of which the sidecar writes none.
+            ours = [each[1:] for each in ours]  # The header's tagged fields, of which the sidecar writes none.
         habits = {"sees_all": not self._copy.hides, "true_hosts": self._copy.true_hosts}
-        job = partial(compare, exchange.request, exchange.version, ours, theirs, **habits)
-        if len(theirs) <= LARGEST_AT_ONCE:
+        job = partial(judge, exchange.request, exchange.version, ours, theirs, **habits)
+        if len(theirs) * len(ours) <= LARGEST_AT_ONCE:
             return job()
         began = time.monotonic()
         comparison = await trio.to_thread.run_sync(job)
@@ -286,7 +355,7 @@ class _Verifier:
         """Looks at cases again, and closes those where both sides agree time and again."""
         questions = [(case.exchange, (case.group,)) for case in cases]
         for case, found in zip(cases, await self._compare_anew(client, questions), strict=True):
-            if found.get(case.group, ()) is None:
+            if found.differences.get(case.group, ()) is None:
                 case.agreements += 1
                 case.pause = FIRST_PAUSE
             else:
