@@ -438,6 +438,12 @@ class GroupMetadataManager:
         if group_id in self._cache.groups:
             self._cache.changed.add(group_id)
 
+    def relearn(self, group_id: str, now: float) -> None:
+        """Forgets what is known of a group: only the broker can say how it is."""
+        self._cache.unlearn(group_id)
+        self._cache.note_removal(now)
+        self._cache.pasts.note(group_id, now)
+
     def trust(self, group_id: str, now: float) -> None:
         """The broker was found to say the same of the group."""
         self._cache.distrusted.discard(group_id)

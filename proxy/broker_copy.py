@@ -135,6 +135,10 @@ class BrokerCopy:
         """Brings the list of groups up to date, some at a time."""
         return self.manager.relist(self.epoch(now))
 
+    def relearn(self, group_id: str, now: float) -> None:
+        """What is known of a group is wrong, and is forgotten. `now`: the shell's clock."""
+        self.manager.relearn(group_id, self.epoch(now))
+
     def tell(self, facts: Iterable[Fact]) -> None:
         """Tells what has happened."""
         for fact in facts:

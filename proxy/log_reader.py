@@ -18,7 +18,7 @@ from group_sidecar.codecs.messages.fetch import PartitionData
 from group_sidecar.codecs.records import first_batch_size
 from group_sidecar.coordinator.facts import OffsetsExpired
 from group_sidecar.coordinator.log import PartitionLog
-from group_sidecar.coordinator.partitions import PartitionState, StaleEpoch
+from group_sidecar.coordinator.partitions import PartitionState, StaleEpoch, partition_for
 from group_sidecar.metrics.log_reading import LogReading
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerRefused, KafkaClient, error_name
@@ -103,6 +103,7 @@ class LogReader:
         self._rounds = 0
         self._ask_at: dict[int, float] = {}
         self._resigned: list[int] = []
+        self._wrong: set[int] = set()
         self._bell = trio.Event()
 
     @property
@@ -141,11 +142,35 @@ class LogReader:
         self.numbers.lags.clear()
         self._follower.unread(self._now())
 
+    def read_again(self, group_id: str) -> bool:
+        """Has the partition of a group loaded anew: what the copy has of the group is wrong.
+
+        Returns whether the partition is read here. That happens with the next `discover`, which is due at once.
+        """
+        count = self._follower.partitions.count
+        number = partition_for(group_id, count) if count else -1
+        if number not in self._readings:
+            return False
+        self._wrong.add(number)
+        self._look_soon()
+        return True
+
+    def _drop_wrong(self) -> None:
+        """Forgets what was read of partitions that are to be loaded anew, but for those that are loading already."""
+        for number in self._wrong:
+            if (reading := self._readings.get(number)) is not None and reading.loaded:
+                del self._readings[number]
+                self.numbers.lags.pop(number, None)
+                self._follower.fail(number, "read again", self._now())
+                log.info("a partition is loaded anew", broker=self._broker, partition=reading.name)
+        self._wrong.clear()
+
     # Who leads what.
 
     async def discover(self, client: KafkaClient) -> None:
         """Looks which partitions there are, and which of them are to be loaded or not read any more."""
         self.look_at = trio.current_time() + DISCOVER_SECONDS
+        self._drop_wrong()
         epochs, nodes = await leaders(client, OFFSETS_TOPIC)
         self._copy.learn_coordinators(nodes)
         count = self._follower.partitions.count

@@ -328,6 +328,7 @@ class Sidecar:
                     copy,
                     Replying(copy).anew,
                     lambda request, version, at: lacking(request, version, copy.manager, at),
+                    tail.read_again if tail else lambda group: copy.relearn(group, trio.current_time()),
                     supervisor,
                 )
             if tail:

@@ -64,6 +64,11 @@ class OffsetsTail:
             told["reasons"] = {str(number): self._table.led[number].reason for number in failed}
         return told
 
+    def read_again(self, group_id: str) -> None:
+        """What the copy has of a group is wrong: it is read again in the log, or learnt anew where that is not read."""
+        if not self._reader.read_again(group_id):
+            self._copy.relearn(group_id, trio.current_time())
+
     async def run(self, supervisor: Supervisor | None = None) -> None:
         """Reads until cancelled, connecting again with growing pauses. Never raises."""
         await (supervisor or Supervisor()).keep(Task.TAIL, self._read, str(self._copy.address))

@@ -6,7 +6,8 @@ answers are made or compared, what distrust does.
 The copy may be a moment behind the broker, so a first difference says little. The broker is asked again, and the copy
 is looked at before that, at each change, and when it has had time to catch up. What the broker says and the copy never
 said in that time is a difference, field by field: so a group that commits all the time can be judged as well. It is
-told once, and the group's questions are left to the broker until both have agreed twice in a row.
+told once, the copy learns the group again, and questions about it are left to the broker until both have agreed twice
+in a row.
 
 It never stands in the way: what cannot be verified is counted, and that is all.
 """
@@ -55,6 +56,8 @@ MOST_TOLD = 3
 """Groups that the log names at a time, where more differ at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a group that differed is looked at again; doubled as long as it does."""
+RELOAD_SECONDS = 30.0
+"""From when the copy learns groups again until it may learn others again: a partition of the log is loaded for that."""
 IDLE_SECONDS = 60.0
 """Seconds without anything to ask after which the connection is closed."""
 AGREEMENTS = 2
@@ -67,6 +70,10 @@ behind the correlation id; None where it cannot."""
 
 Lacks = Callable[[Struct, int, float], Lacking | None]
 """Why the copy may not be used to answer such a request; None where it may."""
+
+
+Reload = Callable[[str], None]
+"""Has the copy forget what it has of a group, and learn it again."""
 
 
 class Trust(Protocol):
@@ -142,6 +149,7 @@ class _Case:
     due: float
     pause: float = FIRST_PAUSE
     agreements: int = 0
+    reloaded: bool = False
 
 
 @dataclass(slots=True)
@@ -186,17 +194,21 @@ class _Found(NamedTuple):
 _Job = Sample | list[_Case]
 
 
-async def verify_forever(copy: Verified, reply: Reply, lacks: Lacks, supervisor: Supervisor | None = None) -> None:
+async def verify_forever(
+    copy: Verified, reply: Reply, lacks: Lacks, reload: Reload, supervisor: Supervisor | None = None
+) -> None:
     """Verifies samples of a copy's answers until cancelled. Never raises."""
-    run = _Verifier(copy, reply, lacks).run
+    run = _Verifier(copy, reply, lacks, reload).run
     await (supervisor or Supervisor()).keep(Task.VERIFICATION, run, str(copy.address))
 
 
 class _Verifier:
-    def __init__(self, copy: Verified, reply: Reply, lacks: Lacks) -> None:
+    def __init__(self, copy: Verified, reply: Reply, lacks: Lacks, reload: Reload) -> None:
         self._copy = copy
         self._reply = reply
         self._lacks = lacks
+        self._reload = reload
+        self._reload_at = -math.inf
         self._cases: dict[tuple[str, int], _Case] = {}
         self._distrusted = 0
         self._attempts = Attempts()
@@ -337,7 +349,7 @@ class _Verifier:
         new = [group for group in differences if (group, key) not in self._cases]
         for group in new:
             self._cases[group, key] = _Case(_about(exchange, group), group, trio.current_time() + FIRST_PAUSE)
-            self._copy.manager.distrust(group, self._now())
+        self._distrust([self._cases[group, key] for group in new])
         for group in new[:MOST_TOLD]:
             ours, theirs = shown(differences[group])
             log.warning(
@@ -354,16 +366,29 @@ class _Verifier:
     async def _reconsider(self, client: KafkaClient, cases: Sequence[_Case]) -> None:
         """Looks at cases again, and closes those where both sides agree time and again."""
         questions = [(case.exchange, (case.group,)) for case in cases]
+        differing = []
         for case, found in zip(cases, await self._compare_anew(client, questions), strict=True):
             if found.differences.get(case.group, ()) is None:
                 case.agreements += 1
                 case.pause = FIRST_PAUSE
             else:
-                self._copy.manager.distrust(case.group, self._now())  # The copy may have begun anew.
+                differing.append(case)
                 case.agreements = 0
                 case.pause = min(2 * case.pause, LONGEST_PAUSE)
             case.due = trio.current_time() + case.pause
+        self._distrust(differing)
         self._close([case for case in cases if case.agreements >= AGREEMENTS])
+
+    def _distrust(self, cases: Sequence[_Case]) -> None:
+        """Has the copy learn these groups again, once for each case, and trusts nothing of them until then."""
+        if trio.current_time() >= self._reload_at:
+            for case in cases:
+                if not case.reloaded:
+                    self._reload(case.group)
+                    case.reloaded = True
+                    self._reload_at = trio.current_time() + RELOAD_SECONDS
+        for case in cases:
+            self._copy.manager.distrust(case.group, self._now())  # The copy may have begun anew.
 
     def _close(self, cases: Sequence[_Case]) -> None:
         for case in cases:

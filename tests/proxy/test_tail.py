@@ -23,7 +23,7 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.tail import OffsetsTail
 from tests.coordinator.model_log import batch
 from tests.proxy.log_broker import THIS_NODE, LogBroker
-from tests.proxy.playbook import broker_copy
+from tests.proxy.playbook import EPOCH, broker_copy, certain_copy, settled
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork
 
 BROKER = Address("10.1.1.1", 9092)
@@ -484,3 +484,34 @@ async def test_a_broker_that_hangs_up_at_the_first_question_is_told_of_once(
         await trio.sleep(100)
     assert warnings(lines) == ["__consumer_offsets is not read"]
     assert lines[0]["setting"] == "own_connection.sasl"
+
+
+async def test_what_was_found_to_be_wrong_is_read_again(
+    broker: LogBroker, autojump_clock: MockClock, lines: list[Any]
+) -> None:
+    broker.partitions[0].commit(GROUPS[0], 5)
+    broker.partitions[1].commit(GROUPS[1], 6)
+    async with reading() as side:
+        logged = side.copy.manager.log.partitions.led[0].log.groups[GROUPS[0].encode()]
+        logged.offsets.clear()
+        assert side.offset(GROUPS[0]) is None
+        side.tail.read_again(GROUPS[0])
+        await trio.sleep(2)
+        assert [side.offset(GROUPS[n]) for n in (0, 1)] == [5, 6]
+        assert side.fresh(GROUPS[0])
+        assert side.states == {0: "owned", 1: "owned"}
+        assert told(lines, "a partition is loaded anew") == ["a partition is loaded anew"]
+        side.tail.read_again(GROUPS[0])
+        side.tail.read_again(GROUPS[0])
+        await trio.sleep(2)
+        assert side.fresh(GROUPS[0]), "it may be asked for twice"
+    assert warnings(lines) == []
+
+
+async def test_without_the_log_what_was_found_to_be_wrong_is_left_to_the_broker() -> None:
+    side = Side(certain_copy())
+    now = EPOCH + 100
+    settled(side.copy, "m1")
+    side.tail.read_again("g")
+    assert side.copy.manager.group_lacking("g", now) is not None
+    assert list(side.copy.manager.unsettled()) == ["g"]

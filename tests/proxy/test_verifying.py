@@ -96,6 +96,7 @@ class Copy:
         self.hides = False
         self.true_hosts = True
         self.speechless = False
+        self.reloaded: list[str] = []
         self.lacking: Lacking | None = None
         self.offsets = OffsetFetchResponse()
         self.broker_states = dict(states)
@@ -170,7 +171,7 @@ async def copy(network: MemoryNetwork, nursery: trio.Nursery) -> Copy:
     """Groups g and h, alike on both sides, being verified."""
     copy = Copy(g=STABLE, h=STABLE)
     network.brokers[BROKER] = copy.broker
-    nursery.start_soon(verify_forever, copy, copy.reply, copy.lacks)
+    nursery.start_soon(verify_forever, copy, copy.reply, copy.lacks, copy.reloaded.append)
     return copy
 
 

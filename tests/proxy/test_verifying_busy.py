@@ -147,6 +147,8 @@ class Copy:
         self.hides, self.true_hosts = False, True
         self.theirs, self.heard = Told(), Told()
         self.wrong: Callable[[Told], Told] = lambda told: told
+        self.reloaded: list[str] = []
+        self.mends = False
         kinds = (OffsetFetchRequest, ListGroupsRequest, DescribeGroupsRequest, ConsumerGroupDescribeRequest)
         self.broker = ScriptedBroker(dict.fromkeys(kinds, lambda request, version: self.theirs.reply(request)))
 
@@ -158,6 +160,12 @@ class Copy:
 
     def reply(self, request: Struct, version: int, at: float) -> bytes | None:
         return encode_reply_rest(self.wrong(self.heard).reply(request), version)
+
+    def reload(self, group_id: str) -> None:
+        """It is learnt again, and rightly."""
+        self.reloaded.append(group_id)
+        if self.mends:
+            self.wrong = lambda told: told
 
     async def commits(self) -> None:
         """The group commits; the copy hears of it a little later."""
@@ -213,7 +221,7 @@ def copy(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> Copy:
     network, copy = MemoryNetwork(nursery), Copy()
     monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
     network.brokers[BROKER] = copy.broker
-    nursery.start_soon(verify_forever, copy, copy.reply, lambda request, version, at: None)
+    nursery.start_soon(verify_forever, copy, copy.reply, lambda request, version, at: None, copy.reload)
     nursery.start_soon(copy.commits)
     return copy
 
@@ -239,11 +247,21 @@ async def test_what_is_only_late_is_not_found_to_be_wrong(autojump_clock: MockCl
     assert not copy.manager.distrusted
 
 
-async def test_a_busy_group_is_trusted_again_when_it_is_right_again(autojump_clock: MockClock, copy: Copy) -> None:
-    (request, version), copy.wrong = WRONG["metadata"]
+@pytest.mark.parametrize("kind", WRONG)
+async def test_what_differs_is_learnt_again_and_then_trusted(autojump_clock: MockClock, copy: Copy, kind: str) -> None:
+    (request, version), copy.wrong = WRONG[kind]
+    copy.mends = True
+    await trio.sleep(3)
     copy.answers(request, version)
     await trio.sleep(ENOUGH_SECONDS)
-    assert copy.manager.distrusted == {"g"}
-    copy.wrong = lambda told: told
+    assert copy.reloaded in (["g"], ["third"], ["g", "other"], ["other", "g"])
     await trio.sleep(60)
     assert not copy.manager.distrusted
+
+
+async def test_it_is_learnt_again_once_for_each_case(autojump_clock: MockClock, copy: Copy) -> None:
+    (request, version), copy.wrong = WRONG["metadata"]
+    copy.answers(request, version)
+    await trio.sleep(600)
+    assert copy.reloaded == ["g"]
+    assert copy.manager.distrusted == {"g"}
