@@ -224,7 +224,8 @@ class Limits(Section):
     """Bytes of requests, for each broker, that are held until all of each has come. Beyond it further ones pass unread;
     a request that a policy judges closes its connection. An eighth of it is for clients that have not authenticated."""
     connections: Positive = 10_000
-    """Client connections at a time; further ones are closed at once."""
+    """Client connections at a time; further ones are closed at once. Each takes two descriptors: where the system
+    allows fewer of these, there are fewer connections."""
     idle_seconds: float = Field(default=900, ge=0)
     """Seconds without a byte after which a connection that waits for no reply is closed; 0 for never. Longer than the
     ten minutes of the broker's `connections.max.idle.ms`."""

@@ -41,7 +41,7 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.credentials import connect_as
-from group_sidecar.proxy.descriptors import raise_descriptor_limit
+from group_sidecar.proxy.descriptors import allowed_connections
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.hosting import carry, host
@@ -124,10 +124,10 @@ def run_until_signalled(config: Config, read: Callable[[], Config] | None = None
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     poller = Poller()
-    host(poller, _obey_signals, Sidecar(config, read, poller), config.limits.connections)
+    host(poller, _obey_signals, Sidecar(config, read, poller, allowed_connections(config.limits)))
 
 
-async def _obey_signals(sidecar: "Sidecar", connections: int) -> None:
+async def _obey_signals(sidecar: "Sidecar") -> None:
     stop = trio.Event()
     with (
         _listen_errors_alone(),
@@ -147,7 +147,6 @@ async def _obey_signals(sidecar: "Sidecar", connections: int) -> None:
             nursery.start_soon(obey)
             async with trio.open_nursery() as running:
                 await running.start(sidecar.run, stop)
-                raise_descriptor_limit(connections)
                 gc.freeze()  # What was made up to here stays: nobody need look for garbage in it.
             nursery.cancel_scope.cancel()
 
@@ -168,9 +167,17 @@ def _listen_errors_alone() -> Iterator[None]:
 
 
 class Sidecar:
-    """One sidecar. Runs once. Args as `run_sidecar`; `poller`: what hosts it, if anything does."""
+    """One sidecar. Runs once. Args as `run_sidecar`; `poller`: what hosts it, if anything does; `connections`: the
+    most client connections, where the system allows fewer than the settings.
+    """
 
-    def __init__(self, config: Config, read: Callable[[], Config] | None = None, poller: Poller | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        read: Callable[[], Config] | None = None,
+        poller: Poller | None = None,
+        connections: int | None = None,
+    ) -> None:
         self._config = config
         self._traffic = Traffic()
         self._poller, self._hosted = poller or Poller(), poller is not None
@@ -179,7 +186,8 @@ class Sidecar:
         limits = config.limits
         silence = Silence(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
         self._pump = Pump(self._poller, self._traffic, silence, together=config.io_uring)
-        self._server = Server(self._pump, self._traffic, limits.connections, self._supervisor, self._look_at_once)
+        self._most_connections = limits.connections if connections is None else connections
+        self._server = Server(self._pump, self._traffic, self._most_connections, self._supervisor, self._look_at_once)
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder)
         self._narrator = Narrator()
@@ -294,6 +302,7 @@ class Sidecar:
             "upstream": str(self._config.upstream),
             "admin": str(addresses.admin) if addresses.admin else None,
             "mode": self._config.mode,
+            "connections": str(self._most_connections),
             "version": version(DISTRIBUTION),
             "small_frames": self._pump.small_frames,
         }
