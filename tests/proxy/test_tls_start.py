@@ -53,11 +53,12 @@ def test_a_broker_that_does_not_speak_tls_ends_the_connection() -> None:
 def test_only_so_much_goes_to_a_broker_that_has_not_spoken_tls() -> None:
     line = sidecar()
     line.client(HELLO)
-    assert line.session.wants_client
+    wanted = [line.session.wants_client]
     line.client(bytes(MOST_HELLO))
-    assert not line.session.wants_client
+    wanted.append(line.session.wants_client)
     line.upstream(SERVER_HELLO)
-    assert line.session.wants_client
+    wanted.append(line.session.wants_client)
+    assert wanted == [True, False, True]
 
 
 def test_a_gateway_closes_what_it_cannot_rewrite(capsys: pytest.CaptureFixture[str]) -> None:
