@@ -35,7 +35,7 @@ BROKERS = (
     "0.10.1.1",
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "1.1.1", "2.8.2")),
 )
-REFERENCES = ("4.3.1", "2.8.2")
+REFERENCES = ("4.4.0", "2.8.2")
 """Of two that speak a version, the later one here says what is right."""
 
 MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (

@@ -83,7 +83,7 @@ class Place:
         return told
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "1.1.1"])
+@pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("drafted")
     with (

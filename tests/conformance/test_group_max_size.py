@@ -21,9 +21,9 @@ LARGE = Plan(name="large", clients=500, limit=50, seconds=6)
 SMALL = Plan(name="small", clients=60, limit=20, seconds=4)
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 SOON_FORGOTTEN = {"group.min.session.timeout.ms": "100"}
-ITSELF = "4.3.1 itself"
-"""The broker with a limit of its own. 1.1.1 has none: what comes of its sidecars is compared with 4.3.1's too."""
-THROUGH = ("4.3.1, exclusive", "4.3.1", "1.1.1, exclusive", "1.1.1")
+ITSELF = "4.4.0 itself"
+"""The broker with a limit of its own. 1.1.1 has none: what comes of its sidecars is compared with 4.4.0's too."""
+THROUGH = ("4.4.0, exclusive", "4.4.0", "1.1.1, exclusive", "1.1.1")
 STORMS = ((ITSELF, LARGE), *product(THROUGH, (LARGE, SMALL)))
 
 
@@ -50,7 +50,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
     limited = KafkaBroker(folder / "limited", properties={**SOON_FORGOTTEN, **limit})
     free = {
         version: KafkaBroker(folder / version, version=version, properties=SOON_FORGOTTEN)
-        for version in ("4.3.1", "1.1.1")
+        for version in ("4.4.0", "1.1.1")
     }
     with ExitStack() as stack, ThreadPoolExecutor() as together:
         brokers = [limited, *free.values()]

@@ -148,7 +148,7 @@ class Stage:
         return self.sidecar.metric("group_sidecar_policy_rejections_total", policy="offset_metadata_max_bytes")
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "1.1.1"])
+@pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A broker with the limit, and one without any behind a sidecar."""
     folder = tmp_path_factory.mktemp("metadata")
@@ -169,7 +169,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 settings={"policies": {"offset_metadata_max_bytes": {"limit": LIMIT}}},
             )
         )
-        yield Stage(Way(limited.direct), Way(unlimited.sidecar), sidecar, ordered=request.param == "4.3.1")
+        yield Stage(Way(limited.direct), Way(unlimited.sidecar), sidecar, ordered=request.param == "4.4.0")
 
 
 def versions(stage: Stage, request: type[Struct]) -> range:
@@ -223,7 +223,7 @@ def test_commits_of_a_member(stage: Stage) -> None:
     assert stored == [("a", 1, 1, SHORT)]
 
 
-@pytest.mark.parametrize("stage", ["4.3.1"], indirect=True)
+@pytest.mark.parametrize("stage", ["4.4.0"], indirect=True)
 def test_commits_of_members_of_the_new_protocol(stage: Stage) -> None:
     asked: Asked = [("a", [(0, LONG), (1, SHORT)])]
 
@@ -264,7 +264,7 @@ def test_every_version_of_a_commit_in_a_transaction(stage: Stage) -> None:
                 told: Told = []
                 fenced = [(MIXED, 5)] if stage.ordered else []  # The oldest do not look at the epoch.
                 for asked, epoch in [(MIXED, 0), (ASKED["a topic that is not there"], 0), *fenced]:
-                    request = txn_commit(group, transaction.producer_id, transaction.epoch + epoch, asked)
+                    request = txn_commit(way, group, transaction, epoch, asked)
                     told += way.listing(ask(way.client.address, request, version))
                 ending = EndTxnRequest(
                     transactional_id=group,
@@ -282,10 +282,12 @@ def test_every_version_of_a_commit_in_a_transaction(stage: Stage) -> None:
         assert stage.in_order(told[: len(REFUSED)]) == stage.in_order(REFUSED)
 
 
-def txn_commit(group: str, producer_id: int, epoch: int, asked: Asked) -> TxnOffsetCommitRequest:
+def txn_commit(way: Way, group: str, of: Transaction, later: int, asked: Asked) -> TxnOffsetCommitRequest:
+    """A commit in a transaction, of an epoch so much later than its producer's."""
     topics = tuple(
         TxnOffsetCommitRequestTopic(
             name=name,
+            topic_id=way.ids.get(name, NOBODY),
             partitions=tuple(
                 TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=at, committed_metadata=note)
                 for at, (index, note) in enumerate(partitions)
@@ -294,7 +296,11 @@ def txn_commit(group: str, producer_id: int, epoch: int, asked: Asked) -> TxnOff
         for name, partitions in asked
     )
     return TxnOffsetCommitRequest(
-        transactional_id=group, group_id=group, producer_id=producer_id, producer_epoch=epoch, topics=topics
+        transactional_id=group,
+        group_id=group,
+        producer_id=of.producer_id,
+        producer_epoch=of.epoch + later,
+        topics=topics,
     )
 
 

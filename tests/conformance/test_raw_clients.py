@@ -1,6 +1,7 @@
 """Clients that nobody has heard of: bare frames, unknown APIs, many requests in one go."""
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from tests.conformance.routes import Routes, Run
 from tests.kafka.wire import Wire
 
 UNKNOWN_KEY = 9_999
+FEATURES_SINCE = 3
+"""The version of ApiVersions from which features are told (KIP-584)."""
 
 
 def frame(key: int, version: int, body: bytes, correlation: int = 7) -> bytes:
@@ -102,12 +105,19 @@ def test_api_versions_of_a_version_to_come_gets_the_known_ones(routes: Routes) -
 
 @pytest.mark.parametrize("version", ApiVersionsRequest.VERSIONS)
 def test_the_same_versions_and_features_are_advertised(routes: Routes, version: int) -> None:
+    """But for the epoch of the finalized features, which is an offset of the metadata log and grows by itself."""
+    epochs: list[int] = []
+
     def scenario(run: Run) -> Any:
         request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
         with Wire(run.route.plain) as wire:
-            return wire.ask(request, version)
+            told = wire.ask(request, version)
+        epochs.append(told.finalized_features_epoch)
+        return replace(told, finalized_features_epoch=0)
 
     assert routes.compare(scenario).error_code == 0
+    assert epochs == sorted(epochs)  # Directly first, then through the sidecar: no epoch of another time is told.
+    assert (min(epochs) >= 0) is (version >= FEATURES_SINCE)
 
 
 def test_produce_without_acknowledgement_is_followed_by_other_requests(routes: Routes) -> None:

@@ -120,7 +120,7 @@ def wait_for(sidecar: SidecarProcess, event: str, count: int = 1) -> list[dict[s
     return lines(sidecar, event)
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "1.1.1"])
+@pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
     folder = tmp_path_factory.mktemp("broker")
     with KafkaBroker(folder / "broker", version=request.param) as broker:
@@ -155,7 +155,7 @@ def test_a_group_from_before_the_sidecar_is_shrunk(stage: Stage, *, exclusive: b
         assert len(lines(sidecar, "group shrunk")) == 1
 
 
-@pytest.mark.parametrize("broker", ["4.3.1"], indirect=True)
+@pytest.mark.parametrize("broker", ["4.4.0"], indirect=True)
 def test_static_members_are_removed_by_their_instance_ids(stage: Stage) -> None:
     instances = [f"instance {number}" for number in range(_INITIAL)]
     with stage.gathered(_INITIAL, instances=instances) as members, stage.sidecar(2) as sidecar:

@@ -23,7 +23,7 @@ _INTRODUCTION = f"""
 
 The same history (`tests/conformance/differential/history.py`) on an old broker behind a sidecar, and on newer ones.
 Each version that the old one lacks was asked of the sidecar, and its answer compared field by field with what 2.8.2
-says in the same version, or 4.3.1 where that lacks it too. No request in a version that the broker lacks came to it.
+says in the same version, or 4.4.0 where that lacks it too. No request in a version that the broker lacks came to it.
 The sidecar **{WITNESS}**; or **{LATE}**; or **{ASKING}**, because it reads no log and may not
 rely on seeing all.
 
