@@ -42,7 +42,7 @@ from group_sidecar.codecs.schema import Struct
 
 
 class ApiKey(IntEnum):
-    """Every API key that Kafka 4.3 names (Kafka class ``ApiKeys``), those it has dropped included."""
+    """Every API key that Kafka 4.4 names (Kafka class ``ApiKeys``), those it has dropped included."""
 
     PRODUCE = 0
     FETCH = 1

@@ -34,6 +34,7 @@ OFFERS = st.dictionaries(
         ("3.6.2", {FETCH: (9, 9), DESCRIBE: (6, 6), LIST: (5, 5)}),
         ("3.9.1", {}),
         ("4.3.1", {}),
+        ("4.4.0", {}),
     ],
 )
 def test_what_is_added_to_a_release(version: str, expected: Versions) -> None:
