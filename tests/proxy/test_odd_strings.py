@@ -32,10 +32,10 @@ def commit(*, client: bytes = b"c", group: bytes = b"g", member: bytes = b"", to
     return framed(head(OffsetCommitRequest.KEY, 2, client) + body)
 
 
-def join(*, client: bytes = b"c", group: bytes = b"g", member: bytes = b"", version: int = 3) -> bytes:
+def join(*, client: bytes = b"c", group: bytes = b"g", member: bytes = b"") -> bytes:
     protocols = b"\0\0\0\1" + string(b"range") + bytes(4)
     body = string(group) + b"\0\0\xff\xff" * 2 + string(member) + string(b"consumer") + protocols
-    return framed(head(JoinGroupRequest.KEY, version, client) + body)
+    return framed(head(JoinGroupRequest.KEY, 3, client) + body)
 
 
 every_field = pytest.mark.parametrize("field", ["client", "group", "member", "topic"])
