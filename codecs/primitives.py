@@ -107,11 +107,6 @@ def _utf8(value: str) -> bytes:
     return data
 
 
-def fits(value: str) -> bool:
-    """Whether a string can be encoded. Text that was not UTF-8 becomes up to three times as long when it is read."""
-    return len(value) <= MAX_STRING_BYTES // 4 or len(value.encode()) <= MAX_STRING_BYTES
-
-
 def text(value: str) -> bytes:
     """A string in its plain form, encoded by hand. Raises ValueError where it is too long."""
     data = _utf8(value)

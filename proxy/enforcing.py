@@ -14,7 +14,6 @@ from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroup
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from group_sidecar.codecs.primitives import fits
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
@@ -90,8 +89,7 @@ class Enforcing:
         Otherwise a join of a client without rights would keep others out for as long as it is in flight. Such a join
         goes to the broker, which refuses it, and counts for nobody.
         """
-        may_ask = _joins(case.exchange.request) and fits(case.group_id)
-        if not may_ask or self._access.is_granted(case.group_id, case.origin, now):
+        if not _joins(case.exchange.request) or self._access.is_granted(case.group_id, case.origin, now):
             return self._judge(case, now)
         denials: list[bool] = []
         question = self._access.question(case.group_id, case.header, case.origin, now, lambda: denials.append(True))
@@ -100,9 +98,8 @@ class Enforcing:
     def _judge(self, case: _Case, now: float, asked: int = 0) -> Disposal:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.seated(case.group_id, self._copy.epoch(now))
-        if self._copy.lacks(DescribeGroupsRequest.KEY) or not fits(case.group_id):
-            # Such a broker would close the client's connection over it: the best that is known will do. A group whose
-            # name, once read, is too long to be written again cannot be asked about.
+        if self._copy.lacks(DescribeGroupsRequest.KEY):
+            # Such a broker would close the client's connection over it: the best that is known will do.
             group = replace(group, seats=replace(group.seats, certain=True))
         policies = self._copy.rulebook.judging(case.exchange.request.KEY)
         judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
@@ -126,8 +123,8 @@ class Enforcing:
         return self._forward(case.exchange, now)
 
     def _refuse_or_end(self, refusal: Refusal, case: _Case, now: float) -> Disposal:
-        """How a request is refused. Strings that were not UTF-8 may be too long to be written again, in the refusal or
-        in what is left of a commit: then the connection ends, because a request that is refused must not pass.
+        """How a request is refused. A client id that was not UTF-8 may be too long to be written again before what is
+        left of a commit: then the connection ends, because a request that is refused must not pass.
         """
         try:
             return self._refuse(refusal, case, now)
