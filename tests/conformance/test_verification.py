@@ -2,9 +2,11 @@
 
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -71,8 +73,10 @@ def answers(sidecar: SidecarProcess, request: Struct, version: int) -> bool:
     return sidecar.metric(ANSWERED) > before
 
 
-def commit(address: Address, group: str, topic: str, offset: int) -> None:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+def commit(address: Address, group: str, topic: str, offset: int, partition_index: int = 0) -> None:
+    partition = OffsetCommitRequestPartition(
+        partition_index=partition_index, committed_offset=offset, committed_metadata=""
+    )
     topics = (OffsetCommitRequestTopic(name=topic, partitions=(partition,)),)
     reply = ask(address, OffsetCommitRequest(group_id=group, topics=topics), 8)
     assert reply.topics[0].partitions[0].error_code == 0
@@ -98,3 +102,41 @@ def test_a_word_that_was_broken_is_found(tmp_path: Path) -> None:
         sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0)
         assert told() == 6
         assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1
+
+
+def test_a_wrong_answer_about_a_busy_group_is_found_and_mended(tmp_path: Path) -> None:
+    """The group commits all the time; one of its offsets was changed around the sidecar."""
+    with verifying(tmp_path, offsets_log={"read": False}) as (broker, sidecar, run):
+        group, topic = run.name("group"), create_topic(run, "topic", 2)
+        question = OffsetFetchRequest(group_id=group, topics=None)
+
+        def told() -> int:
+            [found] = ask(sidecar.listen, question, 7).topics
+            return next(int(each.committed_offset) for each in found.partitions if each.partition_index == 0)
+
+        def mended() -> bool:
+            before = sidecar.metric(ANSWERED)
+            return told() == 6 and sidecar.metric(ANSWERED) > before
+
+        commit(sidecar.listen, group, topic, 5)
+        commit(broker.direct, group, topic, 6)
+        assert told() == 5, "the sidecar cannot know yet"
+        with ThreadPoolExecutor() as beside:
+            done = Event()
+            committing = beside.submit(_commit_until, done, sidecar.listen, group, topic)
+            try:
+                sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED, api="OffsetFetch", result="different") == 1)
+                sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0)
+                sidecar.process.wait_until(mended)
+            finally:
+                done.set()
+            assert committing.result() > 10
+
+
+def _commit_until(done: Event, address: Address, group: str, topic: str) -> int:
+    """Commits for partition 1 five times a second. Returns how often."""
+    count = 0
+    while not done.wait(0.2):
+        count += 1
+        commit(address, group, topic, count, 1)
+    return count
