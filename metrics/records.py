@@ -36,6 +36,12 @@ SQL_TYPES: Mapping[object, str] = MappingProxyType(
 GREATEST = 2**48
 """No number that a record says is greater. So sums have room, however many there are, and whatever a record claims."""
 
+EARLIEST = "2020-01-01T00:00:00.000Z"
+"""No record was made before this moment. A clock that shows less was never set."""
+
+EARLIEST_OBSERVATION = "1969-12-31T00:00:00.000Z"
+"""Nothing that a record says was seen before this moment. Kafka has moments since 1970, and -1 for none."""
+
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
 """A timestamp in the letters of Java's DateTimeFormatter, as Spark reads it."""
 
@@ -258,6 +264,7 @@ Version {VERSION} of the contract. A record is one JSON object on a line of its 
 the envelope's columns and, beside them, those of its kind. Readers ignore columns that they do not know.
 Types are Spark's; a TIMESTAMP is written as a string, ISO 8601 in UTC with milliseconds: `{timestamp(0)}`.
 Every column is there in every record of its kind; only those marked so may be null. No number is greater than 2^48.
+No `emitted_at` is before {EARLIEST}, and no `observed_at` before {EARLIEST_OBSERVATION}.
 
 `sidecar`, `boot` and `seq` together name one record: a line that is there twice is the same record.
 

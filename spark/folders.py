@@ -8,17 +8,18 @@ Hadoop reports some failures by an exception and others by returning false. Both
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 HOUR = timedelta(hours=1)
+T = TypeVar("T")
 _HOUR = re.compile(r"hour=(\d+)")
 _DAY = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 
@@ -165,13 +166,16 @@ class Folders:
     def read(self, file: str) -> str | None:
         """The text of a small file; None where there is none."""
         path = self._path(file)
-        with _failing(f"cannot read {path}"), self._unless_gone(path):
+
+        def text() -> str:
             stream = self._plain.open(path)
             try:
                 return bytes(stream.readAllBytes()).decode(errors="replace")
             finally:
                 stream.close()
-        return None
+
+        with _failing(f"cannot read {path}"):
+            return self._unless_gone(path, text)
 
     def write(self, file: str, text: str) -> None:
         """Writes a small file, in place of the one that is there. A reader may see it half written.
@@ -224,18 +228,17 @@ class Folders:
     def modified_at(self, file: str) -> float | None:
         """When a file was last written by the file system's own clock, in seconds; None where there is none."""
         path = self._path(file)
-        with _failing(f"cannot look at {path}"), self._unless_gone(path):
-            return int(self._plain.getFileStatus(path).getModificationTime()) / 1000
-        return None
+        with _failing(f"cannot look at {path}"):
+            return self._unless_gone(path, lambda: int(self._plain.getFileStatus(path).getModificationTime()) / 1000)
 
-    @contextmanager
-    def _unless_gone(self, path: Any) -> Iterator[None]:
-        """An exception is nothing where there is no such file, or no more."""
+    def _unless_gone(self, path: Any, ask: Callable[[], T]) -> T | None:
+        """What a file answers; None where there is no such file, or no more."""
         try:
-            yield
+            return ask()
         except Py4JJavaError:
             if self._plain.exists(path):
                 raise
+            return None
 
     def _write(self, path: Any, text: str, *, overwrite: bool) -> None:
         stream = self._plain.create(path, overwrite)

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics.records import (
     BODIES,
+    EARLIEST,
+    EARLIEST_OBSERVATION,
     GREATEST,
     KINDS,
     TIMESTAMP_FORMAT,
@@ -63,11 +65,12 @@ def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = 
     Args:
         lines: `value` STRING, and `arrived_at` TIMESTAMP: when the transport took it; null where that is not known.
         now: the moment that the future begins at; the current time if None.
-        oldest: records that were made before are too old; None if none are.
+        oldest: records that were made before are too old; None if only those are that the contract does not allow.
 
     Returns:
         The columns of the contract, as far as they can be read; `fault` (a `Fault`; null for a record), `line` (as it
-        was; null for a record) and `arrived_at`.
+        was; null for a record) and `arrived_at` (null too where it is before the contract's time or in the future: the
+        date of a file is whatever somebody set it to).
     """
     options = {
         "mode": "PERMISSIVE",
@@ -76,10 +79,12 @@ def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = 
         "allowSingleQuotes": "false",
         "allowNonNumericNumbers": "false",
     }
+    now = F.current_timestamp() if now is None else now
     schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
     # Spark would read a line anew for each column that a condition names, did the columns not come out of `inline`.
-    read = lines.select("value", "arrived_at", F.inline(F.array(F.from_json("value", schema, options))))
-    fault = _fault(F.current_timestamp() if now is None else now, oldest).alias("fault")
+    arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
+    read = lines.select("value", arrived.alias("arrived_at"), F.inline(F.array(F.from_json("value", schema, options))))
+    fault = _fault(now, oldest).alias("fault")
     line = F.when(F.col("fault").isNotNull(), F.col("value")).alias("line")
     return read.select("*", fault).select(*_types(), "fault", line, "arrived_at")
 
@@ -111,7 +116,9 @@ def _fault(now: Column, oldest: Column | None) -> Column:
     blank = F.trim(value) == ""
     no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
     future = now + F.lit(CLOCK_SKEW)
-    outdated = F.lit(False) if oldest is None else F.col("emitted_at") < oldest
+    outdated = (F.col("emitted_at") < _moment(EARLIEST)) | (F.col("observed_at") < _moment(EARLIEST_OBSERVATION))
+    if oldest is not None:
+        outdated |= F.col("emitted_at") < oldest
     tests = {
         Fault.NOT_JSON_OBJECT: blank | no_object,
         Fault.UNKNOWN_VERSION: F.col("version").isNull() | (F.col("version") != VERSION),
@@ -123,6 +130,10 @@ def _fault(now: Column, oldest: Column | None) -> Column:
         Fault.TOO_OLD: outdated,
     }
     return F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
+
+
+def _moment(text: str) -> Column:
+    return F.lit(text).cast("timestamp")
 
 
 def _in_envelope_or_kind(breach: Callable[[Part], Column]) -> Column:

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import sources
@@ -27,10 +29,13 @@ from group_sidecar.spark.sources import KafkaTopic
 from group_sidecar.spark.store import PARQUET, Store
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.survey import survey
 from group_sidecar.spark.textfile import Textfile
 
 Source = str | KafkaTopic
 """A folder with segments, or a topic."""
+_SURVEY_SECONDS = 600.0
+"""How often a stream looks after what it passes over: it lists all segments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +129,63 @@ def _take(spark: SparkSession, store: Store, chosen: Running, tally: "_Tally") -
         if textfile:
             textfile.count(refreshed)
 
+    surveyor = _Surveyor(spark, store, None if isinstance(chosen.source, KafkaTopic) else chosen.source, told)
+
     def tick() -> None:
         if textfile:
             textfile.write(progress.health)
+        surveyor.tick()
 
     with _signals() as stopping:
         try:
             stream(store, lines, progress, trigger=chosen.trigger, told=told, tick=tick, stopping=stopping)
+            if chosen.trigger is None and not stopping.is_set():
+                surveyor.look()
         finally:
-            tick()
+            if textfile:
+                textfile.write(progress.health)
+
+
+class _Surveyor:
+    """Looks after what the stream passes over, and tells each warning once.
+
+    Args:
+        folder: with segments; None where lines come from a topic.
+        told: hears what changed segments brought.
+    """
+
+    def __init__(
+        self, spark: SparkSession, store: Store, folder: str | None, told: Callable[[Refreshed], None]
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._folder = folder
+        self._told = told
+        self._warned: set[str] = set()
+        self._looked = time.monotonic()
+
+    def tick(self) -> None:
+        """Looks, if it is time to and no batch is being taken."""
+        if time.monotonic() - self._looked < _SURVEY_SECONDS or not self._store.writing.acquire(blocking=False):
+            return
+        try:
+            self.look()
+        except PySparkException as error:
+            # The stream itself may do better; it says so if not.
+            _log(f"warning: could not look after what is passed over: {str(error).splitlines()[0]}")
+        finally:
+            self._store.writing.release()
+            self._looked = time.monotonic()
+
+    def look(self) -> None:
+        """Looks now."""
+        found = survey(self._spark, self._store, self._folder)
+        if found.taken:
+            self._told(found.taken)
+        for warning in found.warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                _log(f"warning: {warning}")
 
 
 def _show(read: Callable[[str], DataFrame], name: str, chosen: Running) -> None:

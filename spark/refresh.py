@@ -9,12 +9,13 @@ that comes hours late only has its hour answered once more. There is no watermar
 falsify the hour without a word.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark import intake
@@ -55,14 +56,21 @@ def refresh(store: Store, lines: DataFrame, batch: Batch, now: datetime | None =
 
     Args:
         store: where to.
-        lines: `value` STRING and `arrived_at` TIMESTAMP.
+        lines: `value` STRING and `arrived_at` TIMESTAMP; with `file`, as `sources` gives it, they go into the ledger.
         batch: its number in the stream, larger than those of batches that are done; or a name, of what is none of it.
         now: when the future begins, and which moment ages are counted from; the current time if None.
     """
     now = now or datetime.now(UTC)
-    days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
-    taken = _take(store, _judged(store, lines, now), batch, now)
-    answer(store, taken.hours)
+    files = Observation() if "file" in lines.columns else None
+    if files is not None:
+        lines = lines.observe(files, F.to_json(F.collect_set("file")).alias("files"))
+    with store.writing:
+        days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
+        taken = _take(store, _judged(store, lines, now), batch, now)
+        answer(store, taken.hours)
+        if files is not None:
+            segments = json.loads(files.get["files"])
+            store.ledger.add(batch, "".join(f"{json.dumps(each)}\n" for each in segments))
     return replace(taken, days_dropped=days_dropped)
 
 

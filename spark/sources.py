@@ -3,6 +3,7 @@
 Owns: how Spark is asked for either, and which moment a line arrived at. Must not know: what a line says.
 
 Each gives `value` STRING, a line, and `arrived_at` TIMESTAMP: when the segment was sealed, or the topic took the line.
+Segments also give `file`, the segment as it was when it was listed: see `FILE`.
 """
 
 import re
@@ -14,9 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 SEGMENTS = "*.jsonl"
 """Sealed segments. Spark itself passes over names that begin with a dot, as those of open ones do."""
-MAX_FILE_AGE = "30d"
-"""A stream forgets which segments it has read, and passes over those it has not, once they are so much older than the
-newest one. A sidecar keeps its own for a shorter time."""
+FILE = "path STRING, size BIGINT, modified BIGINT"
+"""A segment: its URL, its bytes, and when it was last written, in milliseconds since the epoch."""
+MAX_FILE_AGE = "3650000d"
+"""Spark passes over files that are so much older than the newest one that it has read, by their dates. A date may be
+wrong by years, so this is ten thousand of them: no file is too old."""
 
 _SEGMENT_OPTIONS = {"pathGlobFilter": SEGMENTS, "recursiveFileLookup": "true", "ignoreMissingFiles": "true"}
 _KAFKA = re.compile(r"kafka://(?P<servers>[^/,\s:]+:\d+(?:,[^/,\s:]+:\d+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})")
@@ -102,8 +105,23 @@ def kafka_stream(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
     return _from_kafka(spark.readStream.format("kafka").options(**topic.options()).load())
 
 
+def all_files(spark: SparkSession, path: str) -> DataFrame:
+    """All files below a folder but hidden ones, whatever their names, as `FILE`. Nothing of their contents is read."""
+    options = {name: value for name, value in _SEGMENT_OPTIONS.items() if name != "pathGlobFilter"}
+    found = spark.read.format("binaryFile").options(**options).load(path)
+    return found.select("path", F.col("length").alias("size"), F.unix_millis("modificationTime").alias("modified"))
+
+
 def _from_text(lines: DataFrame) -> DataFrame:
-    return lines.select("value", F.col("_metadata.file_modification_time").alias("arrived_at"))
+    modified = F.col("_metadata.file_modification_time")
+    # Spark escapes this URL, and has more slashes in it than Hadoop, which lists the files.
+    escaped = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
+    file = (
+        F.regexp_replace(F.url_decode(escaped), "^file:/+", "file:/").alias("path"),
+        F.col("_metadata.file_size").alias("size"),
+        F.unix_millis(modified).alias("modified"),
+    )
+    return lines.select("value", modified.alias("arrived_at"), F.struct(*file).alias("file"))
 
 
 def _from_kafka(messages: DataFrame) -> DataFrame:

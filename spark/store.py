@@ -9,6 +9,7 @@ of records, nor where lines come from. One process at a time may write: it needs
     <table>/day=.../hour=...            the answers of that hour
     checkpoint/                         how far the stream is, if it has no other folder for that
     _lease/                             which process may write
+    ledger/                             the segments that were taken
     _attempts/<batch>.<attempt>/        a batch that is not in its place yet
     _attempts/answers.<attempt>/        the answers of a table that are not in their place yet
 """
@@ -17,6 +18,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from threading import RLock
 from uuid import uuid4
 from zlib import crc32
 
@@ -28,6 +30,7 @@ from pyspark.sql.types import StructType
 from group_sidecar.spark import intake
 from group_sidecar.spark.folders import HOUR, Folders, day_folder, hour_folder
 from group_sidecar.spark.lease import Lease
+from group_sidecar.spark.ledger import Ledger
 from group_sidecar.spark.piles import Batch, Pile, empty
 from group_sidecar.spark.tables import RECORDS, TABLES
 
@@ -80,6 +83,10 @@ class Store:
         retention: days older than this are dropped; None keeps all.
         lease: the right to write to it; None where no other process knows the store, or where it is only read.
 
+    Attributes:
+        ledger: the segments that it has taken.
+        writing: held by the thread that takes a batch.
+
     Raises:
         StoreError: the store was made with another window or format, or Spark does not have the format.
     """
@@ -105,6 +112,8 @@ class Store:
         self._fence: Callable[[], None] = lease.check if lease else lambda: None
         self._catalog = _catalog(spark, self._folders.root) if format == ICEBERG else None
         self._check_made_with()
+        self.ledger = Ledger(spark, self._folders, self._fence)
+        self.writing = RLock()
         self._schemas: dict[str, StructType] = {}
         self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated, self._fence)
         self._quarantine = Pile(spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, self._fence)

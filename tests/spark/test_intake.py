@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from group_sidecar.metrics.records import timestamp
 from group_sidecar.spark import intake
 from tests.spark.frames import Told, at, frame, rows
 
@@ -44,6 +45,8 @@ GOOD = (
     line(group="größe ☂"),
     line(observed_at="2025-01-31T12:05:00.000Z"),
     line(observed_at="2024-01-31T12:05:00.000Z"),
+    # Kafka has -1 for a moment that it does not know.
+    line(observed_at=timestamp(-0.001)),
     line(emitted_at="2025-01-30T12:00:00.000Z"),
     line(kind="log_end", group=..., leader_epoch=...),
     line(kind="heartbeat", sample={"groups": 3}),
@@ -112,6 +115,11 @@ DAMAGED = {
     # A clock that was never set.
     line(observed_at="1970-01-01T00:00:12.000Z", emitted_at="1970-01-01T00:00:12.000Z"): "too_old",
     line(observed_at="2999-01-01T00:00:00.000Z"): "in_future",
+    line(emitted_at="0000-01-01T00:00:00.000Z"): "too_old",
+    line(emitted_at="0001-01-01T00:00:00.000Z"): "too_old",
+    line(observed_at="0000-01-01T00:00:00.000Z"): "too_old",
+    line(observed_at="1969-12-30T23:59:59.999Z"): "too_old",
+    line(emitted_at="9999-12-31T23:59:59.999Z"): "in_future",
 }
 
 
@@ -138,7 +146,7 @@ def test_good_lines_are_records(spark: SparkSession) -> None:
     records = intake.accepted(judged(spark, *GOOD, *DAMAGED))
     found = records.collect()
     assert Counter(row["kind"] for row in found) == {
-        "commit": 8,
+        "commit": 9,
         "log_end": 1,
         "heartbeat": 1,
         "group": 1,
@@ -153,12 +161,25 @@ def test_good_lines_are_records(spark: SparkSession) -> None:
     assert rows(records.where("kind = 'heartbeat'"), "arrived_at") == [(at(NOON),)]
 
 
-def test_the_time_is_that_of_the_job_if_none_is_given_and_nothing_is_too_old(spark: SparkSession) -> None:
-    old, new = line(emitted_at="1970-01-01T00:00:00.000Z"), line(emitted_at="2999-01-01T00:00:00.000Z")
-    lines = spark.createDataFrame([(old, None), (new, None)], "value STRING, arrived_at TIMESTAMP")
+def test_the_time_is_that_of_the_job_if_none_is_given_and_only_what_the_contract_forbids_is_too_old(
+    spark: SparkSession,
+) -> None:
+    old, new, never = (line(emitted_at=f"{year}-01-01T00:00:00.000Z") for year in (2020, 2999, 2019))
+    lines = spark.createDataFrame([(each, None) for each in (old, new, never)], "value STRING, arrived_at TIMESTAMP")
     assert [tuple(row) for row in intake.judged(lines).orderBy("fault").select("fault", "line").collect()] == [
         (None, None),
         ("in_future", new),
+        ("too_old", never),
+    ]
+
+
+def test_a_moment_of_arrival_that_cannot_be_is_not_known(spark: SparkSession) -> None:
+    moments = [at(0).replace(year=year) for year in (1, 1970, 2025, 2026, 9999)]
+    arrived = spark.createDataFrame([(line(), each) for each in moments], "value STRING, arrived_at TIMESTAMP")
+    records = intake.accepted(intake.judged(arrived, F.lit(at(NOON))))
+    assert sorted(map(str, records.select("arrived_at").collect())) == [
+        *["Row(arrived_at=None)"] * 4,
+        f"Row(arrived_at={at(0).replace(tzinfo=None)!r})",
     ]
 
 
