@@ -5,7 +5,7 @@ names and values stand for.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
 
@@ -13,6 +13,14 @@ ENTRY_BYTES = 200
 """Bytes of an entry beside its name, as an estimate: its share of the dictionary, the string's and the value's head."""
 TABLE_BYTES = 64_000_000
 """Bytes that one table of names may take."""
+
+
+class Table(NamedTuple):
+    """How large a table is. `bytes`: an estimate."""
+
+    name: str
+    entries: int
+    bytes: int
 
 
 def name_bytes(name: str) -> int:

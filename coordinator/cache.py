@@ -4,10 +4,10 @@ Owns: `GroupCache`: the groups and their offsets, their bounds, the numbers of t
 groups that are not there. Must not know: events, the log, who asks.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import count
 
-from group_sidecar.coordinator.bounded import TABLE_BYTES, name_bytes
+from group_sidecar.coordinator.bounded import TABLE_BYTES, Table, name_bytes
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup
@@ -18,6 +18,8 @@ from group_sidecar.coordinator.states import EMPTY
 from group_sidecar.coordinator.unread import Unread
 from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking, TopicPartition
 
+OFFSET_BYTES = 250
+"""Of a committed offset that the wire told, with a short metadata text, as an estimate."""
 ROOMY_NAME = 1_024
 """Bytes that a group's name may take on average before names, not groups, are too many."""
 
@@ -66,6 +68,14 @@ class GroupCache:
         self.name_bytes = 0
         self._offsets_count = 0
         self._removals, self._removed_at = 0, NEVER
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        """How large each table here is."""
+        yield Table("groups", len(self.groups), self.name_bytes)
+        yield Table("offsets", self._offsets_count, self._offsets_count * OFFSET_BYTES)
+        yield Table("distrusted_groups", len(self.distrusted), sum(map(name_bytes, self.distrusted)))
+        yield from self.pasts.tables
 
     # Groups.
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.offsets_topic import read_suffix
 from group_sidecar.codecs.offsets_topic import suffix as suffix_of
+from group_sidecar.coordinator.bounded import ENTRY_BYTES, BoundedTable, Table
 from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.causes import after_move
 from group_sidecar.coordinator.consumer_groups import read
@@ -28,6 +29,10 @@ from group_sidecar.coordinator.partitions import Partition, PartitionState, Part
 from group_sidecar.coordinator.tombstones import WHOLE_GROUP
 from group_sidecar.coordinator.views import DELETED_OFFSET, GroupKind, GroupState, Lacking, TopicPartition
 
+LEFT_BEHIND = 100_000
+"""Groups of partitions that went to another broker: of those beyond it no rebalance is explained by the move."""
+LOGGED_BYTES = 200
+"""Of an offset in the log with a short topic name, key and value, as an estimate."""
 GROUPS_AT_ONCE = 50
 """Groups merged between two breaths."""
 
@@ -47,8 +52,17 @@ class LogFollower:
         self.partitions: PartitionTable = cache.partitions
         self.expired = 0
         self.offsets_removed_at = NEVER
-        self.left_behind: dict[str, int] = {}
+        self.left_behind: BoundedTable[int] = BoundedTable(LEFT_BEHIND)
         self._cleanup: tuple[int, float] | None = None
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        """How large each table here is."""
+        offsets = sum(partition.log.size for _, partition in self.partitions)
+        yield Table("logged_offsets", offsets, offsets * LOGGED_BYTES)
+        ahead = sum(len(partition.ahead) for _, partition in self.partitions)
+        yield Table("groups_ahead_of_log", ahead, ahead * ENTRY_BYTES)
+        yield Table("groups_left_behind", len(self.left_behind), self.left_behind.bytes)
 
     # Which partitions there are.
 
@@ -78,7 +92,8 @@ class LogFollower:
         """
         if self.partitions.advance(number, leader_epoch):
             self._forget_groups(number, now)
-            self.left_behind = {group: where for group, where in self.left_behind.items() if where != number}
+            for group_id in [each for each in self.left_behind if self.left_behind.get(each) == number]:
+                self.left_behind.pop(group_id)
             self._end_elsewhere(number)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.serves = serves
@@ -93,7 +108,8 @@ class LogFollower:
     def resign(self, number: int, leader_epoch: int, now: float) -> None:
         """The broker does not lead the partition any more. Raises StaleEpoch."""
         self.partitions.advance(number, leader_epoch)
-        self.left_behind |= dict.fromkeys(self.partitions.groups_of(number), number)
+        for group_id in self.partitions.groups_of(number):
+            self.left_behind.put(group_id, number)
         self._forget_groups(number, now)
         self.partitions.end(number)
         self._end_elsewhere(number)

@@ -23,6 +23,7 @@ from group_sidecar.codecs.messages.list_groups import (
     form,
 )
 from group_sidecar.codecs.primitives import compact_text, text
+from group_sidecar.coordinator.bounded import ENTRY_BYTES, Table
 from group_sidecar.coordinator.events import FOREVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.states import EMPTY
@@ -35,8 +36,6 @@ MOST_AT_ONCE = 300
 """Groups that one request for the list may look at, or encode: about three milliseconds."""
 SPARE_DEADLINES = 1000
 """Deadlines of groups that are gone or have been looked at since, beyond as many as count."""
-DEADLINE_BYTES = 120
-"""Of a deadline beside its group's name: a tuple, a float and a place in the heap."""
 
 _Kind = tuple[str, str, str]
 """Protocol type, state and type: all that a list tells of a group beside its name."""
@@ -113,11 +112,12 @@ class Listing:
         return group_id in self._entries or group_id in self._lacking or group_id in self._due
 
     @property
-    def tables(self) -> Iterator[tuple[str, int, int]]:
-        """Name, entries and bytes of each table here, beside the names that groups have anyway."""
-        yield "listed_deadlines", len(self._deadlines), len(self._deadlines) * DEADLINE_BYTES
-        encoded = self._encoded.values()
-        yield "encoded_list", sum(len(each.kinds) for each in encoded), sum(each.bytes for each in encoded)
+    def tables(self) -> Iterator[Table]:
+        """How large each table here is, beside the names that groups have anyway."""
+        yield Table("relisted_groups", len(self._changed), len(self._changed) * ENTRY_BYTES)
+        yield Table("listed_deadlines", len(self._deadlines), len(self._deadlines) * ENTRY_BYTES)
+        encoded, entries = self._encoded.values(), len(self._entries)
+        yield Table("listed_groups", entries, entries * ENTRY_BYTES + sum(each.bytes for each in encoded))
 
     def begin_anew(self) -> None:
         """Something has happened to any of the groups: all are to be looked at again."""

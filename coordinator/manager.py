@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.bounded import Table
 from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.committing import Committing
 from group_sidecar.coordinator.doubts import Doubts
@@ -118,6 +119,12 @@ class GroupMetadataManager:
     def unread(self) -> Unread:
         """Writes that passed by without being understood."""
         return self._cache.unread
+
+    def tables(self) -> Iterator[Table]:
+        """How large each table is that grows with what clients send."""
+        yield from self._cache.tables
+        yield from self._listing.tables
+        yield from self.log.tables
 
     # What happens.
 
@@ -313,7 +320,7 @@ class GroupMetadataManager:
     def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
         if event.sent_at < self._cache.partitions.began_at(event.group_id):
             return []  # It was not the coordinator yet.
-        known = self.log.left_behind.pop(event.group_id, None) is not None or self._cache.exists(event.group_id)
+        known = self.log.left_behind.pop(event.group_id) is not None or self._cache.exists(event.group_id)
         self._cache.remove(event.group_id, now)
         partitions = self._cache.partitions
         if partitions.count is None or partitions.holding(event.group_id) is not None:

@@ -4,10 +4,13 @@ Owns: the mapping from group id to partition (Kafka's GroupMetadataManager.parti
 state, its leader epoch and how fresh its log is. Must not know: groups, what the log says, who reads it.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from operator import mul
+from sys import byteorder
 
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.log import PartitionLog
@@ -193,15 +196,40 @@ class PartitionTable:
 
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 units, wrapped to 32 bits, signed."""
+    units = array("H", text.encode("utf-16-le"))
+    if byteorder == "big":
+        units.byteswap()
+    units.reverse()
     value = 0
-    units = text.encode("utf-16-be")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    for last in range((len(units) - 1) // len(_POWERS), -1, -1):  # One round, but for what Kafka could not send.
+        part = units[last * len(_POWERS) : (last + 1) * len(_POWERS)]
+        value = (value * _BEYOND + sum(map(mul, part, _POWERS))) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@lru_cache(maxsize=65_536)
+def _powers(count: int) -> Iterator[int]:
+    power = 1
+    for _ in range(count):
+        yield power
+        power = power * 31 & 0xFFFFFFFF
+
+
+_POWERS = tuple(_powers(32_768))
+"""Of 31, by which each UTF-16 unit counts, the last unit first. A name in Kafka has fewer units."""
+_BEYOND = pow(31, len(_POWERS), 1 << 32)
+
+
 def partition_for(group_id: str, partitions: int = DEFAULT_PARTITIONS) -> int:
     """The partition of a group. Kafka's Utils.abs makes 0 of the one hash that has no positive twin."""
+    return (_often if len(group_id) <= LONGEST_OFTEN else _seldom)(group_id, partitions)
+
+
+def _partition_for(group_id: str, partitions: int) -> int:
     value = java_hash(group_id)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
+
+
+LONGEST_OFTEN = 256
+"""Characters of a name up to which many partitions are remembered: 65,536 of them take 40 MB at most."""
+_often = lru_cache(maxsize=65_536)(_partition_for)
+_seldom = lru_cache(maxsize=64)(_partition_for)

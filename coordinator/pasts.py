@@ -6,7 +6,7 @@ Owns: that list, its bounds, and how groups leave it. Must not know: the groups'
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from group_sidecar.coordinator.bounded import ENTRY_BYTES, BoundedTable, name_bytes
+from group_sidecar.coordinator.bounded import ENTRY_BYTES, BoundedTable, Table, name_bytes
 from group_sidecar.coordinator.events import CONFIRMED_SECONDS, FOREVER, NEVER
 from group_sidecar.coordinator.partitions import FRESH_SECONDS
 
@@ -49,10 +49,11 @@ class UnseenPasts:
         self._others_noting, self._others_until = 0, NEVER
 
     @property
-    def tables(self) -> Iterator[tuple[str, int, int]]:
-        """Name, entries and bytes of each table here."""
-        yield "unseen_groups", len(self._pasts) + len(self._listed), self._pasts.bytes + self._listed_bytes
-        yield "missing_groups", len(self._missing), self._missing.bytes
+    def tables(self) -> Iterator[Table]:
+        """How large each table here is."""
+        noted = len(self._pasts) + len(self._listed)
+        yield Table("unseen_groups", noted, self._pasts.bytes + self._listed_bytes)
+        yield Table("missing_groups", len(self._missing), self._missing.bytes)
 
     def inherit(self, groups: Iterable[str]) -> None:
         """The broker has these groups, and no others."""

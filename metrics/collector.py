@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.metrics_core import Metric
 
 from group_sidecar.codecs.registry import APIS, ApiKey, api_name
+from group_sidecar.coordinator.bounded import Table
 from group_sidecar.coordinator.partitions import PartitionState
 from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
 from group_sidecar.metrics import families as f
@@ -89,6 +90,7 @@ class Sources:
         mirror_ready: whether these copies are ready to answer.
         held_bytes: bytes held in unfinished frames.
         recorded_bytes: bytes of the flight recorder.
+        tables: the tables of all copies that grow with what clients send.
         logs: the readings of the brokers' logs; none where they are not read.
         log_starts: where the logs of topics begin, as far as each copy was told.
         outlets: of the journal, by name; none where no records are written.
@@ -106,6 +108,7 @@ class Sources:
     mirror_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
     recorded_bytes: Callable[[], int] = int
+    tables: Callable[[], Iterable[Table]] = list
     logs: Callable[[], Collection[LogReading]] = list
     log_starts: Callable[[], Sequence[LogEnds]] = list
     outlets: Mapping[str, OutletHealth] = field(default_factory=dict)
@@ -196,6 +199,7 @@ def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
     yield f.HELD_BYTES.single(sources.held_bytes())
     yield f.RECORDED_BYTES.single(sources.recorded_bytes())
     yield f.TASK_FAILURES.fill(((task,), n) for task, n in sources.task_failures().items())
+    yield from _tables(sources.tables())
     if sources.outlets:
         yield from _outlets(sources.outlets)
     if sources.last_reload is not None:
@@ -280,6 +284,15 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())
     relays = dict.fromkeys(map(int, ANSWERABLE), 0) | t.relays
     yield f.MIRROR_RELAYS.fill(((api_name(key),), n) for key, n in relays.items())
+
+
+def _tables(tables: Iterable[Table]) -> Iterator[Metric]:
+    entries, sizes = Counter[str](), Counter[str]()
+    for table in tables:
+        entries[table.name] += table.entries
+        sizes[table.name] += table.bytes
+    yield f.TABLE_ENTRIES.fill(((name,), n) for name, n in entries.items())
+    yield f.TABLE_BYTES.fill(((name,), n) for name, n in sizes.items())
 
 
 def _policies(t: Traffic) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ a request may be answered here. Must not know: frames, connections.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager
 from uuid import UUID
 
@@ -14,6 +14,7 @@ import trio
 
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.registry import ApiKey, api_name
+from group_sidecar.coordinator.bounded import ENTRY_BYTES, Table
 from group_sidecar.coordinator.events import AnyEvent, LogEndsSeen, LogStartsSeen
 from group_sidecar.coordinator.facts import ClientRefused, Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
@@ -34,7 +35,9 @@ from group_sidecar.proxy.topic_ids import TopicIds
 from group_sidecar.proxy.verifying import Samples
 
 MOST_NAMES = 100_000
-"""Topic ids remembered; beyond it a commit by id is not followed."""
+"""Topic ids remembered; a commit by another id is not followed until it has been asked for."""
+MOST_WANTED = 10_000
+"""Topic ids that the broker is asked about; those that were wanted first give way."""
 LOCAL_APIS = frozenset(
     {ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
 )
@@ -81,7 +84,7 @@ class BrokerCopy:
         )
         self.rulebook = Rulebook(config.rules()) if rulebook is None else rulebook
         self.names: dict[UUID, str] = {}
-        self.names_wanted: set[UUID] = set()
+        self._names_wanted: dict[UUID, None] = {}
         self.topic_ids = TopicIds()
         self.rights = Rights(config.answers.rights_seconds, config.limits.rights, traffic)
         self.samples = Samples(config.answers.verify, traffic)
@@ -287,14 +290,32 @@ class BrokerCopy:
     def learn_names(self, names: Mapping[UUID, str]) -> None:
         """Topic names by id."""
         for topic_id, name in names.items():
-            if topic_id in self.names or len(self.names) < MOST_NAMES:
-                self.names[topic_id] = name
-            self.names_wanted.discard(topic_id)
+            self.names.pop(topic_id, None)
+            self.names[topic_id] = name
+            self._names_wanted.pop(topic_id, None)
+        while len(self.names) > MOST_NAMES:
+            del self.names[next(iter(self.names))]  # What was told longest ago.
 
     def want_names(self, topic_ids: Iterable[UUID]) -> None:
         """Topics that have been asked about, and whose names nobody has told."""
-        if len(self.names_wanted) < MOST_NAMES:
-            self.names_wanted.update(topic_id for topic_id in topic_ids if topic_id not in self.names)
+        for topic_id in topic_ids:
+            if topic_id not in self.names:
+                self._names_wanted[topic_id] = None
+        while len(self._names_wanted) > MOST_WANTED:
+            del self._names_wanted[next(iter(self._names_wanted))]
+
+    @property
+    def names_wanted(self) -> Set[UUID]:
+        """Topics that have been asked about, and whose names nobody has told."""
+        return self._names_wanted.keys()
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        """How large each table is that grows with what clients send."""
+        yield from self.manager.tables()
+        names = sum(map(len, self.names.values())) + len(self.names) * ENTRY_BYTES
+        yield Table("topic_names", len(self.names), names)
+        yield Table("topic_names_wanted", len(self._names_wanted), len(self._names_wanted) * ENTRY_BYTES)
 
     @property
     def tells_a_fleet(self) -> bool:

@@ -212,6 +212,7 @@ class Sidecar:
             mirror_ready=lambda: all(broker.copy.ready()[0] for broker in self._brokers.values()),
             held_bytes=lambda: self._pump.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,
+            tables=lambda: [table for copy in self._copies() for table in copy.tables],
             logs=lambda: [tail.numbers for tail in self._tails()],
             log_starts=lambda: [manager.log_bounds.starts for manager in self._managers()],
             outlets=self._outlet.outlets() if self._outlet else {},

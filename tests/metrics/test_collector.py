@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from group_sidecar.coordinator.bounded import Table
 from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
 from group_sidecar.metrics import exposition
 from group_sidecar.metrics.collector import Tally, scrape, totals
@@ -252,6 +253,13 @@ def test_lag_joins_commits_and_log_ends_of_different_brokers() -> None:
 
 def test_the_flight_recorder() -> None:
     assert World(recorded_bytes=lambda: 17).value("flight_recorder_bytes") == 17
+
+
+def test_tables_of_all_copies_are_told_together() -> None:
+    world = World(tables=lambda: [Table("groups", 2, 500), Table("groups", 1, 300), Table("offsets", 7, 70)])
+    assert world.value("table_entries", table="groups") == 3
+    assert world.value("table_bytes", table="groups") == 800
+    assert world.value("table_bytes", table="offsets") == 70
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -153,13 +153,21 @@ def test_groups_that_have_a_past_are_not_known(listed: list[str] | None, lacking
     assert copy.manager.view("new", EPOCH).lacking is None
 
 
-def test_names_are_bounded_and_those_known_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_bounded_and_those_told_longest_ago_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MOST_NAMES", 3)
     copy, ids = broker_copy(), [UUID(int=n) for n in range(1, 6)]
     copy.learn_names({ids[0]: "a", ids[1]: "b"})
     copy.learn_names({ids[0]: "a", ids[1]: "b", ids[2]: "c"})
     copy.learn_names({ids[1]: "B", ids[3]: "d", ids[4]: "e"})
-    assert copy.names == {ids[0]: "a", ids[1]: "B", ids[2]: "c"}
+    assert copy.names == {ids[1]: "B", ids[3]: "d", ids[4]: "e"}
+
+
+def test_names_that_are_wanted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_WANTED", 2)
+    copy, ids = broker_copy(), [UUID(int=n) for n in range(1, 4)]
+    copy.want_names(ids)
+    assert copy.names_wanted == set(ids[1:])
+    assert {table.name: table.entries for table in copy.tables}["topic_names_wanted"] == 2
 
 
 def test_it_is_ready_while_the_broker_answers() -> None:

@@ -1,0 +1,176 @@
+"""What is left of very many groups that were made and deleted: nothing that grows with their number.
+
+A million by hand:
+
+    python -m tests.coordinator.test_memory 1000000 [exclusive]
+"""
+
+import gc
+import sys
+
+import psutil
+import pytest
+
+from group_sidecar.coordinator.bounded import TABLE_BYTES, BoundedTable, name_bytes
+from group_sidecar.coordinator.events import (
+    CoordinatorMoved,
+    GroupDeleted,
+    GroupDescribed,
+    OffsetsStored,
+)
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.partitions import LONGEST_OFTEN, java_hash, partition_for
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking
+from tests.coordinator.model_log import Entry, batch
+from tests.coordinator.test_following import offset
+
+GROUPS = 20_000
+AT_ONCE = 1000
+LONG = "x" * 30_000
+
+
+class Life:
+    """A copy in which groups are made and deleted. `reads_log`: whether it follows the log of one partition."""
+
+    def __init__(self, *, exclusive: bool, reads_log: bool, most_groups: int = 2 * AT_ONCE) -> None:
+        self.manager = GroupMetadataManager(exclusive=exclusive, most_groups=most_groups)
+        self.manager.inherit(())
+        self.now = 1.0
+        self._reads_log = reads_log
+        self._written = 0
+        if reads_log:
+            self.manager.log.count_partitions(1, self.now)
+            self._log = self.manager.log.begin_load(0, 0, 0, self.now)
+            self.read([])
+
+    def read(self, entries: list[Entry]) -> None:
+        """The log says so, and ends there."""
+        for first in range(0, len(entries), 100):
+            some = entries[first : first + 100]
+            for _ in self._log.replay(batch(self._written, some)):
+                pass
+            self._written += len(some)
+        for _ in self.manager.log.follow(0, self.now, self.now):
+            pass
+        self.manager.log.caught_up(0, self.now, self.now)
+
+    def pass_by(self, names: list[str]) -> None:
+        """Groups are made, asked about and deleted; others with such names are only spoken of."""
+        manager, now = self.manager, self.now
+        committed = {("t", 0): CommittedOffset(1, 1, "", now)}
+        manager.apply([OffsetsStored(group_id=name, sent_at=now, offsets=committed) for name in names], now)
+        if self._reads_log:
+            self.read([offset(0, 1, name) for name in names])
+        manager.listing_lacking(now)
+        self.now = now = now + 10
+        manager.apply([GroupDeleted(group_id=name, sent_at=now) for name in names], now)
+        if self._reads_log:
+            self.read([offset(0, None, name) for name in names])
+        for name in names:
+            manager.obscure(f"{name}!")  # As a ShareGroupHeartbeat does.
+            manager.obscure(f"{name}!", now)
+        manager.apply([CoordinatorMoved(group_id=f"{name}?", sent_at=now) for name in names], now)
+        self.now = now = now + 10
+        as_of = manager.changes_of("nobody")[0]
+        for name in names:
+            described = GroupDescribed(
+                group_id=f"{name}!",
+                sent_at=now,
+                state=GroupState.DEAD,
+                protocol_type="",
+                protocol="",
+                members=(),
+                as_of=as_of,
+            )
+            manager.apply([described], now)
+        for _ in manager.sweep(now):
+            pass
+        for _ in manager.relist(now):
+            pass
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    gc.collect()
+    return psutil.Process().memory_info().rss
+
+
+def pass_all(life: Life, groups: int, name: str) -> None:
+    for first in range(0, groups, AT_ONCE):
+        life.pass_by([f"{name}{number}" for number in range(first, min(first + AT_ONCE, groups))])
+
+
+@pytest.mark.parametrize("reads_log", [True, False])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_groups_that_are_gone_leave_nothing(exclusive: bool, reads_log: bool) -> None:
+    life = Life(exclusive=exclusive, reads_log=reads_log)
+    pass_all(life, 4 * AT_ONCE, "first")
+    before = {table.name: (table.entries, table.bytes) for table in life.manager.tables()}
+    pass_all(life, GROUPS, "later")
+    after = {table.name: (table.entries, table.bytes) for table in life.manager.tables()}
+    for name, (entries, _) in after.items():
+        assert entries <= max(before[name][0], 2 * AT_ONCE), name
+    assert sum(size for _, size in after.values()) <= sum(size for _, size in before.values()) + AT_ONCE * 300
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_long_names_are_bounded_in_bytes(exclusive: bool) -> None:
+    manager = GroupMetadataManager(exclusive=exclusive, most_groups=100_000)
+    manager.inherit(())
+    names = [f"{LONG}{number}" for number in range(3 * TABLE_BYTES // len(LONG) // 2)]
+    for name in names:
+        manager.obscure(name)
+        manager.obscure(name, 1)
+    assert {table.name: table.bytes for table in manager.tables()}["unseen_groups"] > TABLE_BYTES / 2
+    assert all(table.bytes <= TABLE_BYTES for table in manager.tables())
+    assert manager.view(names[0], 2).lacking is Lacking.COLD, "what was evicted is in doubt"
+
+
+def test_a_table_evicts_the_oldest() -> None:
+    gone: list[str] = []
+    table: BoundedTable[int] = BoundedTable(2, lambda name, _: gone.append(name), most_bytes=2 * name_bytes("abc"))
+    for name in ("a", "b", "a", "c"):
+        table.put(name, 1)
+    assert (list(table), gone, table.bytes) == (["a", "c"], ["b"], 2 * name_bytes("a"))
+    table.put("x" * 150, 1)
+    assert (list(table), gone) == (["x" * 150], ["b", "a", "c"])
+    table.put("x" * 1000, 1)
+    assert (list(table), table.bytes) == ([], 0)
+
+
+def test_groups_are_bounded_by_the_bytes_of_their_names() -> None:
+    manager = GroupMetadataManager(exclusive=True, most_groups=10_000)
+    committed = {("t", 0): CommittedOffset(1, 1, "", 1)}
+    name = "x" * 32_000
+    manager.apply([OffsetsStored(group_id=f"{name}{n}", sent_at=1, offsets=committed) for n in range(3000)], 1)
+    assert 1000 < len(manager.group_metadata_cache) < 3000
+    assert manager.overflowed > 0
+
+
+@pytest.mark.parametrize("text", ["", "a", "group", "gr\u00fc\u00dfe", "\U0001f600" * 3, "xy" * 40_000])
+def test_the_hash_is_that_of_java(text: str) -> None:
+    value = 0
+    for unit in text.encode("utf-16-be").hex(" ", 2).split():
+        value = (31 * value + int(unit, 16)) & 0xFFFFFFFF
+    assert java_hash(text) == value - (1 << 32 if value >> 31 else 0)
+
+
+def test_a_long_name_has_the_same_partition_each_time() -> None:
+    for length in (LONGEST_OFTEN, LONGEST_OFTEN + 1):
+        assert partition_for("x" * length, 50) == abs(java_hash("x" * length)) % 50
+
+
+def main() -> None:
+    """Prints what very many groups leave behind."""
+    groups, exclusive = int(sys.argv[1]), "exclusive" in sys.argv
+    life = Life(exclusive=exclusive, reads_log=True, most_groups=100_000)
+    pass_all(life, groups // 10, "first")
+    before = resident()
+    pass_all(life, groups, "later")
+    sys.stdout.write(f"exclusive={exclusive}: {groups:,} groups, {before:,} bytes before, {resident():,} after\n")
+    for table in life.manager.tables():
+        sys.stdout.write(f"  {table.name}: {table.entries:,} entries, {table.bytes:,} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
