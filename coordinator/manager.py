@@ -425,6 +425,11 @@ class GroupMetadataManager:
         """
         return self._doubts.unsettled()
 
+    @property
+    def learns_from_lists(self) -> bool:
+        """Whether a list of the broker's groups would tell anything."""
+        return self._cache.exclusive and not self._cache.pasts.all_known
+
     def wants_list(self) -> bool:
         """Whether only a list of the broker's groups would end a doubt."""
         return self._cache.exclusive and self._cache.unread.until < FOREVER and self._cache.pasts.wants_list

@@ -8,7 +8,9 @@ in place of a version that it lacks (`translations`).
 from dataclasses import replace
 
 from group_sidecar.codecs.headers import RequestHeader, framed_reply
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.registry import Api
+from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.answerable import groups_of, lacking
 from group_sidecar.coordinator.exchange import Exchange
@@ -21,6 +23,9 @@ from group_sidecar.proxy.remembered import Question
 from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.rights import needed
 from group_sidecar.proxy.translations import translate
+
+MOST_RIGHTS = 5_000
+"""Groups that a client's right to see is looked up for, one by one, before a list is told: about 4 ms."""
 
 
 class Answering:
@@ -68,6 +73,8 @@ class Answering:
         if exchange.request.KEY not in wire.READ:
             return Pass()
         manager = self._copy.manager
+        if isinstance(exchange.request, ListGroupsRequest) and not self._copy.hides and not manager.learns_from_lists:
+            return Pass()  # To decode a list of 100,000 groups takes a tenth of a second.
         as_of = {group: manager.changes_of(group) for group in groups_of(exchange.request, exchange.version)}
         return Forward(replace(exchange, as_of=as_of, notings=manager.notings))
 
@@ -78,11 +85,18 @@ class Answering:
             return withheld
         if not self._copy.speaks(request.KEY, exchange.version):
             return Lacking.VERSION
+        if self._is_long(request):
+            return Lacking.UNAUTHORIZED
         if not self._copy.may_see(self._principals.of(origin, now), needed(exchange, manager, at), at):
             return Lacking.UNAUTHORIZED
         if self._copy.lacks(request.KEY):
             return None  # The broker could only close the connection: the best that is known will do.
         return lacking(request, exchange.version, manager, at, added=self._added(exchange))
+
+    def _is_long(self, request: Struct) -> bool:
+        """Whether to look up the right to see each group would hold up other clients."""
+        many = len(self._copy.manager.group_metadata_cache) > MOST_RIGHTS
+        return many and self._copy.hides and isinstance(request, ListGroupsRequest)
 
     def _added(self, exchange: Exchange) -> bool:
         """Whether only the sidecar speaks this version: the broker would close the connection over it."""

@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.coordinator import wire
+from group_sidecar.coordinator.events import FOREVER
 from group_sidecar.coordinator.views import GroupState, Lacking
 from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
@@ -249,6 +250,9 @@ def test_a_reply_cut_short_passes_and_is_counted_and_its_group_is_marked(key: in
     copy = certain_copy(answers={"enabled": False, "exclusive": True, "authorizer": "none"})
     settled(copy, "m1")
     settled(copy, "m2", group="h")
+    if key == ApiKey.LIST_GROUPS:  # Else nothing would be learnt from it.
+        for until in (FOREVER, EPOCH):
+            copy.manager.obscure("other", until)
     line = Line(copy)
     question = line.frame(asking(key, version, group_id="g", groups_names=("g",)), version)
     assert line.client(question) == [ToUpstream(question)]
