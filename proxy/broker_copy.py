@@ -38,6 +38,9 @@ MOST_NAMES = 100_000
 """Topic ids remembered; a commit by another id is not followed until it has been asked for."""
 MOST_WANTED = 10_000
 """Topic ids that the broker is asked about; those that were wanted first give way."""
+MOST_OFFSETS_WANTED = 1000
+"""Groups that were forgotten whose offsets are asked for; those of others are learnt from clients' questions."""
+OFFSETS_TRIES = 5
 LOCAL_APIS = frozenset(
     {ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
 )
@@ -86,6 +89,8 @@ class BrokerCopy:
         self.names: dict[UUID, str] = {}
         self._names_wanted: dict[UUID, None] = {}
         self.topic_ids = TopicIds()
+        self.offsets_wanted: dict[str, int] = {}
+        """Groups that were forgotten and whose offsets only the broker has, and how often it is to be asked yet."""
         self.rights = Rights(config.answers.rights_seconds, config.limits.rights, traffic)
         self.samples = Samples(config.answers.verify, traffic)
         self._observe = observe
@@ -141,6 +146,8 @@ class BrokerCopy:
     def relearn(self, group_id: str, now: float) -> None:
         """What is known of a group is wrong, and is forgotten. `now`: the shell's clock."""
         self.manager.relearn(group_id, self.epoch(now))
+        if not self.hides and len(self.offsets_wanted) < MOST_OFFSETS_WANTED:
+            self.offsets_wanted[group_id] = OFFSETS_TRIES
 
     def tell(self, facts: Iterable[Fact]) -> None:
         """Tells what has happened."""
@@ -239,7 +246,7 @@ class BrokerCopy:
         """The prober has a new connection: the broker may have been started again, with other settings and rules."""
         self.manager.forget_habits()
         self.rights.forget()
-        self._open = False
+        self.open = False
         if self.config.answers.authorizer == "auto":
             self._authorizer = None
 

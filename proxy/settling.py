@@ -17,10 +17,11 @@ import trio
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy.attempts import Pace
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.client import KafkaClient
+from group_sidecar.proxy.client import KafkaClient, UnsupportedApi
 from group_sidecar.proxy.errands import carry_out, describe, run_errand
 from group_sidecar.proxy.questions import LISTED_ALL, acl_error
 from group_sidecar.proxy.supervision import Supervisor, Task
@@ -29,9 +30,11 @@ ROUND_SECONDS = 0.25
 """Between looks whether there is something to ask."""
 GROUPS_AT_ONCE = 100
 NAMES_AT_ONCE = 1000
+OFFSETS_AT_ONCE = 10
 AGAIN_SECONDS, LONGEST_AGAIN = 0.5, 30.0
 """Until the same is asked again: doubled each time, while it stays in doubt."""
 _ALL = "all groups"
+_ALL_OFFSETS = (2, 7)  # OffsetFetch: null topics ask for all (KIP-88); before v8 of one group.
 _BY_ID_SINCE = 12  # Metadata (KIP-516).
 
 LARGEST_AT_ONCE = 16_384
@@ -41,10 +44,13 @@ SHARDS = 32
 
 
 class _Due(NamedTuple):
-    """Groups to describe, whether to list all groups, topic ids whose names are wanted, and topic ids to confirm."""
+    """Groups to describe, whether to list all groups, groups whose offsets are wanted; topics to name,
+    by their ids, and topic ids to confirm.
+    """
 
     groups: list[str]
     lists: bool
+    offsets: list[str]
     names: list[UUID]
     ids: list[UUID]
 
@@ -64,6 +70,7 @@ class _Settler:
         self._paces = [Pace[str](sys.maxsize, AGAIN_SECONDS, LONGEST_AGAIN) for _ in range(SHARDS)]
         self._doubtful: deque[str] = deque()
         self._lists: Pace[str] = Pace(1, AGAIN_SECONDS, LONGEST_AGAIN)
+        self._offsets: Pace[str] = Pace(OFFSETS_AT_ONCE, AGAIN_SECONDS, LONGEST_AGAIN)
         self._names: Pace[UUID] = Pace(NAMES_AT_ONCE, AGAIN_SECONDS, LONGEST_AGAIN)
 
     async def due(self) -> _Due | None:
@@ -82,6 +89,7 @@ class _Settler:
         return _Due(
             groups=[self._doubtful.popleft() for _ in range(min(GROUPS_AT_ONCE, len(self._doubtful)))],
             lists=bool(self._lists.due([_ALL] if self._copy.manager.wants_list() else [])),
+            offsets=self._offsets.due(self._copy.offsets_wanted),
             names=self._names.due(self._copy.names_wanted),
             ids=self._copy.topic_ids.due(self._copy.epoch(trio.current_time())),
         )
@@ -100,7 +108,7 @@ class _Settler:
 
     async def run(self, client: KafkaClient, due: _Due) -> None:
         """See Errand."""
-        groups, lists, names, ids = due
+        groups, lists, offsets, names, ids = due
         for group_id in groups:
             self._paces[hash(group_id) % SHARDS].begin((group_id,))
         self._names.begin(names)
@@ -109,12 +117,30 @@ class _Settler:
             await self._list(client)
         if groups:
             await describe(self._copy, client, tuple(groups))
+        for group in offsets:
+            await self._learn_offsets(client, group)
         if names:
             self._copy.learn_names(await _names_of(client, names))
         if ids:
             existing = await _names_of(client, ids)
             self._copy.learn_names(existing)
             self._copy.topic_ids.learn(ids, existing)
+
+    async def _learn_offsets(self, client: KafkaClient, group_id: str) -> None:
+        """Has the broker tell all offsets of a group that was forgotten.
+
+        The reply is of no use where the group is not known yet, or commits meanwhile: so it is asked a few times.
+        """
+        self._offsets.begin([group_id])
+        left = self._copy.offsets_wanted[group_id] = self._copy.offsets_wanted[group_id] - 1
+        if left <= 0:
+            del self._copy.offsets_wanted[group_id]
+        try:
+            version = client.version_for(OffsetFetchRequest, *_ALL_OFFSETS)
+        except UnsupportedApi:
+            return  # Clients ask for what they need.
+        as_of = {group_id: self._copy.manager.changes_of(group_id)}
+        await carry_out(self._copy, client, OffsetFetchRequest(group_id=group_id, topics=None), version, as_of=as_of)
 
     async def _list(self, client: KafkaClient) -> None:
         """Has the broker list its groups, where it lists them all to the sidecar's own user."""

@@ -132,7 +132,7 @@ def test_only_a_broker_that_answers_without_credentials_serves_such_clients(
     assert copy.may_see(ANONYMOUS, [], EPOCH) is serves
 
 
-def test_a_broker_that_was_gone_may_have_other_rules() -> None:
+async def test_a_broker_that_was_gone_may_have_other_rules() -> None:
     copy, bob = broker_copy(), Principal("SCRAM-SHA-256", b"n,,n=bob")
     copy.learn_authorizer(present=True)
     copy.rights.grant(bob, DESCRIBE_G, EPOCH)
@@ -170,7 +170,7 @@ def test_names_that_are_wanted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert {table.name: table.entries for table in copy.tables}["topic_names_wanted"] == 2
 
 
-def test_it_is_ready_while_the_broker_answers() -> None:
+async def test_it_is_ready_while_the_broker_answers() -> None:
     copy = broker_copy()
     told = [copy.ready()]
     copy.probe_succeeded()
@@ -266,6 +266,7 @@ def test_what_was_learnt_from_a_broker_is_learnt_again_from_the_next() -> None:
     copy.rights.grant(ANONYMOUS, [(Operation.DESCRIBE_GROUP, "g")], EPOCH)
     copy.manager.default_assignor, copy.manager.explains = "uniform", True
     copy.begin_anew()
+    assert not copy.open
     assert [copy.hides, copy.rights.hold(ANONYMOUS, [(Operation.DESCRIBE_GROUP, "g")], EPOCH)] == [True, False]
     assert habits(copy) == (None, None)
 

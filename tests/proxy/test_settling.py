@@ -11,11 +11,17 @@ from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, Des
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from group_sidecar.coordinator.events import LOST_SECONDS
-from group_sidecar.coordinator.views import GroupState, Lacking
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from group_sidecar.coordinator.events import LOST_SECONDS, OffsetsStored
+from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.broker_copy import OFFSETS_TRIES, BrokerCopy
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.settling import AGAIN_SECONDS, GROUPS_AT_ONCE, LONGEST_AGAIN, settle_forever
 from group_sidecar.proxy.topic_ids import FRESH_SECONDS
@@ -227,3 +233,27 @@ async def test_a_list_that_may_be_cut_short_settles_nothing(
     copy = obscured()
     await settle_for(10, copy)
     assert (broker.requests(ListGroupsRequest), copy.manager.wants_list()) == ([], True)
+
+
+async def test_offsets_of_a_group_that_was_forgotten_are_asked_for(
+    network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
+) -> None:
+    """Where the log is not read, only the broker has them."""
+    answers = {"exclusive": True, "authorizer": "none"}
+    config = Config.model_validate({"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers})
+    copy = BrokerCopy(BROKER, config, Traffic(), lambda fact: None, epoch_of_zero=0.0)
+    copy.manager.inherit(())
+    told = OffsetFetchResponsePartition(partition_index=0, committed_offset=6, metadata="", error_code=0)
+    broker.answers[OffsetFetchRequest] = lambda request, version: OffsetFetchResponse(
+        topics=(OffsetFetchResponseTopic(name="t", partitions=(told,)),)
+    )
+    wrong = CommittedOffset(5, at=trio.current_time())
+    copy.apply([OffsetsStored(group_id="g", sent_at=0.0, offsets={("t", 0): wrong})], trio.current_time())
+    copy.relearn("g", trio.current_time())
+    assert copy.manager.offsets_lacking("g", copy.epoch(trio.current_time())) is Lacking.COLD
+    await settle_for(60, copy)
+    now = copy.epoch(trio.current_time())
+    assert copy.manager.offsets_lacking("g", now) is None
+    assert {where: each.offset for where, each in copy.manager.view("g", now).offsets.items()} == {("t", 0): 6}
+    assert len(broker.requests(OffsetFetchRequest)) <= OFFSETS_TRIES
+    assert not copy.offsets_wanted
