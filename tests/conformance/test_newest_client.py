@@ -20,6 +20,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from group_sidecar.codecs.schema import Struct
+from tests.conformance.differential.comparison import in_order
 from tests.kafka.broker import JVM_FLAGS, KafkaBroker
 from tests.kafka.dialect import until
 from tests.kafka.maven import kafka_jars
@@ -86,9 +87,10 @@ def test_transactions_of_the_newest_client_are_followed(stage: Stage, protocol: 
     asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=protocol, topics=None),), require_stable=True)
     described = DescribeGroupsRequest(groups=(protocol,))
     for request, version in ((asked, 9), (ListGroupsRequest(), 5), (described, 6)):
-        assert answered_locally(sidecar, request, version) == ask(broker.direct, request, version)
-    [told] = ask(sidecar.listen, asked, 9).groups
-    [[partition]] = [topic.partitions for topic in told.topics]
+        told = answered_locally(sidecar, request, version)
+        assert in_order(told) == in_order(ask(broker.direct, request, version))
+    [offsets] = ask(sidecar.listen, asked, 9).groups
+    [[partition]] = [topic.partitions for topic in offsets.topics]
     assert committed == f"0 {partition.committed_offset}"
     assert sidecar.metric("group_sidecar_decode_failures_total") == 0
 
@@ -101,6 +103,7 @@ def test_group_deleted_in_the_newest_version_is_gone(stage: Stage) -> None:
     ask(sidecar.listen, OffsetCommitRequest(group_id="deleted", topics=(topic,)), 9)
     [result] = ask(sidecar.listen, DeleteGroupsRequest(groups_names=("deleted",)), 3).results
     assert (result.error_code, result.error_message) == (0, None)
-    [left] = answered_locally(sidecar, DescribeGroupsRequest(groups=("deleted",)), 5).groups
+    described = DescribeGroupsRequest(groups=("deleted",))
+    [left] = ask(sidecar.listen, described, 5).groups
     assert left.group_state == "Dead"
     assert sidecar.metric("group_sidecar_decode_failures_total") == 0
