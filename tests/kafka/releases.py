@@ -119,7 +119,6 @@ RELEASES = _by_version(
 """By version, newest first."""
 
 OLD_RELEASES = _by_version(
-    Release("4.4.0", {**_KRAFT, **_NEW_COORDINATOR}, _LOG4J_1),
     Release("0.10.2.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
     Release("0.10.1.1", _ONE_LISTENER, _LOG4J_1, zookeeper=True, listeners_have_names=False),
     Release("0.9.0.1", {**_ONE_LISTENER, **_LONG_SESSIONS}, _LOG4J_1, zookeeper=True, listeners_have_names=False),
