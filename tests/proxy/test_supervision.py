@@ -1,7 +1,7 @@
 """Background tasks that fail: counted, logged, restarted, reported, and noticed by nobody else."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,7 +28,16 @@ from group_sidecar.proxy.supervision import FAILING_SECONDS, Supervisor, Task
 from group_sidecar.proxy.surveying import Surveyor
 from group_sidecar.proxy.topic_outlet import TopicOutlet
 from group_sidecar.proxy.verifying import _Verifier
+from group_sidecar.proxy.wall_clock import WallClock
 from tests.proxy.test_sidecar import Cluster, configured, get, sidecar
+
+
+@pytest.fixture(autouse=True)
+def _quick_log() -> Iterator[None]:
+    """Unconfigured, structlog draws a traceback with all variables: a second in which clients lose patience."""
+    with capture_logs():
+        yield
+
 
 # The supervisor alone.
 
@@ -143,7 +152,7 @@ class Part(NamedTuple):
 
 JOURNAL: dict[str, Any] = {"interval_seconds": 1}
 PARTS: dict[Task, Part] = {
-    Task.CONNECTIONS: Part(Pump, "_close_silent", {"limits": {"idle_seconds": 60}}),
+    Task.CONNECTIONS: Part(Pump, "_sweep", {}),
     Task.JOURNAL: Part(Outlet, "_restate", {"journal": JOURNAL}),
     Task.JOURNAL_TOPIC: Part(TopicOutlet, "_write", {"journal": {"topic": "records"}}),
     Task.NODES: Part(whole, "brokers", {"mode": "gateway"}),
@@ -261,6 +270,7 @@ async def test_failing_observer_of_facts(monkeypatch: pytest.MonkeyPatch) -> Non
     facts: list[Any] = []
     monkeypatch.setattr(whole.Sidecar, "_journal", lambda _, fact: facts.append(fact))
     running = whole.Sidecar(configured(upstream="127.0.0.1:1"))
+    running._clock = WallClock()
     fact = CoordinatorMoved(group_id="g", at=1.0)
     running._observe(fact)
     assert facts == [fact]
