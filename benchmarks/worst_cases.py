@@ -5,8 +5,7 @@
 Owns: which steps are timed, and the table that is printed. Must not know: sockets.
 
 Each step is what one client request, or one turn of a background job, does between two turns of other clients. It runs
-in this process, on one thread. The time is CPU time, so that other processes do not count. Modules that are not
-compiled take up to three times as long.
+in this process, on one thread. The time is CPU time, so that other processes do not count.
 """
 
 import argparse
