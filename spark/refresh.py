@@ -70,7 +70,8 @@ def refresh(store: Store, lines: DataFrame, batch: Batch, now: datetime | None =
         answer(store, taken.hours)
         if files is not None:
             segments = json.loads(files.get["files"])
-            store.ledger.add(batch, "".join(f"{json.dumps(each)}\n" for each in segments))
+            if segments:
+                store.ledger.add(batch, "".join(f"{json.dumps(each)}\n" for each in segments))
     return replace(taken, days_dropped=days_dropped)
 
 
