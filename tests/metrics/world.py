@@ -80,7 +80,8 @@ class World:
         self.logs: list[LogReading] = []
         self.traffic = Traffic()
         self.instruments = Instruments(CollectorRegistry(), max_groups=max_groups)
-        always = {"mirror_ready": lambda: True, "held_bytes": lambda: 0}
+        tables = GroupMetadataManager(exclusive=False).tables
+        always = {"mirror_ready": lambda: True, "held_bytes": lambda: 0, "tables": tables}
         self.sources = Sources(
             copies=lambda: self.copies,
             traffic=self.traffic,
