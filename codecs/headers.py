@@ -73,7 +73,11 @@ def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, 
 
 
 def body_start(head: bytes, flexible: bool) -> int | None:
-    """Where the body begins, from a request frame's first bytes; None where they do not reach so far."""
+    """Where the body begins, from a request frame's first bytes; None where they do not reach so far.
+
+    Raises:
+        TooManyElements: the header has more tagged fields than are read.
+    """
     try:
         length = _REQUEST_START.unpack_from(head)[3]
         end = _REQUEST_START.size + max(length, 0)

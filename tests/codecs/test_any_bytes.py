@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.errors import DecodeError, TooManyElements
 from group_sidecar.codecs.headers import body_start, decode_request_header, split_reply
 from group_sidecar.codecs.schema import Struct, decode, encode
 from tests.codecs import vectors
@@ -64,5 +64,6 @@ def test_any_bytes_as_headers(frame: bytes, flexible: bool) -> None:
         decode_request_header(frame, flexible)
     with suppress(DecodeError):
         split_reply(frame, flexible)
-    start = body_start(frame, flexible)
-    assert start is None or start <= len(frame)
+    with suppress(TooManyElements):
+        start = body_start(frame, flexible)
+        assert start is None or start <= len(frame)

@@ -96,7 +96,6 @@ def test_split_anywhere_with_and_without_acks_in_turn(version: int) -> None:
     [
         pytest.param(b"", id="nothing"),
         pytest.param(b"\xff", id="half a length"),
-        pytest.param(b"\xff\xfe\0\0", id="an impossible length"),
         pytest.param(b"\x7f\xff" + bytes(50), id="a transactional id longer than the frame"),
     ],
 )
@@ -104,6 +103,12 @@ def test_a_request_that_does_not_say_acks_is_owed_a_reply(body: bytes) -> None:
     play, frame = Playbook(ScriptedDesk()), request(PRODUCE, 1, version=7, body=body)
     assert play.client(frame) == [ToUpstream(frame)]
     assert play.upstream(reply(1)) == [ToClient(reply(1))]
+
+
+def test_a_transactional_id_of_any_negative_length_is_null_and_acks_follow() -> None:
+    play, frame = Playbook(ScriptedDesk()), request(PRODUCE, 1, version=7, body=b"\xff\xfe\0\0")
+    assert play.client(frame) == [ToUpstream(frame)]
+    assert play.traffic.unanswered == {PRODUCE: 1}
 
 
 def test_acks_are_not_read_from_the_frame_behind() -> None:
