@@ -200,7 +200,7 @@ class BrokerDesk:
             number = int.from_bytes(frame[4:8], "big", signed=True)
             if self._copy.is_kafka_0_9:
                 return Answer(lambda at: self._offers.instead(version, number))
-            return Answer(lambda at: self._offers.unsupported(number))
+            return Answer(lambda at: self._offers.unsupported(number, version))
         if key == _FIND_COORDINATOR:
             return self._drafted.consider(frame, origin, now)
         if key in wire.NAMED_ONLY:

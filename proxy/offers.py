@@ -8,7 +8,7 @@ what is added to them (`additions`).
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.headers import encode_reply_rest, framed_reply, split_reply
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersion, ApiVersionsResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
@@ -41,12 +41,18 @@ class Offers:
         """What the client gets for the broker's reply, whole. `frame`: without its length.
 
         Raises:
-            DecodeError: it cannot be read.
+            DecodeError: it cannot be read, and is not the error for a version that the broker does not know.
         """
         key = version, self._serves, frame[4:]
         offer = self._kept.get(key)
         if offer is None:
-            offer = self._offer(version, frame)
+            try:
+                offer = self._offer(version, frame)
+            except DecodeError:
+                if frame[4:6] != _UNSUPPORTED:
+                    raise
+                # librdkafka's mock broker writes this error in the layout of the version that it does not know.
+                return self.unsupported(int.from_bytes(frame[:4], "big", signed=True), refused=version)
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             self._kept[key] = offer
@@ -69,12 +75,19 @@ class Offers:
         rest = encode_reply_rest(self._cut(reply, KAFKA_0_9, known), version if known else 0)
         return framed_reply(number, rest)
 
-    def unsupported(self, number: int) -> bytes:
+    def unsupported(self, number: int, refused: int) -> bytes:
         """What the client gets for a version that is not described, whole: as from a broker that does not know it
-        (Kafka class ``ApiVersionsRequest``, its ``getErrorResponse``). `number`: the request's correlation id.
+        (Kafka class ``ApiVersionsRequest``, its ``getErrorResponse``). The range that it names ends below that version.
+
+        Args:
+            number: the request's correlation id.
+            refused: the request's version.
         """
         described = APIS[ApiKey.API_VERSIONS].versions
-        highest = min(described[-1], self._copy.newest(ApiKey.API_VERSIONS) or described[-1])
+        newest = self._copy.newest(ApiKey.API_VERSIONS)
+        highest = min(described[-1], described[-1] if newest is None else newest)
+        if 0 < refused <= highest:
+            highest = refused - 1
         own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=described[0], max_version=highest)
         reply = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
         return framed_reply(number, encode_reply_rest(reply, 0))

@@ -119,6 +119,25 @@ def test_unknown_api_versions_request_is_answered(mode: Any, version: int, broke
 
 
 @both
+@pytest.mark.parametrize(("broker", "highest"), [(None, 3), (2, 2)])
+def test_unreadable_refusal_of_an_api_versions_request_is_written_anew(
+    mode: Any, broker: int | None, highest: int
+) -> None:
+    """The mock broker of librdkafka writes it in the layout of the refused version. Clients read the error alone."""
+    copy = mode()
+    if broker is not None:
+        copy.learn_versions({int(ApiKey.API_VERSIONS): (0, broker)})
+    line = Line(copy)
+    line.says(ApiVersionsRequest(), 4)
+    error = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
+    (reply,) = line.upstream(framed_reply(1, error + bytes.fromhex("02 0012 0000 0002 00 00000000 00")))
+    assert isinstance(reply, ToClient)
+    own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=highest)
+    told = decode(ApiVersionsResponse, 0, split_reply(reply.data[4:], flexible=False))
+    assert told == ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
+
+
+@both
 def test_unreadable_api_versions_reply_never_leaves(mode: Any) -> None:
     """What the client does not hear it cannot go by. It would go by versions that nobody here can read."""
     line = Line(mode())
