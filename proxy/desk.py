@@ -2,7 +2,7 @@
 
 Owns: `BrokerDesk`: which requests are looked into, and what a reply teaches. Must not know: the order of
 things on a connection (the session's), sockets, how state changes (the coordinator's), what may be answered
-(`answering`) or refused (`enforcing`).
+(`answering`) or refused (`enforcing`), how a reply is changed (`reply_rewriting`).
 
 It fails open: whatever cannot be decoded goes on as it came, is counted, and marks its group.
 """
@@ -14,17 +14,14 @@ from typing import Any, NamedTuple
 
 from group_sidecar.codecs.compiled import NO_BOUND
 from group_sidecar.codecs.errors import ErrorCode, TooManyElements
-from group_sidecar.codecs.headers import decode_request_header, split_reply
-from group_sidecar.codecs.messages.metadata import MetadataResponse
+from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.registry import APIS, Api, ApiKey
-from group_sidecar.codecs.schema import Struct, decode_start, encode
+from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.coordinator import wire
 from group_sidecar.coordinator.exchange import Exchange
-from group_sidecar.coordinator.hosts import relocated
 from group_sidecar.metrics.traffic import CloseReason
-from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.answering import Answering
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.closing import Closing
@@ -38,13 +35,12 @@ from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.passable import PASSABLE
-from group_sidecar.proxy.principals import UNAUTHENTICATED, Principals, Token
+from group_sidecar.proxy.principals import ROUNDS, UNAUTHENTICATED, Handshake, Principals, Token
 from group_sidecar.proxy.relaying import Relayed
+from group_sidecar.proxy.reply_rewriting import LARGEST_METADATA, ReplyOnly, ReplyRewriter, open_reply, rewritten_apis
 from group_sidecar.proxy.rights import RULE_CHANGES
 from group_sidecar.proxy.withholding import Withheld
 
-LARGEST_METADATA = 65_536
-"""Bytes of a Metadata reply beyond which its topics are not read: decoding them holds up everyone."""
 LONGEST_FETCH = 65_536
 """Bytes of a Fetch reply beyond which only its beginning is read: it passes as it comes."""
 NOTHING_FETCHED = 18
@@ -54,29 +50,11 @@ FETCH_PAUSE = 0.01
 BEGIN_BYTES = 8_192
 """Of a reply of which only the beginning is read, which is slow."""
 SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-ADDRESSED = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE})
-RAW_TOKENS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""Tokens a client sends behind SaslHandshake v0, by mechanism. Of others the number is not known."""
 BEHIND = wire.READ - wire.ANNOUNCED - LOCAL_APIS
 """What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what
 matters to its group from when it is sent."""
 _METADATA, _API_VERSIONS, _DELETE_TOPICS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
 _FETCH, _FIND_COORDINATOR = int(ApiKey.FETCH), int(ApiKey.FIND_COORDINATOR)
-
-
-class ReplyOnly(NamedTuple):
-    """A note for a reply whose request need not be seen."""
-
-    api_key: int
-    version: int
-
-
-class Handshake(NamedTuple):
-    """A note for the reply to SaslHandshake. `mechanism` is empty where it could not be read."""
-
-    mechanism: str
-    version: int
-    api_key: int = ApiKey.SASL_HANDSHAKE
 
 
 class RuleChange(NamedTuple):
@@ -102,18 +80,16 @@ class BrokerDesk:
         self._holding = Holding(copy.config.limits.held_frames)
         self._longest = copy.config.limits.inspected_frame
         self._most_elements = copy.config.limits.inspected_elements
-        self._reply_only = frozenset({ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})})
-        if copy.config.group_metadata_request:
-            self._reply_only |= {ApiKey.FIND_COORDINATOR}
-        self._decoded = frozenset({*wire.READ, *LOCAL_APIS, *self._reply_only})
-        self._glanced = self._decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS, ApiKey.FETCH}
+        self._reply_only = rewritten_apis(copy)
+        decoded = wire.READ | LOCAL_APIS | self._reply_only
+        self._offers = Offers(copy, decoded | SASL)
+        self._rewriter = ReplyRewriter(copy, self._offers)
+        self._glanced = decoded | RULE_CHANGES | SASL | wire.NAMED_ONLY | {ApiKey.DELETE_TOPICS, ApiKey.FETCH}
         self._fetch_due = 0.0
         self._behind: deque[tuple[Any, bytes, Origin, float]] = deque()
         self._taken = (wire.READ | LOCAL_APIS | SASL | wire.NAMED_ONLY) - self._reply_only
-        self._offers = Offers(copy, self._decoded | SASL)
         self._passable = PASSABLE if copy.advertise else None
         self.sees_each = self._passable is not None
-        self._relocated = frozenset(filter(copy.relocates, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)))
 
     # Requests.
 
@@ -261,7 +237,9 @@ class BrokerDesk:
     def glance_reply(self, note: Any, size: int, now: float) -> Look | HangUp:
         """See Desk."""
         kind = type(note)
-        if size <= self._longest and (kind is Shown or (kind is Exchange and note.request.KEY not in self._relocated)):
+        if size <= self._longest and (
+            kind is Shown or (kind is Exchange and note.request.KEY not in self._rewriter.relocated_apis)
+        ):
             return SHOW
         if kind is Fetching:
             return self._glance_fetched(size, now)
@@ -272,7 +250,7 @@ class BrokerDesk:
         if kind is Token or kind is Withheld:
             return TAKE
         if size > self._longest:
-            if self._must_be_read(note):
+            if self._rewriter.must_be_read(note):
                 if _key(note) == _METADATA and size <= self._copy.config.limits.largest_frame:
                     return TAKE
                 return self._closing.because(CloseReason.UNREADABLE, _key(note), f"a reply of {size} bytes")
@@ -307,7 +285,7 @@ class BrokerDesk:
             self._principals.distrust(origin)
         if isinstance(note, Withheld):
             return Reply(note.unknown(int.from_bytes(frame[:4], "big", signed=True)))
-        if self._must_be_read(note):
+        if self._rewriter.must_be_read(note):
             return Reply(hang_up=CloseReason.UNREADABLE)
         return self._tokens(OPAQUE if isinstance(note, Handshake) and note.version == 0 else 0)
 
@@ -316,53 +294,35 @@ class BrokerDesk:
         unreadable = count == OPAQUE and self._copy.advertise is not None
         return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)
 
-    def _must_be_read(self, note: Any) -> bool:
-        """Whether a reply must not leave as the broker sent it: unread versions, or in a gateway unread addresses."""
-        return type(note) is ReplyOnly and (note.api_key == _API_VERSIONS or self._copy.advertise is not None)
-
     def _reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         if isinstance(note, Exchange):
             most = NO_BOUND if isinstance(note, Withheld) else self._most_elements
-            answer = _open(APIS[note.request.KEY], note.version, frame, most)
+            answer = open_reply(note.request.KEY, note.version, frame, most)
             self._learning.replied(note, answer.message, origin, now)
             if isinstance(note, Withheld):
                 return Reply(answer.sealed(note.merged(answer.message)))
-            told = self._relocate(note.request.KEY, answer.message)
+            told = self._rewriter.relocated(note.request.KEY, answer.message)
             return _AS_IT_CAME if told is answer.message else Reply(answer.sealed(told))
         if isinstance(note, Handshake):
-            return self._tokens(self._shaken(note, _open(APIS[note.api_key], note.version, frame).message, origin))
+            return self._tokens(self._shaken(note, open_reply(note.api_key, note.version, frame).message, origin))
         if isinstance(note, Token):
-            answer = _open(APIS[note.api_key], note.version, frame)
+            answer = open_reply(note.api_key, note.version, frame)
             assert isinstance(answer.message, SaslAuthenticateResponse)
             self._principals.authenticated(origin, note, answer.message)
             return _AS_IT_CAME
         if isinstance(note, AccessProbe):
-            note.take(_open(APIS[note.api_key], note.version, frame).message)
+            note.take(open_reply(note.api_key, note.version, frame).message)
             return _AS_IT_CAME
         if isinstance(note, Fetching):
             self._learning.fetched(note, frame, now)
             return _AS_IT_CAME
         if isinstance(note, Relayed):
-            message = _open(APIS[note.api_key], note.exchange.version, frame).message
+            message = open_reply(note.api_key, note.exchange.version, frame).message
             if note.api_key in wire.READ:
                 self._learning.replied(note.exchange, message, origin, now)
-            note.take(self._relocate(note.api_key, message))
+            note.take(self._rewriter.relocated(note.api_key, message))
             return _AS_IT_CAME
-        return self._rewritten(note, frame)
-
-    def _rewritten(self, note: Any, frame: bytes) -> Reply:
-        """A reply that may carry versions or addresses, as the client gets it."""
-        if note.api_key == _API_VERSIONS:
-            return Reply(self._offers.reply(note.version, frame))
-        if note.api_key == _METADATA and len(frame) > LARGEST_METADATA and self._copy.advertise:
-            return Reply(rewrite.long_metadata(note.version, frame, self._copy.advertise))
-        answer = _open(APIS[note.api_key], note.version, frame)
-        changed = self._addressed(answer.message)
-        return _AS_IT_CAME if changed == answer.message else Reply(answer.sealed(changed))
-
-    def _relocate(self, api_key: int, reply: Struct) -> Struct:
-        """The broker's reply as the client gets it; the copy has learnt from the broker's own."""
-        return relocated(reply, self._copy.manager.group_metadata_cache) if api_key in self._relocated else reply
+        return Reply(self._rewriter.rewritten(note, frame))
 
     def _shaken(self, note: Handshake, reply: Struct, origin: Origin) -> int:
         """Follows who is on the connection. Gives how many raw tokens come next."""
@@ -373,12 +333,7 @@ class BrokerDesk:
             self._principals.shaken(origin, note.mechanism)
         else:
             self._principals.distrust(origin)
-        return RAW_TOKENS.get(note.mechanism, OPAQUE) if accepted and note.version == 0 else 0
-
-    def _addressed(self, reply: Struct) -> Struct:
-        if isinstance(reply, MetadataResponse):
-            self._copy.learn_names({t.topic_id: t.name for t in reply.topics if t.name and t.topic_id.int})
-        return rewrite.addresses(reply, self._copy.advertise) if self._copy.advertise else reply
+        return ROUNDS.get(note.mechanism, OPAQUE) if accepted and note.version == 0 else 0
 
     def tls_begins(self, origin: Origin) -> CloseReason | None:
         """See Desk."""
@@ -451,23 +406,3 @@ def _key(note: Any) -> int:
         return int.from_bytes(note.frame[:2], "big")
     key: int = note.request.KEY if isinstance(note, Exchange) else note.api_key
     return key
-
-
-class _Opened(NamedTuple):
-    """A reply, and what stands around it: the header as it came, and bytes that are not described."""
-
-    version: int
-    head: bytes
-    message: Struct
-    rest: bytes
-
-    def sealed(self, message: Struct) -> bytes:
-        """A whole frame with another message in the same place."""
-        payload = self.head + encode(message, self.version) + self.rest
-        return len(payload).to_bytes(4, "big") + payload
-
-
-def _open(api: Api, version: int, frame: bytes, most: int = NO_BOUND) -> _Opened:
-    body = split_reply(frame, version >= api.response.HEADER_FLEXIBLE)
-    message, rest = decode_start(api.response, version, body, most)
-    return _Opened(version, frame[: len(frame) - len(body)], message, rest)

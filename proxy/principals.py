@@ -22,7 +22,7 @@ from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.proxy.disposals import Origin
 
 ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""Mechanisms whose first token names a user, and in how many tokens they end (RFC 4616, RFC 5802)."""
+"""Mechanisms whose first token names a user, and how many tokens their client sends (RFC 4616, RFC 5802)."""
 LIFETIME_SINCE = 1
 """The SaslAuthenticate version from which the broker says how long a session lasts (KIP-368). Whoever authenticated in
 an older one may be cut off at any time, and is nobody here."""
@@ -46,6 +46,14 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal("anonymous")
 """Everybody on a listener without SASL: all connections come from the sidecar's own address."""
+
+
+class Handshake(NamedTuple):
+    """A note for the reply to SaslHandshake. `mechanism` is empty where it could not be read."""
+
+    mechanism: str
+    version: int
+    api_key: int = ApiKey.SASL_HANDSHAKE
 
 
 class Token(NamedTuple):

@@ -21,7 +21,7 @@ from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import Close, ToClient, ToUpstream
-from group_sidecar.proxy.desk import ADDRESSED, LARGEST_METADATA
+from group_sidecar.proxy.reply_rewriting import ADDRESSED, LARGEST_METADATA
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.playbook import Line, broker_copy, framed, reply, request, to_client, to_upstream
 

@@ -1,0 +1,116 @@
+"""Replies that reach the client with other contents than the broker sent.
+
+Owns: `ReplyRewriter`: which replies it changes, and the frame around a changed message. Does not decide when a reply
+is read (`desk`), which addresses and versions replace the broker's (`rewrite`, `offers`), or what the copy learns from
+groups' replies (`learning`).
+"""
+
+from typing import Any, NamedTuple
+
+from group_sidecar.codecs.compiled import NO_BOUND
+from group_sidecar.codecs.headers import split_reply
+from group_sidecar.codecs.messages.metadata import MetadataResponse
+from group_sidecar.codecs.registry import APIS, ApiKey
+from group_sidecar.codecs.schema import Struct, decode_start, encode
+from group_sidecar.coordinator.hosts import relocated
+from group_sidecar.proxy import rewrite
+from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.offers import Offers
+
+LARGEST_METADATA = 65_536
+"""Bytes of a Metadata reply beyond which its topics are not decoded: decoding them would delay every connection."""
+ADDRESSED = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE})
+"""APIs whose replies carry addresses of brokers."""
+_METADATA, _API_VERSIONS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS)
+
+
+class ReplyOnly(NamedTuple):
+    """A note for a reply that is read although its request is not."""
+
+    api_key: int
+    version: int
+
+
+class OpenedReply(NamedTuple):
+    """A decoded reply. `head`: the header's bytes as received. `rest`: bytes behind the message."""
+
+    version: int
+    head: bytes
+    message: Struct
+    rest: bytes
+
+    def sealed(self, message: Struct) -> bytes:
+        """Returns a whole frame with `message` in place of the decoded one."""
+        payload = self.head + encode(message, self.version) + self.rest
+        return len(payload).to_bytes(4, "big") + payload
+
+
+def open_reply(api_key: int, version: int, frame: bytes, most_elements: int = NO_BOUND) -> OpenedReply:
+    """Decodes a reply. `frame`: without its length.
+
+    Raises:
+        DecodeError: the reply cannot be decoded.
+        TooManyElements: the reply has more than `most_elements`.
+    """
+    response = APIS[api_key].response
+    body = split_reply(frame, version >= response.HEADER_FLEXIBLE)
+    message, rest = decode_start(response, version, body, most_elements)
+    return OpenedReply(version, frame[: len(frame) - len(body)], message, rest)
+
+
+def rewritten_apis(copy: BrokerCopy) -> frozenset[int]:
+    """Returns the APIs whose replies are read although their requests are not."""
+    keys = {ApiKey.API_VERSIONS, *(ADDRESSED if copy.advertise else {ApiKey.METADATA})}
+    if copy.config.group_metadata_request:
+        keys.add(ApiKey.FIND_COORDINATOR)
+    return frozenset(keys)
+
+
+class ReplyRewriter:
+    """The changes to the replies of one broker.
+
+    Args:
+        copy: of the broker.
+        offers: changes ApiVersions replies.
+
+    Attributes:
+        relocated_apis: APIs whose replies name members' hosts that the copy knows better than the broker.
+    """
+
+    def __init__(self, copy: BrokerCopy, offers: Offers) -> None:
+        self._copy = copy
+        self._offers = offers
+        self.relocated_apis = frozenset(
+            filter(copy.relocates, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE))
+        )
+
+    def must_be_read(self, note: Any) -> bool:
+        """Returns whether a reply must not leave as the broker sent it: unread versions, or in a gateway unread
+        addresses.
+        """
+        return type(note) is ReplyOnly and (note.api_key == _API_VERSIONS or self._copy.advertise is not None)
+
+    def rewritten(self, note: ReplyOnly, frame: bytes) -> bytes | None:
+        """Returns the whole frame that the client gets for a reply that may carry versions or addresses; None for the
+        frame that the broker sent. `frame`: without its length.
+
+        Raises:
+            DecodeError: the reply cannot be decoded.
+            ValueError: the reply has an address for which the gateway has no port.
+        """
+        if note.api_key == _API_VERSIONS:
+            return self._offers.reply(note.version, frame)
+        advertise = self._copy.advertise
+        if note.api_key == _METADATA and len(frame) > LARGEST_METADATA and advertise:
+            return rewrite.long_metadata(note.version, frame, advertise)
+        opened = open_reply(note.api_key, note.version, frame)
+        if isinstance(opened.message, MetadataResponse):
+            self._copy.learn_names({t.topic_id: t.name for t in opened.message.topics if t.name and t.topic_id.int})
+        changed = rewrite.addresses(opened.message, advertise) if advertise else opened.message
+        return None if changed == opened.message else opened.sealed(changed)
+
+    def relocated(self, api_key: int, reply: Struct) -> Struct:
+        """Returns a group's description with the true hosts of its members; `reply` itself where nothing changes."""
+        if api_key not in self.relocated_apis:
+            return reply
+        return relocated(reply, self._copy.manager.group_metadata_cache)
