@@ -50,6 +50,10 @@ FETCH_PAUSE = 0.01
 BEGIN_BYTES = 8_192
 """Of a reply of which only the beginning is read, which is slow."""
 SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+COMMITS = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT})
+COMMITTED_TIMES = 4
+"""A commit that a policy judges may have so many times `limits.inspected_elements`: by default 20,000, in about 20 ms.
+Kafka takes some 15,000 partitions at once, as `max.message.bytes` bounds the batch of their records."""
 BEHIND = wire.READ - wire.ANNOUNCED - LOCAL_APIS
 """What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what
 matters to its group from when it is sent."""
@@ -80,6 +84,7 @@ class BrokerDesk:
         self._holding = Holding(copy.config.limits.held_frames)
         self._longest = copy.config.limits.inspected_frame
         self._most_elements = copy.config.limits.inspected_elements
+        self._most_committed = COMMITTED_TIMES * self._most_elements
         self._reply_only = rewritten_apis(copy)
         decoded = wire.READ | LOCAL_APIS | self._reply_only
         self._offers = Offers(copy, decoded | SASL)
@@ -199,7 +204,8 @@ class BrokerDesk:
         header, body = decode_request_header(frame, api.flexible(version))
         assert api.request is not None  # Produce alone has none, and is not taken.
         question = self._answering.read(api, version, body) if api.key in LOCAL_APIS else None
-        request = question.request if question else decode_start(api.request, version, body, self._most_elements)[0]
+        most = self._most_committed if api.key in COMMITS else self._most_elements
+        request = question.request if question else decode_start(api.request, version, body, most)[0]
         if isinstance(request, SaslHandshakeRequest):
             return Forward(Handshake(request.mechanism, version))
         if isinstance(request, SaslAuthenticateRequest):

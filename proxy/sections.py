@@ -218,8 +218,9 @@ class Limits(Section):
     judges closes its connection."""
     inspected_elements: int = Field(default=5_000, ge=100)
     """Array elements of a request or reply that is looked into: topics, partitions, groups, members and protocols
-    together. One with more of them passes unread; a request that a policy judges closes its connection. Every other
-    client waits while the sidecar decodes a message (1 us for each element) and follows it (10 us)."""
+    together. One with more of them passes unread; a request that a policy judges closes its connection, a commit only
+    with four times as many. Every other client waits while the sidecar decodes a message (1 us for each element) and
+    follows it (10 us)."""
     held_frames: int = Field(default=268_435_456, ge=1024)
     """Bytes of requests, for each broker, that are held until all of each has come. Beyond it further ones pass unread;
     a request that a policy judges closes its connection. An eighth of it is for clients that have not authenticated."""

@@ -195,6 +195,15 @@ def test_a_join_of_too_many_protocols_gets_past_no_policy() -> None:
     assert to_client(Line(copy).says(crowded(4_999), 3)) == b""
 
 
+@pytest.mark.parametrize(("partitions", "passes"), [(15_000, True), (20_001, False)])
+def test_a_commit_that_kafka_would_store_is_judged_whole(partitions: int, passes: bool) -> None:
+    line = Line(certain_copy(policies={"offset_metadata_max_bytes": {"limit": 1}}))
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    topic = OffsetCommitRequestTopic(name="t", partitions=(partition,) * partitions)
+    frame = line.frame(OffsetCommitRequest(group_id="g", topics=(topic,)), 8)
+    assert line.client(frame) == [ToUpstream(frame) if passes else Close(CloseReason.REQUEST_TOO_LONG)]
+
+
 @pytest.mark.parametrize("policies", [{}, AUDITED])
 def test_without_a_policy_a_request_of_too_many_elements_passes_and_marks_its_group(policies: dict[str, Any]) -> None:
     copy = certain_copy(policies=policies)
