@@ -17,10 +17,11 @@ from confluent_kafka.admin import NewPartitions
 
 from tests.conformance.librdkafka import admin
 from tests.conformance.routes import Route, Run
-from tests.kafka.broker import JVM_FLAGS, VERSION, KafkaBroker
+from tests.kafka.broker import JVM_FLAGS, KafkaBroker
 from tests.kafka.dialect import Client, Dialect
 from tests.kafka.maven import kafka_jars
 from tests.kafka.processes import PATIENCE, spelled
+from tests.kafka.releases import NEWEST_TOOLS
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
@@ -107,7 +108,16 @@ def java_consumer(scene: Scene, topic: str, client_id: str, *, reads: bool = Tru
     given = {"client.id": client_id, **{name.replace("_", "."): value for name, value in settings.items()}}
     properties = [part for name, value in given.items() for part in ("--command-property", f"{name}={value}")]
     place = ["--bootstrap-server", spelled(scene.sidecar.listen), "--topic", topic, "--group", scene.group]
-    command = ["java", *JVM_FLAGS, "-Xmx256m", "-cp", f"{kafka_jars(VERSION)}/*", CONSOLE_CONSUMER, *place, *properties]
+    command = [
+        "java",
+        *JVM_FLAGS,
+        "-Xmx256m",
+        "-cp",
+        f"{kafka_jars(NEWEST_TOOLS)}/*",
+        CONSOLE_CONSUMER,
+        *place,
+        *properties,
+    ]
     output = subprocess.DEVNULL if reads else subprocess.PIPE
     with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:
         try:

@@ -18,6 +18,7 @@ from tests.conformance.routes import Route, Run
 from tests.kafka.broker import JVM_FLAGS, VERSION, KafkaBroker
 from tests.kafka.maven import kafka_jars
 from tests.kafka.processes import PATIENCE, ChildProcess
+from tests.kafka.releases import NEWEST_TOOLS
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
@@ -93,7 +94,7 @@ def kafka_python(run: Run, folder: Path) -> Iterator[Step]:
 
 @contextmanager
 def java(run: Run, folder: Path) -> Iterator[Step]:
-    command = ["java", *JVM_FLAGS, "-Xmx256m", "-cp", f"{kafka_jars(VERSION)}/*", CONSOLE_CONSUMER]
+    command = ["java", *JVM_FLAGS, "-Xmx256m", "-cp", f"{kafka_jars(NEWEST_TOOLS)}/*", CONSOLE_CONSUMER]
     command += ["--bootstrap-server", run.bootstrap, "--topic", run.name("topic"), "--group", run.name("readers")]
     with ChildProcess(command, folder / "consumer.log") as process:
         yield process.running.poll

@@ -177,7 +177,7 @@ def test_the_empty_id_is_refused_by_the_broker(strict_broker: KafkaBroker, limit
 
 
 def test_a_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
-    """By what stands behind it, by its version or by its size: who is in is in, and nobody else gets there."""
+    """By what stands behind it or by its version: who is in is in, and nobody else gets there."""
     body = join(suffix)[14:]
     frames = [
         join(suffix),
@@ -188,7 +188,6 @@ def test_a_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address
         framed(JOIN, -1, body),
         framed(JOIN, 6, body),
         framed(JOIN, 2, body[:-4]),
-        join(suffix, metadata=bytes(LARGE)),
         join(suffix),
     ]
     seen = told(limited, *frames)
@@ -196,11 +195,17 @@ def test_a_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address
     assert seen == told(strict_broker.direct, *frames)
 
 
-def test_a_join_of_any_size_is_let_in_where_there_is_room(
-    strict_broker: KafkaBroker, limited: Address, suffix: bytes
+def test_a_join_that_is_longer_than_what_is_inspected_is_closed_and_takes_no_place(
+    limited: Address, suffix: bytes
 ) -> None:
-    frames = [join(suffix, metadata=bytes(LARGE)), join(suffix)]
-    assert told(limited, *frames) == told(strict_broker.direct, *frames)
+    """Here the sidecar differs from the broker: no policy is passed by length, and no such frame is held."""
+    frames = [join(suffix, metadata=bytes(LARGE)), join(suffix), join(suffix, metadata=bytes(LARGE)), join(suffix)]
+    assert [each if each in ("in", "closed") else "refused" for each in told(limited, *frames)] == [
+        "closed",
+        "in",
+        "closed",
+        "refused",
+    ]
 
 
 def test_what_is_pipelined_is_refused_in_its_turn(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
