@@ -144,9 +144,11 @@ class BrokerDesk:
         return self._unheld(api_key, api_version)
 
     def _only_here(self, api_key: int, version: int) -> bool:
-        """Whether a request may not go on unread: no request gets past a policy by being long, and the broker does not
-        understand what the sidecar has added.
+        """Whether a request may not go on unread: no request gets past a policy by being long, the broker does not
+        understand what the sidecar has added, and behind SaslHandshake v0 nothing could be read any more.
         """
+        if api_key == ApiKey.SASL_HANDSHAKE:
+            return version == 0
         return self._copy.rulebook.enforcing(api_key) or self._copy.adds(api_key, version)
 
     def _unheld(self, api_key: int, api_version: int) -> Any:

@@ -145,6 +145,16 @@ def test_beyond_the_bound_a_request_passes_unread_and_a_judged_one_ends_its_conn
     assert opened(copy, desk).client(frame) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
+def test_a_handshake_that_cannot_be_held_or_read_ends_its_connection() -> None:
+    """Unread, it would make the connection one whose frames nobody reads, and so lead past every policy."""
+    copy = broker_copy(policies=LIMITED, limits={"held_frames": 8 * 30_000})
+    desk, frame = BrokerDesk(copy), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
+    assert Line(copy, desk=desk).client(begun(20_000, version=3)) == []
+    assert Line(copy, desk=desk).client(frame) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    line = Line(broker_copy(limits={"inspected_frame": 1024}))
+    assert line.client(begun(1025, ApiKey.SASL_HANDSHAKE, 0)) == [Close(CloseReason.REQUEST_TOO_LONG)]
+
+
 # Many elements.
 
 
