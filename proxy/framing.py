@@ -83,8 +83,7 @@ class FrameWalker:
         self._position = 0
         self.passing = 0
         self._taking = 0
-        self._parts: list[bytes] = []
-        self._parted = 0
+        self._parts = bytearray()
 
     def is_frame(self, chunk: bytes) -> bool:
         """Whether a chunk is one whole frame, of a length that is possible."""
@@ -103,7 +102,7 @@ class FrameWalker:
         """Nothing more will come. Lets go of what is held and of who looks: the two would keep each other in memory."""
         self._look = _nobody_looks
         self._buffer, self._position = b"", 0
-        self._parts, self._parted = [], 0
+        self._parts = bytearray()
 
     @property
     def between_frames(self) -> bool:
@@ -113,7 +112,7 @@ class FrameWalker:
     @property
     def held_bytes(self) -> int:
         """How much is held: unread, or of a frame being collected."""
-        return len(self._buffer) - self._position + self._parted
+        return len(self._buffer) - self._position + len(self._parts)
 
     @property
     def has_more(self) -> bool:
@@ -135,14 +134,14 @@ class FrameWalker:
         """Adds what was read."""
         held = self._buffer[self._position :]
         self._position = 0
-        if self._taking > self._parted + len(held) + len(chunk):
-            # A long frame is being collected: keep the pieces, join them once.
-            self._parts += (held, chunk)
-            self._parted += len(held) + len(chunk)
+        if self._taking > len(self._parts) + len(held) + len(chunk):
+            # A long frame is being collected. Pieces of two bytes, kept as they are, would take 25 times their size.
+            self._parts.extend(held)
+            self._parts.extend(chunk)
             self._buffer = b""
         elif self._parts:
-            self._buffer = b"".join((*self._parts, chunk))
-            self._parts, self._parted = [], 0
+            self._parts.extend(chunk)
+            self._buffer, self._parts = bytes(self._parts), bytearray()
         else:
             self._buffer = held + chunk if held else chunk
 

@@ -1,5 +1,6 @@
 """A stream cut into frames: whole, in pieces, and where it is none."""
 
+import tracemalloc
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -89,6 +90,18 @@ def test_the_pieces_of_a_long_taken_frame_are_not_copied_again_with_each() -> No
         walk.push(Piece(piece))
     assert walk.items == [Frame(long)]
     assert Piece.joined == 0
+
+
+def test_a_long_taken_frame_takes_no_more_memory_for_coming_in_tiny_pieces() -> None:
+    walk, size = FrameWalker(HEAD, 1, 1_000_000, lambda buffer, start, end: Look.TAKE), 100_000
+    tracemalloc.start()
+    try:
+        for at in range(0, size, 2):
+            walk.push((size + 1).to_bytes(4, "big") + b"T" if at == 0 else at.to_bytes(4, "big")[2:])
+            walk.next()
+        assert tracemalloc.get_traced_memory()[0] < 2 * walk.held_bytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_frame_whose_first_bytes_do_not_say_is_looked_at_again() -> None:
