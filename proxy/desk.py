@@ -145,10 +145,10 @@ class BrokerDesk:
 
     def _only_here(self, api_key: int, version: int) -> bool:
         """Whether a request may not go on unread: no request gets past a policy by being long, the broker does not
-        understand what the sidecar has added, and behind SaslHandshake v0 nothing could be read any more.
+        understand what the sidecar has added, and behind SaslHandshake v0 no policy could read anything any more.
         """
         if api_key == ApiKey.SASL_HANDSHAKE:
-            return version == 0
+            return version == 0 and any(policy.enforced for policy in self._copy.rulebook)
         return self._copy.rulebook.enforcing(api_key) or self._copy.adds(api_key, version)
 
     def _unheld(self, api_key: int, api_version: int) -> Any:

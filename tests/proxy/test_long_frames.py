@@ -151,7 +151,7 @@ def test_a_handshake_that_cannot_be_held_or_read_ends_its_connection() -> None:
     desk, frame = BrokerDesk(copy), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
     assert Line(copy, desk=desk).client(begun(20_000, version=3)) == []
     assert Line(copy, desk=desk).client(frame) == [Close(CloseReason.REQUEST_TOO_LONG)]
-    line = Line(broker_copy(limits={"inspected_frame": 1024}))
+    line = Line(broker_copy(policies=LIMITED, limits={"inspected_frame": 1024}))
     assert line.client(begun(1025, ApiKey.SASL_HANDSHAKE, 0)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
