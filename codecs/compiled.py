@@ -28,7 +28,7 @@ from group_sidecar.codecs.instances import twin
 from group_sidecar.codecs.layouts import Layout
 
 NO_BOUND = 1 << 62
-"""As a number of elements: decode all that there are."""
+"""A bound on elements that no message reaches: the reader decodes all of them."""
 
 
 class Reader(Protocol):

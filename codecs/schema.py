@@ -143,10 +143,10 @@ def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
 _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
 _readers: dict[tuple[type[Struct], int], Reader] = {}
 _writers: dict[tuple[type[Struct], int], Writer] = {}
-_NOT_READ = KeyError, TooMany, *ODD
-"""Where a reader is not compiled yet, the layout has to look, or there is too much."""
+_NOT_READ = KeyError, *ODD
+"""Where a reader is not compiled yet, or the layout has to look."""
 LONGEST_ODD = 2_048
-"""Bytes of a message that the layout reads where elements are bounded: it takes up to 23 us for each of them."""
+"""Bytes of the longest message that the layout reads where elements are bounded. It takes up to 23 us a byte."""
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
@@ -196,6 +196,8 @@ def decode_start(cls: type[T], version: int, data: bytes, most: int = NO_BOUND) 
     """
     try:
         message, end = _readers[cls, version](data, 0, most)
+    except TooMany as error:
+        raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {most} elements") from error
     except _NOT_READ:
         message, end = _read(cls, version, data, most)
     return message, data[end:]

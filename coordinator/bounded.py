@@ -4,13 +4,14 @@ Owns: `BoundedTable`: its bound in entries and in bytes, and that the oldest ent
 names and values stand for.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
 
 ENTRY_BYTES = 200
-"""Bytes of an entry beside its name, as an estimate: its share of the dictionary, the string's and the value's head."""
+"""Estimated bytes of an entry without its name: its share of the dictionary, and the heads of the string and value."""
 TABLE_BYTES = 64_000_000
 """Bytes that one table of names may take."""
 
@@ -24,27 +25,31 @@ class Table(NamedTuple):
 
 
 def name_bytes(name: str) -> int:
-    """About how many bytes an entry under this name takes. A name in Kafka has at most 32,767."""
-    return ENTRY_BYTES + len(name)
+    """About how many bytes an entry under this name takes. A name in Kafka has at most 32,767.
+
+    One character outside of ASCII makes Python keep each character of a string in up to four bytes.
+    """
+    return ENTRY_BYTES + (len(name) if name.isascii() else 4 * len(name))
 
 
 class BoundedTable(Generic[V]):
-    """Values by name, in the order in which they were put.
+    """Values by name, in the order in which they were put. The oldest entries are evicted first.
 
     Args:
         most: entries that are kept.
-        evicted: is told of each entry that had to go for a newer one.
+        evicted: is called with each entry that is evicted for a newer one.
         most_bytes: bytes of names that are kept, as `name_bytes` counts them.
 
     Attributes:
-        bytes: how many there are.
+        bytes: estimated bytes of all entries.
     """
 
     def __init__(
         self, most: int, evicted: Callable[[str, V], None] | None = None, most_bytes: int = TABLE_BYTES
     ) -> None:
         self.bytes = 0
-        self._values: dict[str, V] = {}
+        # Not a dict: to find its first entry, a dict passes over all places of entries that were taken out before it.
+        self._values: OrderedDict[str, V] = OrderedDict()
         self._most, self._most_bytes = most, most_bytes
         self._evicted = evicted
 
@@ -71,9 +76,8 @@ class BoundedTable(Generic[V]):
         self._values[name] = value
         self.bytes += name_bytes(name)
         while len(self._values) > self._most or self.bytes > self._most_bytes:
-            oldest = next(iter(self._values))
-            gone = self._values[oldest]
-            self.pop(oldest)
+            oldest, gone = self._values.popitem(last=False)
+            self.bytes -= name_bytes(oldest)
             if self._evicted is not None:
                 self._evicted(oldest, gone)
 

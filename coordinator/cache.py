@@ -8,9 +8,11 @@ from collections.abc import Container, Iterator, Mapping
 from itertools import count
 
 from group_sidecar.coordinator.bounded import TABLE_BYTES, Table, name_bytes
+from group_sidecar.coordinator.committed import text_of
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup
+from group_sidecar.coordinator.member_metadata import MemberMetadata
 from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.partitions import Partition, PartitionTable
 from group_sidecar.coordinator.pasts import UnseenPasts
@@ -19,7 +21,10 @@ from group_sidecar.coordinator.unread import Unread
 from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking, TopicPartition
 
 OFFSET_BYTES = 250
-"""Of a committed offset that the wire told, with a short metadata text, as an estimate."""
+"""Estimated bytes of a committed offset that was seen on the wire, with a short metadata text."""
+ROOMY_METADATA = 50
+"""Characters that the metadata of an offset may have on average before there is too much of it. Kafka lets one have
+4,096 (`offset.metadata.max.bytes`)."""
 ROOMY_NAME = 1_024
 """Bytes that a group's name may take on average before names, not groups, are too many."""
 
@@ -33,6 +38,8 @@ class GroupCache:
         most_groups, most_offsets: bounds. What comes beyond them is not kept, and counted in `overflowed`.
 
     Attributes:
+        most_text: characters of the metadata of offsets, a bound too.
+        metadata: bytes that the members of all groups have.
         groups, offsets: by group id.
         partitions: which groups the log tells of.
         pasts: groups that may have a past that was not seen.
@@ -66,14 +73,17 @@ class GroupCache:
         self._most_groups = most_groups
         self._most_bytes = max(TABLE_BYTES, most_groups * ROOMY_NAME)
         self.name_bytes = 0
-        self._offsets_count = 0
+        self._offsets_count = self._offsets_text = 0
+        self.most_text = max(TABLE_BYTES, most_offsets * ROOMY_METADATA)
+        self.metadata = MemberMetadata(most_groups)
         self._removals, self._removed_at = 0, NEVER
 
     @property
     def tables(self) -> Iterator[Table]:
         """How large each table here is."""
         yield Table("groups", len(self.groups), self.name_bytes)
-        yield Table("offsets", self._offsets_count, self._offsets_count * OFFSET_BYTES)
+        yield Table("offsets", self._offsets_count, self._offsets_count * OFFSET_BYTES + self._offsets_text)
+        yield self.metadata.table
         yield Table("distrusted_groups", len(self.distrusted), sum(map(name_bytes, self.distrusted)))
         yield from self.pasts.tables
 
@@ -94,7 +104,7 @@ class GroupCache:
             return
         if group.kind is not GroupKind.CLASSIC and (partition := self.partitions.holding(group.group_id)) is not None:
             if partition.fresh_at >= self.unread.until:
-                return  # The log has told all of it since.
+                return  # The log has been read past the unread write.
             partition.ahead.add(group.group_id)
         group.unsure = Lacking.UNDECODABLE
         group.changes = next(self.ticks)
@@ -113,7 +123,7 @@ class GroupCache:
     def keep_empty_groups(self, keeps: bool) -> None:
         """Sets `keeps_empty_groups`."""
         if keeps is self.keeps_empty_groups:
-            return  # As each client that connects is told.
+            return  # Each client that connects repeats it.
         self.keeps_empty_groups = keeps
         for group in self.groups.values():
             group.outlasts_members = keeps
@@ -155,12 +165,13 @@ class GroupCache:
         self._removals, self._removed_at = next(self.ticks), now
 
     def past_ended(self, now: float) -> None:
-        """A group that might have had a past has none. What was sent before, and comes to light, may be over too."""
+        """A group that might have had a past has none. An event that was sent before now may be outdated as well."""
         self._removed_at = now
 
     def forget(self, group_id: str) -> None:
         """Nothing is kept of the group."""
-        if self.groups.pop(group_id, None) is not None:
+        if (group := self.groups.pop(group_id, None)) is not None:
+            self.metadata.forget(group)
             self.name_bytes -= name_bytes(group_id)
             self.pasts.vanished(group_id)
         self.partitions.displace(group_id)
@@ -170,7 +181,7 @@ class GroupCache:
             self.changed.discard(group_id)
         self.distrusted.discard(group_id)
         if (offsets := self.offsets.pop(group_id, None)) is not None:
-            self._offsets_count -= offsets.counted
+            self._count_offsets(offsets, (0, 0))
 
     def unlearn(self, group_id: str) -> None:
         """Nothing is known of the group any more but who is at the broker's door: those replies are yet to come."""
@@ -246,14 +257,17 @@ class GroupCache:
     def account(self, group_id: str, now: float) -> None:
         """Counts a change of offsets, and how many are kept."""
         offsets = self.offsets[group_id]
-        size = offsets.size
-        self._offsets_count += size - offsets.counted
-        offsets.counted = size
+        self._count_offsets(offsets, offsets.size)
         offsets.changed_at = now
         self.touch_offsets(offsets)
         self._relist(group_id)
         if (partition := self.partitions.holding(group_id)) is not None:
             partition.ahead.add(group_id)
+
+    def _count_offsets(self, offsets: GroupOffsets, size: tuple[int, int]) -> None:
+        self._offsets_count += size[0] - offsets.counted[0]
+        self._offsets_text += size[1] - offsets.counted[1]
+        offsets.counted = size
 
     def _relist(self, group_id: str) -> None:
         """Offsets changed: only of an Empty group can that make a difference to how it is listed."""
@@ -266,15 +280,19 @@ class GroupCache:
         offsets.changes = next(self.ticks)
 
     def within_bound(
-        self, offsets: GroupOffsets, new: Mapping[TopicPartition, CommittedOffset]
+        self, offsets: GroupOffsets, new: Mapping[TopicPartition, CommittedOffset], now: float
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Those that may be kept: all, or at the bound those that take the place of others."""
+        """Those that may be kept: all, or at the bound of their number those that take the place of others, and at the
+        bound of their metadata none.
+        """
         kept = offsets.committed.seen
-        if self._offsets_count + len(new) <= self.most_offsets or new.keys() <= kept.keys():
+        bulky = self._offsets_text + text_of(new.values()) > self.most_text
+        if not bulky and (self._offsets_count + len(new) <= self.most_offsets or new.keys() <= kept.keys()):
             return new
         self.overflowed += 1
         offsets.unfollowed = offsets.unfollowed or Lacking.COLD
-        return {partition: offset for partition, offset in new.items() if partition in kept}
+        offsets.settled_at = max(offsets.settled_at, now)  # A log that was asked for before does not have them.
+        return {} if bulky else {partition: offset for partition, offset in new.items() if partition in kept}
 
     def fades(self, group: Group) -> bool:
         """Whether the broker may clear it away within minutes, as it does Empty groups without offsets."""

@@ -14,7 +14,7 @@ from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription,
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.events import Joining, JoinSent
 from group_sidecar.coordinator.facts import Departure, RebalanceCause
-from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.groups import Group, StaticMembers
 from group_sidecar.coordinator.members import Member
 from group_sidecar.coordinator.rebalances import Blame
 from group_sidecar.coordinator.states import SETTLED, STABLE
@@ -48,7 +48,8 @@ def silence_tells(group: Group, member: Member) -> bool:
 
 def blame(group: Group, now: float) -> Blame:
     """Why a rebalance that was just seen has begun; of several likely causes the first."""
-    joins = [_of_join(group, sent) for sent in _forcing(group)]
+    static = _static_of(group)
+    joins = [_of_join(group, sent, static) for sent in _forcing(group)]
     sent_at = min((sent.sent_at for sent in _forcing(group)), default=now)
     silent = (*group.overdue.values(), *group.late(now))
     late = {member.member_id: member for member in silent if silence_tells(group, member)}
@@ -70,9 +71,18 @@ def blame(group: Group, now: float) -> Blame:
 
 def join_before(group: Group, at: float) -> Blame | None:
     """What a join brought about that went out before then, and has not been answered; None without one."""
-    earlier = (_of_join(group, sent) for sent in _forcing(group) if sent.sent_at < at)
+    if not group.joins:
+        return None
+    static = _static_of(group)
+    earlier = (_of_join(group, sent, static) for sent in _forcing(group) if sent.sent_at < at)
     found = next((each for each in earlier if each.cause not in _WEAK), None)
     return found and after_move(group, found, at)
+
+
+def _static_of(group: Group) -> StaticMembers | None:
+    """The static members, where the joins of many are under way."""
+    statics = sum(bool(sent.joining.instance_id) for sent in group.joins.values())
+    return group.static_members() if statics > 1 else None
 
 
 def _forcing(group: Group) -> Iterator[JoinSent]:
@@ -84,11 +94,11 @@ def _forcing(group: Group) -> Iterator[JoinSent]:
     )
 
 
-def _of_join(group: Group, sent: JoinSent) -> Blame:
-    """What a join that forces a rebalance brings about."""
+def _of_join(group: Group, sent: JoinSent, static: StaticMembers | None) -> Blame:
+    """What a join that forces a rebalance brings about. `static`: as of `Group.predecessor`."""
     joining = sent.joining
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
-    cause = _of_newcomer(group, joining) if member is None else _of_member(group, member, joining)
+    cause = _of_newcomer(group, joining, static) if member is None else _of_member(group, member, joining)
     by = joining.who(joining.member_id)
     found = Blame(cause=cause, by=by, said=joining.said, token=joining.token, at=sent.sent_at)
     return after_move(group, found, sent.sent_at) if group.tenure.moved else found
@@ -103,8 +113,8 @@ def after_move(group: Group, found: Blame, now: float) -> Blame:
     return replace(found, cause=RebalanceCause.COORDINATOR_MOVED if group.tenure.moved else RebalanceCause.UNKNOWN)
 
 
-def _of_newcomer(group: Group, joining: Joining) -> RebalanceCause:
-    if group.predecessor(joining.instance_id, joining.member_id) is not None:
+def _of_newcomer(group: Group, joining: Joining, static: StaticMembers | None) -> RebalanceCause:
+    if group.predecessor(joining.instance_id, joining.member_id, static) is not None:
         return RebalanceCause.STATIC_REPLACED
     empty = group.state in SETTLED and group.state is not STABLE and group.unsure is None
     if not joining.member_id or joining.member_id in group.pending or empty:
@@ -165,9 +175,9 @@ def by_admin(member: Member | None, named: str, said: str, client_id: str, clien
     return member.client_id != client_id or (bool(member.true_host) and member.true_host != client_host)
 
 
-def how_dropped(group: Group, member: Member, now: float) -> tuple[Departure, str]:
-    """How a member went that is not there any more, and what was said of it."""
-    if group.predecessor(member.instance_id, member.member_id) is not None:
+def how_dropped(group: Group, member: Member, now: float, static: StaticMembers) -> tuple[Departure, str]:
+    """How a member went that is not there any more, and what was said of it. `static`: the group's now."""
+    if group.predecessor(member.instance_id, member.member_id, static) is not None:
         return Departure.FENCED, ""
     if (leave := group.leaving.pop(member.member_id, None)) is not None:
         return Departure.KICKED if leave.kicked else Departure.LEFT, leave.said

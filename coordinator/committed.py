@@ -4,7 +4,7 @@ Owns: `CommittedOffsets`: what the log says, raw below, and on top what the wire
 stood there at one moment. Must not know: how sure any of it is, transactions, who the group's members are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from uuid import UUID
@@ -28,14 +28,17 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
 
     Attributes:
         logged: raw values by raw topic and partition, the log's own; None where the log is not read.
-        seen: what the wire has said beyond it. DELETED_OFFSET stands for one that was deleted.
+        seen: what the wire has said beyond it. DELETED_OFFSET stands for one that was deleted. To be changed by `put`,
+            `drop` and `put_all` only.
+        text: characters of metadata in `seen`.
     """
 
-    __slots__ = ("logged", "seen")
+    __slots__ = ("logged", "seen", "text")
 
     def __init__(self) -> None:
         self.logged: dict[bytes, bytes] | None = None
         self.seen: dict[TopicPartition, CommittedOffset] = {}
+        self.text = 0
 
     def __getitem__(self, partition: TopicPartition) -> CommittedOffset:
         found = self.seen.get(partition)
@@ -91,20 +94,38 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         found = self.seen.get(partition)
         return found if found is not None and found.offset != DELETED_OFFSET else None
 
+    def put(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Takes what the wire says of some partitions."""
+        self.text += text_of(offsets.values()) - text_of(map(self.seen.get, offsets))
+        self.seen.update(offsets)
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The wire says nothing more of some partitions."""
+        for partition in partitions:
+            if (known := self.seen.pop(partition, None)) is not None:
+                self.text -= len(known.metadata or "")
+
+    def put_all(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+        """Takes what the wire says of all partitions."""
+        self.seen, self.text = offsets, text_of(offsets.values())
+
     def remove(self, partition: TopicPartition, at: float) -> CommittedOffset | None:
         """Takes an offset out, as the wire has it. Returns what it was, if that came from the wire too."""
         known = self.get_seen(partition)
         if self.logged is None:
-            self.seen.pop(partition, None)
+            self.drop((partition,))
         else:
-            self.seen[partition] = CommittedOffset(DELETED_OFFSET, at=at)
+            self.put({partition: CommittedOffset(DELETED_OFFSET, at=at)})
         return known
 
     def catch_up(self, asked_at: float) -> None:
         """The log says all that was acknowledged until then."""
-        late = [partition for partition, offset in self.seen.items() if offset.at <= asked_at]
-        for partition in late:
-            del self.seen[partition]
+        self.drop([partition for partition, offset in self.seen.items() if offset.at <= asked_at])
+
+
+def text_of(offsets: Iterable[CommittedOffset | None]) -> int:
+    """Returns how many characters of metadata offsets have."""
+    return sum(len(offset.metadata) for offset in offsets if offset is not None and offset.metadata)
 
 
 class OffsetsRead:

@@ -60,7 +60,7 @@ class Committing:
     def _offsets_stored(self, event: OffsetsStored, now: float) -> list[Fact]:
         accepted = len(event.offsets) + event.unnamed
         if accepted and (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets)
+            kept = self._cache.within_bound(offsets, event.offsets, now)
             offsets.store(kept, event.sent_at)
             if self._log.overtook(event):
                 offsets.compare(now)
@@ -74,7 +74,7 @@ class Committing:
 
     def _offsets_pending(self, event: OffsetsPending, now: float) -> list[Fact]:
         if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets)
+            kept = self._cache.within_bound(offsets, event.offsets, now)
             offsets.hold(event.producer_id, kept, now)
             self._cache.account(event.group_id, now)
             if kept and not offsets.followed:
@@ -115,7 +115,7 @@ class Committing:
         if now < self._cache.disturbed_until or event.sent_at < self._cache.unread.until_of(event.group_id):
             return []
         if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets)
+            kept = self._cache.within_bound(offsets, event.offsets, now)
             offsets.learn(kept, event.absent, whole=event.whole, sent_at=event.sent_at)
             self._cache.account(event.group_id, now)
         return []

@@ -55,8 +55,9 @@ def _members(group: Group, before: Mapping[str, Member], now: float) -> tuple[li
         facts += (noticed if back else joined)(group, [member], now)
         cause = RebalanceCause.STATIC_REPLACED if back else RebalanceCause.NEW_MEMBER
         causes.append(Blame(cause=cause, by=member.who))
+    static = group.static_members()
     for member in [before[each] for each in before.keys() - group.members.keys() - group.departed]:
-        how, said = how_dropped(group, member, now)
+        how, said = how_dropped(group, member, now, static)
         if how is Departure.DROPPED and silence_tells(group, member):
             how = Departure.EXPIRED  # There is nothing else that it could have missed.
         facts += gone(group, [member], how, now, said)

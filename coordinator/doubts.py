@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.cache import GroupCache
+from group_sidecar.coordinator.events import FOREVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.offsets import GroupOffsets
-from group_sidecar.coordinator.partitions import PartitionState
+from group_sidecar.coordinator.partitions import FRESH_SECONDS, PartitionState
 from group_sidecar.coordinator.views import GroupKind, Lacking
 
 LOOKED_AT_ONCE = 500
@@ -36,6 +37,8 @@ class Doubts:
 
         A host that the broker has not told could only be guessed: which of its addresses the sidecar has there.
         """
+        if group is not None and group.bare:
+            return Lacking.COLD
         told = self._cache.true_hosts or group is None or all(each.broker_host for each in group.members.values())
         return self.of_group(group_id, group, now) or (None if told else Lacking.IN_DOUBT)
 
@@ -136,9 +139,10 @@ class Doubts:
 
     def _behind(self, group_id: str, now: float) -> Lacking | None:
         """Why the log does not tell of a group; None where it does."""
-        partitions = self._cache.partitions
-        if partitions.follows(group_id, now):
-            return None
-        partition = partitions.holding(group_id)
-        owned = partition is not None and partition.state is PartitionState.OWNED
-        return Lacking.STALE if owned else Lacking.COLD
+        partition = self._cache.partitions.holding(group_id)
+        if partition is None or partition.state is not PartitionState.OWNED:
+            return Lacking.COLD
+        if now - partition.fresh_at > FRESH_SECONDS:
+            return Lacking.STALE
+        # A group that was deleted and is still in the log may have been made again around the sidecar.
+        return Lacking.IN_DOUBT if partition.deleted.get(group_id, FOREVER) <= partition.fresh_at else None

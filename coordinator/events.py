@@ -251,7 +251,12 @@ class OffsetsLearned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted(Event):
-    """The broker deleted the group, or had none."""
+    """The broker deleted the group, or had none.
+
+    `existed`: whether the broker deleted it, and so may have written tombstones.
+    """
+
+    existed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.offsets_topic import read_suffix
 from group_sidecar.codecs.offsets_topic import suffix as suffix_of
-from group_sidecar.coordinator.bounded import ENTRY_BYTES, BoundedTable, Table
+from group_sidecar.coordinator.bounded import ENTRY_BYTES, TABLE_BYTES, BoundedTable, Table
 from group_sidecar.coordinator.cache import GroupCache
 from group_sidecar.coordinator.causes import after_move
 from group_sidecar.coordinator.consumer_groups import read
@@ -30,9 +30,10 @@ from group_sidecar.coordinator.tombstones import WHOLE_GROUP
 from group_sidecar.coordinator.views import DELETED_OFFSET, GroupKind, GroupState, Lacking, TopicPartition
 
 LEFT_BEHIND = 100_000
-"""Groups of partitions that went to another broker: of those beyond it no rebalance is explained by the move."""
+"""Groups that are remembered of partitions that went to another broker. A rebalance of any other such group is not
+explained by the move."""
 LOGGED_BYTES = 200
-"""Of an offset in the log with a short topic name, key and value, as an estimate."""
+"""Estimated bytes of an offset in the log, key and value, with a short topic name."""
 GROUPS_AT_ONCE = 50
 """Groups merged between two breaths."""
 
@@ -59,7 +60,8 @@ class LogFollower:
     def tables(self) -> Iterator[Table]:
         """How large each table here is."""
         offsets = sum(partition.log.size for _, partition in self.partitions)
-        yield Table("logged_offsets", offsets, offsets * LOGGED_BYTES)
+        heavy = sum(partition.log.heavy for _, partition in self.partitions)
+        yield Table("logged_offsets", offsets, offsets * LOGGED_BYTES + heavy)
         ahead = sum(len(partition.ahead) for _, partition in self.partitions)
         yield Table("groups_ahead_of_log", ahead, ahead * ENTRY_BYTES)
         yield Table("groups_left_behind", len(self.left_behind), self.left_behind.bytes)
@@ -115,7 +117,7 @@ class LogFollower:
         self._end_elsewhere(number)
 
     def _end_elsewhere(self, number: int) -> None:
-        """Groups of the partition that another broker has are told by its log, when it is read again."""
+        """Ends the pasts at another broker of the partition's groups: its log brings them back when read again."""
         if count := self.partitions.count:
             self._cache.pasts.end_elsewhere(lambda group_id: partition_for(group_id, count) == number)
 
@@ -180,9 +182,8 @@ class LogFollower:
         Returns what the broker has cleaned up, where it has.
         """
         partition = self.partitions.led[number]
-        if sum(each.log.size for _, each in self.partitions) > self._cache.most_offsets:
-            self._cache.overflowed += 1
-            self.fail(number, "more offsets than limits.offsets", now)
+        if overflowed := self.overflowed(number):
+            self.fail(number, overflowed, now)
             return None
         partition.state = PartitionState.OWNED if partition.serves else PartitionState.LOADING
         partition.reason, partition.fresh_at, partition.read_at = "", asked_at, now
@@ -198,10 +199,24 @@ class LogFollower:
         held_back, partition.log.changed = partition.log.changed, {}
         for name in held_back:
             self._follow_group(partition, name, now)
-        for group_id in list(partition.ahead):
+        # Of a deleted group the log is held back: what the wire has said since is not to be found below it yet.
+        for group_id in partition.ahead - partition.deleted.keys():
             if self._catch_up(partition, group_id, asked_at, now):
                 partition.ahead.discard(group_id)
         return self._cleaned_up(now)
+
+    def overflowed(self, number: int) -> str:
+        """Returns why a partition cannot be kept, and counts that; empty where it can. It is the largest that goes."""
+        cache, log = self._cache, self.partitions.led[number].log
+        logs = [partition.log for _, partition in self.partitions]
+        reason = ""
+        if sum(each.size for each in logs) > cache.most_offsets and log.size == max(each.size for each in logs):
+            reason = "more offsets than limits.offsets"
+        most_heavy = max(TABLE_BYTES, cache.most_offsets * LOGGED_BYTES)
+        if sum(each.heavy for each in logs) > most_heavy and log.heavy == max(each.heavy for each in logs):
+            reason = "more bytes of metadata than limits.offsets allows"
+        cache.overflowed += bool(reason)
+        return reason
 
     def _release(self, log: PartitionLog, name: bytes, asked_at: float) -> None:
         """Awaits no tombstone of what was committed after its deletion: the broker has acknowledged that commit."""
@@ -340,11 +355,12 @@ class LogFollower:
 
     # What the wire says.
 
-    def deleted(self, group_id: str, now: float) -> None:
-        """A client had a group deleted: the log will say so."""
+    def deleted(self, group_id: str, now: float, *, existed: bool) -> None:
+        """A client had a group deleted: the log will say so. A group that did not exist leaves no tombstone."""
         if (partition := self.partitions.holding(group_id)) is not None:
             partition.deleted[group_id] = now
-            partition.log.awaited.expect(group_id.encode(), WHOLE_GROUP, now)
+            if existed:
+                partition.log.awaited.expect(group_id.encode(), WHOLE_GROUP, now)
 
     def deleted_offsets(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> None:
         """A client had offsets deleted: likewise."""

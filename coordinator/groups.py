@@ -11,7 +11,7 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 - `unsure`: why the members may not be those that the broker has.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from group_sidecar.coordinator.events import FOREVER, NEVER, DescribedMember, JoinAccepted, Joining, JoinSent
@@ -36,6 +36,8 @@ from group_sidecar.coordinator.views import (
 )
 
 NOBODY, UNKNOWN_GENERATION = frozenset[str](), -1
+StaticMembers = Mapping[str, Sequence[Member]]
+"""Members by their instance ids."""
 """DescribeGroups does not tell the generation; the next sign of life does."""
 
 
@@ -64,6 +66,8 @@ class Group:
         logged: the raw metadata of the generation that the log last said; None where it says none.
         consumer: what the log says of a group of another protocol than the classic one.
         read_changes: the number of changes of its records that `consumer` was read at.
+        metadata_bytes, weighed: of its members, at most; the number of changes at which these bytes were counted.
+        bare: whether metadata or assignments of its members may be missing, for which there was no room.
 
     `ticks` numbers the changes of all groups; `changed` is where the names of those go that have changed; `unread` has
     the writes that were not understood.
@@ -91,7 +95,8 @@ class Group:
         self.assigned = False
         self.owned: dict[str, bytes] | None = None
         self.leaving: dict[str, Leave] = {}
-        self.came = self.went = NOBODY
+        self.came: Set[str] = NOBODY
+        self.went: Set[str] = NOBODY
         self.tenure = UNMOVED
         self.rebalance: Rebalance | None = None
         self.foretold: Blame | None = None
@@ -100,6 +105,7 @@ class Group:
         self.changed_at = self.told_at = NEVER
         self.logged: bytes | None = None
         self.consumer: ConsumerGroupView | None = None
+        self.metadata_bytes, self.weighed, self.bare = 0, -1, False
         self._seen: tuple[int, ConsumerGroupView | None] = (0, None)
         self._shown: tuple[tuple[MemberView, ...], ConsumerGroupView | None] = ((), None)
         self._all_known_at = -1
@@ -128,7 +134,9 @@ class Group:
         if not joining.parks:
             return False
         member = self.members.get(joining.member_id)
-        return member is None or member.member_id == self.leader or joining.protocols != tuple(member.protocols.items())
+        if self.bare or member is None or member.member_id == self.leader:
+            return True
+        return joining.protocols != tuple(member.protocols.items())
 
     @property
     def apparent_state(self) -> GroupState:
@@ -190,7 +198,7 @@ class Group:
 
     @property
     def settled_at(self) -> float:
-        """What was sent to the broker from then on tells of a time after all that is in doubt."""
+        """The time from which on a question to the broker settles the doubt: lost and unread requests act before it."""
         return max(self.doubted_until, self._unread.until_of(self.group_id))
 
     def be_sure(self) -> None:
@@ -289,12 +297,31 @@ class Group:
         self.members[member.member_id] = member
         self.pending.pop(member.member_id, None)
 
-    def predecessor(self, instance_id: str | None, member_id: str) -> Member | None:
-        """The member that holds the same instance id under another member id, if there is one (KIP-345)."""
+    def static_members(self) -> StaticMembers:
+        """The static members by their instance ids, for whoever looks for many of them."""
+        found: dict[str, list[Member]] = {}
+        for member in (*self.members.values(), *self.overdue.values()):
+            if member.instance_id:
+                found.setdefault(member.instance_id, []).append(member)
+        return found
+
+    def _namesakes(self, instance_id: str, static: StaticMembers | None) -> Iterable[Member]:
+        """The members with this instance id. `static`: all that there were, of which some may have gone since."""
+        if static is None:
+            return [m for m in (*self.members.values(), *self.overdue.values()) if m.instance_id == instance_id]
+        known = static.get(instance_id, ())
+        return [m for m in known if m.member_id in self.members or m.member_id in self.overdue]
+
+    def predecessor(
+        self, instance_id: str | None, member_id: str, static: StaticMembers | None = None
+    ) -> Member | None:
+        """The member that holds the same instance id under another member id, if there is one (KIP-345).
+
+        `static`: as of `static_members`, taken since the last member came.
+        """
         if instance_id is None:
             return None
-        namesakes = (m for m in (*self.members.values(), *self.overdue.values()) if m.instance_id == instance_id)
-        return next((m for m in namesakes if m.member_id != member_id), None)
+        return next((m for m in self._namesakes(instance_id, static) if m.member_id != member_id), None)
 
     def replace_static(self, old: Member, event: JoinAccepted, now: float) -> Member:
         """A static member is back under another id. All but what its join says stays."""
@@ -349,16 +376,16 @@ class Group:
             self.departed.add(member_id)
         return member
 
-    def contest(self, instance_id: str) -> None:
+    def contest(self, instance_id: str, static: StaticMembers | None = None) -> None:
         """Another new member had this instance id: whoever has it now may pass for that one."""
         self.contested.add(instance_id)
-        if (member := self.members.get(self.by_instance(instance_id))) is not None:
+        if (member := self.members.get(self.by_instance(instance_id, static))) is not None:
             member.certain = False
 
-    def by_instance(self, instance_id: str | None) -> str:
-        """The member id behind a group instance id; empty where there is none."""
-        members = (*self.members.values(), *self.overdue.values())
-        return next((m.member_id for m in members if instance_id and m.instance_id == instance_id), "")
+    def by_instance(self, instance_id: str | None, static: StaticMembers | None = None) -> str:
+        """The member id behind a group instance id; empty where there is none. `static`: as of `predecessor`."""
+        namesakes = self._namesakes(instance_id, static) if instance_id else ()
+        return next((member.member_id for member in namesakes), "")
 
     def describe(self, members: Iterable[DescribedMember], protocol: str, now: float) -> None:
         """Takes the members as the broker described them, keeping what it does not tell."""

@@ -180,8 +180,9 @@ def _roll_called(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     for member in new:
         tell = noticed if member.instance_id in taken_over else joined
         facts += tell(group, [member], now, said.get(member.member_id, ""))
+    static = group.static_members() if dropped else {}
     for member in dropped:
-        how, its_words = how_dropped(group, member, now)
+        how, its_words = how_dropped(group, member, now, static)
         if group.rebalance is not None and not group.rebalance.blame.known:
             group.rebalance.blame = of_departure(member, how, its_words)
         facts += gone(group, [member], how, now, its_words)

@@ -8,6 +8,7 @@ the last one, or whose time has come, and joining the bytes. Where that is still
 true, and `tend` makes up for it some groups at a time.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count
@@ -38,7 +39,7 @@ SPARE_DEADLINES = 1000
 """Deadlines of groups that are gone or have been looked at since, beyond as many as count."""
 
 _Kind = tuple[str, str, str]
-"""Protocol type, state and type: all that a list tells of a group beside its name."""
+"""Protocol type, state and group type: all that a list contains about a group beside its name."""
 
 
 class Listed(NamedTuple):
@@ -99,7 +100,7 @@ class Listing:
         self._changed = changed
         self._names = names
         self._entries: dict[str, ListedGroup] = {}
-        self._lacking: dict[str, Lacking] = {}
+        self._lacking: OrderedDict[str, Lacking] = OrderedDict()  # Its first entry is found in constant time.
         self._due: dict[str, float] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._sparse: list[tuple[float, str]] | None = None
@@ -120,7 +121,7 @@ class Listing:
         yield Table("listed_groups", entries, entries * ENTRY_BYTES + sum(each.bytes for each in encoded))
 
     def begin_anew(self) -> None:
-        """Something has happened to any of the groups: all are to be looked at again."""
+        """Marks all groups to be looked at again, because any of them may have changed."""
         self._anew = True
 
     def refresh(self, now: float, most: int | None = None) -> None:
@@ -241,7 +242,7 @@ class Listing:
 
 
 class _Encoded:
-    """The groups of a list as one form of the reply has them, by kind, so that a filter costs a look at each kind.
+    """The encoded groups of one form of the reply, by kind, so that a filter compares kinds and not groups.
 
     Attributes:
         kinds: the encoded groups by kind and name.

@@ -18,6 +18,8 @@ from group_sidecar.coordinator.tombstones import AWAITED_SECONDS, WHOLE_GROUP, A
 
 SLICE = 1024
 """Records between two breaths: about two milliseconds."""
+LONG_VALUE = 200
+"""Bytes of an offset's value beyond which it is counted for itself. Without metadata a value has 26 to 45."""
 _KINDS = frozenset(int(kind) for kind in KeyType)
 _OFFSET_COMMITS = 1  # The key types 0 and 1 are the same.
 _GROUP_METADATA = 2
@@ -25,6 +27,7 @@ _GROUP_METADATA = 2
 Record = tuple[int, int, bytes | None, bytes | None]
 Held = tuple[int, bytes | None]
 """Of a transaction: the record's offset, and its value; None for a tombstone."""
+_NOTHING: Held = (0, None)
 
 
 class LoggedGroup:
@@ -35,7 +38,7 @@ class LoggedGroup:
         pending: offsets of open transactions, by producer id.
         metadata: raw GroupMetadataValue; None where there is none.
         records: raw values of all other types, by their whole key (KIP-848, share and streams groups).
-        tombstone: whether the last that was said of `metadata` is that it is gone, and with it the group.
+        tombstone: whether the group was deleted, and has had no commit since.
         changes: how often any of `records` changed.
         removed: how many offsets went since that was last looked at.
         counted: how many there were when they were last counted.
@@ -68,6 +71,7 @@ class PartitionLog:
         changed: names of groups that records came for since that was last looked at.
         records: how many records came.
         size: how many offsets survive, pending ones included, as counted last.
+        heavy: bytes of all other values that survive, and of those of offsets that are longer than LONG_VALUE.
         awaited: tombstones of deletions that clients were told of.
         skipped: how many keys of types that are not known came, by type; -1 for what is no key at all.
     """
@@ -76,7 +80,8 @@ class PartitionLog:
         self.next_offset = next_offset
         self.groups: dict[bytes, LoggedGroup] = {}
         self.changed: dict[bytes, None] = {}
-        self.records = self.size = 0
+        self.records = self.size = self.heavy = 0
+        self._long = 0  # Of `heavy`, what belongs to offsets.
         self.awaited = AwaitedTombstones()
         self.skipped: Counter[int] = Counter()
         self._open: dict[int, set[bytes]] = {}
@@ -136,10 +141,12 @@ class PartitionLog:
             if kind > _OFFSET_COMMITS:
                 self._other(group, kind, key, value)
                 continue
-            if group.pending:
-                _outdate(group, key[end:])
+            if group.pending or self._long or (value is not None and len(value) > LONG_VALUE):
+                self._outdate(group, key[end:])
+                self._weigh(group.offsets.get(key[end:]), value)
             if value is not None:
                 group.offsets[key[end:]] = value
+                group.tombstone = False
                 continue
             if group.offsets.pop(key[end:], None) is not None:
                 group.removed += 1
@@ -158,11 +165,13 @@ class PartitionLog:
         if value is None and self.awaited:
             self.awaited.read(group.group_id.encode(), WHOLE_GROUP)
         if kind == _GROUP_METADATA:
+            self.heavy += len(value or b"") - len(group.metadata or b"")
             group.metadata, group.tombstone = value, value is None
         elif kind not in _KINDS:
             self.skipped[kind] += 1
         else:
             group.changes += 1
+            self.heavy += len(value or b"") - len(group.records.get(key, b""))
             if value is not None:
                 group.records[key] = value
             else:
@@ -177,7 +186,10 @@ class PartitionLog:
             name = key[4:end]
             if (group := self.groups.get(name)) is None:
                 name, group = self._group(name)
-            group.pending.setdefault(producer_id, {})[key[end:]] = offset, value
+            held = group.pending.setdefault(producer_id, {})
+            self._weigh(held.get(key[end:], _NOTHING)[1], value)
+            held[key[end:]] = offset, value
+            group.tombstone = False
             self._open.setdefault(producer_id, set()).add(name)
             self.changed[name] = None
 
@@ -189,14 +201,32 @@ class PartitionLog:
             group = self.groups[name]
             held = group.pending.pop(batch.producer_id, {})
             self.changed[name] = None
+            for _, value in held.values():
+                self._weigh(value, None)
             if marker is not ControlMarker.COMMIT:
                 continue
             for suffix, (offset, value) in held.items():
-                _outdate(group, suffix, offset)
+                self._outdate(group, suffix, offset)
+                self._weigh(group.offsets.get(suffix), value)
                 if value is not None:
                     group.offsets[suffix] = value
                 else:
                     group.offsets.pop(suffix, None)
+
+    def _weigh(self, before: bytes | None, after: bytes | None) -> None:
+        """The value of an offset takes another's place; None for none."""
+        change = _weight(after) - _weight(before)
+        self._long += change
+        self.heavy += change
+
+    def _outdate(self, group: LoggedGroup, suffix: bytes, before: int | None = None) -> None:
+        """An offset was written: what is pending for it from before (all, where nothing is said) will not count.
+
+        Its transaction stays open all the same.
+        """
+        for held in group.pending.values():
+            if suffix in held and (before is None or held[suffix][0] < before):
+                self._weigh(held.pop(suffix)[1], None)
 
     def settle(self, name: bytes, asked_at: float) -> None:
         """All that was acknowledged until then was read: no tombstone is awaited of what is not there."""
@@ -212,11 +242,5 @@ class PartitionLog:
             del self.groups[name]
 
 
-def _outdate(group: LoggedGroup, suffix: bytes, before: int | None = None) -> None:
-    """An offset was written: what is pending for it from before (all, where nothing is said) will not count.
-
-    Its transaction stays open all the same.
-    """
-    for held in group.pending.values():
-        if suffix in held and (before is None or held[suffix][0] < before):
-            del held[suffix]
+def _weight(value: bytes | None) -> int:
+    return 0 if value is None or len(value) <= LONG_VALUE else len(value)

@@ -52,11 +52,12 @@ def _told_of(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     here = {**unheard, **group.members}
     _adopt(group, value, now)
     came = [member for member_id, member in group.members.items() if member_id not in here]
-    went = [member for member_id, member in here.items() if member_id not in {*group.members, *departed}]
+    went = [here[member_id] for member_id in here if member_id not in group.members and member_id not in departed]
     facts += joined(group, came, now)
     causes = [Blame(cause=RebalanceCause.NEW_MEMBER, by=member.who) for member in came]
+    static = group.static_members() if went else {}
     for member in went:
-        how, said = how_dropped(group, member, now)
+        how, said = how_dropped(group, member, now, static)
         facts += gone(group, [member], how, now, said)
         causes.append(of_departure(member, how, said))
     if not group.members:

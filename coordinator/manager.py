@@ -20,11 +20,8 @@ from group_sidecar.coordinator.events import (
     NEVER,
     AnyEvent,
     ConsumerGroupDescribed,
-    CoordinatorMoved,
     Event,
-    GroupDeleted,
     GroupDescribed,
-    GroupsListed,
     LeaveSent,
     LogEndsSeen,
     LogStartsSeen,
@@ -32,6 +29,7 @@ from group_sidecar.coordinator.events import (
     MemberUnknown,
     ReplyLost,
 )
+from group_sidecar.coordinator.existence import Existence
 from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.following import LogFollower
 from group_sidecar.coordinator.groups import Group
@@ -40,7 +38,6 @@ from group_sidecar.coordinator.log_bounds import Bounds, LogBounds
 from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire, member_seen
 from group_sidecar.coordinator.seating import seats
 from group_sidecar.coordinator.states import DEAD
-from group_sidecar.coordinator.telling import coordinator_moved
 from group_sidecar.coordinator.unread import Unread
 from group_sidecar.coordinator.views import (
     UNSEATED,
@@ -83,6 +80,7 @@ class GroupMetadataManager:
             exclusive=exclusive, true_hosts=true_hosts, most_groups=most_groups, most_offsets=most_offsets
         )
         self.log = LogFollower(self._cache)
+        self._existence = Existence(self._cache, self.log)
         self._doubts = Doubts(self._cache)
         self._listing = Listing(self._listed, self._cache.changed, self._cache.groups)
         self._cache.listed = self._listing
@@ -92,14 +90,12 @@ class GroupMetadataManager:
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(HANDLERS, self._group_changed),
             **Committing(self._cache, self.log).rules,
+            **self._existence.rules,
             MemberSeen: self._member_seen,
             MemberUnknown: self._of_known,
             LeaveSent: self._of_known,
             ReplyLost: self._reply_lost,
             GroupDescribed: self._group_described,
-            GroupsListed: self._groups_listed,
-            GroupDeleted: self._group_deleted,
-            CoordinatorMoved: self._coordinator_moved,
             LogEndsSeen: self.log_bounds.ends_seen,
             LogStartsSeen: self.log_bounds.starts_seen,
             ConsumerGroupDescribed: self._consumer_group_described,
@@ -133,7 +129,7 @@ class GroupMetadataManager:
         self._cache.keep_empty_groups(keeps)
 
     def forget_habits(self) -> None:
-        """The broker may be another release than before: how it describes groups of KIP-848 has to be seen again."""
+        """Forgets how the broker describes groups of KIP-848, because it may be another release than before."""
         self.default_assignor = self.explains = None
 
     def inherit(self, groups: Iterable[str]) -> None:
@@ -155,11 +151,13 @@ class GroupMetadataManager:
     def sweep(self, now: float) -> Iterator[list[Fact]]:
         """Sets aside members whose sessions must have run out, some groups at a time; to be done every few seconds."""
         if not self._cache.exclusive:
-            self._cache.pasts.end_before(now)  # What has come of a lost write is in the log by now.
+            while self._cache.pasts.end_before(now, SWEPT_AT_ONCE):  # What came of a lost write is in the log by now.
+                yield []
         groups = list(self._cache.groups.values())
         for first in range(0, len(groups), SWEPT_AT_ONCE):
             facts: list[Fact] = []
             for group in groups[first : first + SWEPT_AT_ONCE]:
+                self._cache.metadata.weigh(group)
                 if group.timed and self._cache.group(group.group_id) is group:  # It may have gone meanwhile.
                     facts += self._expire(group, now)
                     self._forget_unless_real(group)
@@ -171,9 +169,9 @@ class GroupMetadataManager:
         return [] if loads else expire(group, now)
 
     def obscure(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
-        """A write passed by that could not be decoded, of this group, or of who knows which.
+        """Notes a write that could not be decoded, to this group or to an unknown one.
 
-        To be called when it goes to the broker and when it has been answered, or never will be.
+        To be called when the write goes to the broker, and again when it is answered or its connection is gone.
 
         Args:
             group_id: None where not even that is known.
@@ -220,7 +218,11 @@ class GroupMetadataManager:
         if group is None:
             return []
         kind, existed, before = type(event), group.state is not DEAD, _listed_form(group)
-        facts = HANDLERS[kind](group, event, now)
+        kept = self._cache.metadata.within_bound(group, event)
+        facts = HANDLERS[kind](group, kept, now)
+        if kept is not event:
+            group.bare = True
+            self._cache.overflowed += 1
         if kind not in QUIET:
             group.touch(now)
         elif _listed_form(group) != before:
@@ -261,16 +263,8 @@ class GroupMetadataManager:
             group.reservations.described(event, before, now, sure=sure)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:
-            self._missed(event, now)
+            self._existence.missed(event, now)
         return facts
-
-    def _missed(self, event: GroupDescribed, now: float) -> None:
-        """The broker has no such group. Its past is over, unless something lost may yet make it."""
-        cache, group_id = self._cache, event.group_id
-        cache.pasts.missed(group_id, now)
-        if event.as_of == cache.changes_of(group_id)[0] and event.sent_at >= cache.settled_at(group_id):
-            cache.pasts.end(group_id)
-            cache.past_ended(now)
 
     def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
         offsets = self._cache.group_offsets(event.group_id)
@@ -278,33 +272,6 @@ class GroupMetadataManager:
         if made_since or event.as_of != self.changes_of(event.group_id)[0]:
             return []
         return self._group_changed(self.log.understood(event), now)
-
-    def _groups_listed(self, event: GroupsListed, now: float) -> list[Fact]:
-        """What the broker does not list is not there: it has no past, unless something lost may yet make it."""
-        if event.sent_at >= self._cache.unread.until:
-            self._cache.pasts.listed(event.groups, event.sent_at, event.as_of)
-            self._cache.past_ended(now)
-        return []
-
-    def _group_deleted(self, event: GroupDeleted, now: float) -> list[Fact]:
-        cache = self._cache
-        group, offsets = cache.group(event.group_id), cache.group_offsets(event.group_id)
-        changed_at = max((each.changed_at for each in (group, offsets) if each), default=NEVER)
-        if group and (group.joins or changed_at > event.sent_at):  # It may have been made anew since.
-            group.doubt(now)
-            cache.pasts.note(event.group_id, now)
-            if offsets:
-                offsets.doubt(None, now)
-                cache.account(event.group_id, now)
-            return []
-        cache.remove(event.group_id, now)
-        self.log.deleted(event.group_id, now)
-        lost_until = max(group.doubted_until if group else NEVER, offsets.settled_at if offsets else NEVER)
-        if event.sent_at < lost_until:
-            cache.pasts.note(event.group_id, lost_until)  # What was lost may make it anew.
-        elif event.sent_at >= cache.pasts.settled_at(event.group_id):
-            cache.pasts.end(event.group_id)
-        return []
 
     def _consumer_group_described(self, event: ConsumerGroupDescribed, now: float) -> list[Fact]:
         group = self._cache.group(event.group_id)
@@ -316,16 +283,6 @@ class GroupMetadataManager:
             if not group.consumer.assignors:
                 self.default_assignor = event.assignor
         return []
-
-    def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
-        if event.sent_at < self._cache.partitions.began_at(event.group_id):
-            return []  # It was not the coordinator yet.
-        known = self.log.left_behind.pop(event.group_id) is not None or self._cache.exists(event.group_id)
-        self._cache.remove(event.group_id, now)
-        partitions = self._cache.partitions
-        if partitions.count is None or partitions.holding(event.group_id) is not None:
-            self._cache.pasts.note(event.group_id, now, elsewhere=True)  # Else it comes back with its log.
-        return coordinator_moved(event.group_id, now) if known else []  # All of its clients hear it.
 
     # What is known.
 
@@ -451,7 +408,7 @@ class GroupMetadataManager:
             self._cache.changed.add(group_id)
 
     def relearn(self, group_id: str, now: float) -> None:
-        """Forgets what is known of a group: only the broker can say how it is."""
+        """Forgets what is known of a group. Afterwards the broker has to be asked about the group."""
         self._cache.unlearn(group_id)
         self._cache.note_removal(now)
         self._cache.pasts.note(group_id, now)

@@ -26,6 +26,7 @@ from group_sidecar.coordinator.events import (
     JoinRejected,
     JoinSent,
     LeaveSent,
+    Leaving,
     MemberIdIssued,
     MemberSeen,
     MembersLeft,
@@ -36,7 +37,7 @@ from group_sidecar.coordinator.events import (
     Synced,
 )
 from group_sidecar.coordinator.facts import Departure, Fact
-from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group
+from group_sidecar.coordinator.groups import UNKNOWN_GENERATION, Group, StaticMembers
 from group_sidecar.coordinator.joining import join_accepted, join_rejected, join_sent, member_id_issued, reply_lost
 from group_sidecar.coordinator.members import Leave, Member
 from group_sidecar.coordinator.ownership import keep_owners
@@ -212,10 +213,16 @@ def _how_unknown(group: Group, member: Member, event: MemberUnknown, leave: Leav
     return Departure.DROPPED if event.refused or lasts else Departure.EXPIRED
 
 
+def _static_of(group: Group, event: Leaving) -> StaticMembers | None:
+    """The static members, where many leave: looking for each among all of 5,000 would take a second."""
+    return group.static_members() if len(event.members) > 1 else None
+
+
 def _leave_sent(group: Group, event: LeaveSent, now: float) -> list[Fact]:
     """Members ask to leave. Others may be told of it sooner than they are."""
+    static = _static_of(group, event)
     for named, instance_id, said in event.each:
-        member_id = named or group.by_instance(instance_id)
+        member_id = named or group.by_instance(instance_id, static)
         if (member := group.members.get(member_id)) is not None:
             kicked = by_admin(member, named, said, event.client_id, event.client_host)
             group.leaving[member_id] = Leave(at=event.sent_at, said=said, kicked=kicked)
@@ -226,8 +233,9 @@ def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
     facts, why = list[Fact](), None
     group.reservations.outdate()
     keep_owners(group)
+    static = _static_of(group, event)
     for named, instance_id, said in event.each:
-        member_id = named or group.by_instance(instance_id)
+        member_id = named or group.by_instance(instance_id, static)
         if (here := group.members.get(member_id)) is not None:
             how = _how_left(here, event, named, said)
             facts += gone(group, [here], how, now, said)
@@ -235,7 +243,7 @@ def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
         dropped = group.drop(member_id)
         group.departed.add(member_id)
         if not member_id and instance_id:
-            group.contest(instance_id)
+            group.contest(instance_id, static)
         # Kafka 4 rebalances also when an id leaves that was only issued. And which member had an instance id
         # is not sure if something came in between.
         if dropped is None or (not named and event.sent_at < group.changed_at):
@@ -257,8 +265,7 @@ def _after_departure(group: Group, why: Blame, now: float) -> list[Fact]:
         return []
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return []
-    others = group.awaiting - group.departed
-    if group.members or group.overdue or others or group.unsure is not None:
+    if group.members or group.overdue or group.unsure is not None or group.awaiting - group.departed:
         return begin(group, now, why)
     facts = interrupted(group, now)
     group.empty_out(now)
@@ -286,6 +293,7 @@ def _described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     elif event.state is GroupState.EMPTY:
         group.protocol = group.leader = ""
     group.assigned = event.state is GroupState.STABLE
+    group.bare = False
     group.be_sure()
     return []
 

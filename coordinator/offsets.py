@@ -7,7 +7,7 @@ group's members, bounds.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from group_sidecar.coordinator.committed import CommittedOffsets
+from group_sidecar.coordinator.committed import CommittedOffsets, text_of
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.log import LoggedGroup
 from group_sidecar.coordinator.views import CommittedOffset, Lacking, TopicPartition
@@ -26,7 +26,7 @@ class GroupOffsets:
         doubtful: partitions whose offset may be another, until a commit or an answer of the broker to what was sent
             after that time.
         settled_at: as `doubted_until` of a group.
-        counted: how many are kept beside the log's, as the bound counts them.
+        counted: how many are kept beside the log's, and characters of their metadata, as the bounds count them.
         changes, changed_at, epoch: as of a group too.
     """
 
@@ -36,17 +36,18 @@ class GroupOffsets:
         self.unsure = unsure
         self.unfollowed: Lacking | None = None
         self.doubtful: dict[TopicPartition, float] = {}
-        self.counted = 0
+        self.counted = (0, 0)
+        self._held_text = 0
         self.changes, self.epoch = 0, epoch
         self.changed_at = 0.0
         self._logged: LoggedGroup | None = None
         self._deleted_at, self.settled_at = NEVER, settled_at
 
     @property
-    def size(self) -> int:
-        """How many offsets are kept beside the log's, committed or pending."""
+    def size(self) -> tuple[int, int]:
+        """How many offsets are kept beside the log's, committed or pending, and characters of their metadata."""
         held = sum(map(len, self.pending.values())) if self.pending else 0
-        return len(self.committed.seen) + held
+        return len(self.committed.seen) + held, self.committed.text + self._held_text
 
     @property
     def lacking(self) -> Lacking | None:
@@ -79,7 +80,7 @@ class GroupOffsets:
         self.committed.logged = {} if logged is None else logged.offsets
 
     def catch_up(self, asked_at: float, deleted: Iterable[TopicPartition] = (), unread_until: float = NEVER) -> bool:
-        """The log says all that was acknowledged until then. Returns whether it says all there is to say.
+        """The log has all that was acknowledged until `asked_at`. Returns whether it has all that the wire has, too.
 
         `deleted`: partitions whose offset the broker has deleted, though the log still has it.
         `unread_until`: until when writes that were not understood may change the offsets.
@@ -112,7 +113,7 @@ class GroupOffsets:
                 self.settled_at = max(self.settled_at, offset.at)
             elif doubtful and doubtful.get(partition, FOREVER) <= sent_at:
                 del doubtful[partition]
-        seen.update(offsets)
+        self.committed.put(offsets)
 
     def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
         """Forgets offsets."""
@@ -139,25 +140,27 @@ class GroupOffsets:
         self.unfollowed = Lacking.UNSTABLE
         self.settled_at = max(self.settled_at, now)
         if offsets and not self.followed:
-            self.pending.setdefault(producer_id, {}).update(offsets)
+            held = self.pending.setdefault(producer_id, {})
+            self._held_text += text_of(offsets.values()) - text_of(map(held.get, offsets))
+            held.update(offsets)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         """A producer's transaction ended: its offsets count, or are dropped."""
         held = self.pending.pop(producer_id, {})
+        self._held_text -= text_of(held.values())
         if committed:
-            self.committed.seen.update(held)
+            self.committed.put(held)
 
     def learn(self, offsets: Offsets, absent: Iterable[TopicPartition], *, whole: bool, sent_at: float) -> None:
         """Takes what the broker told, where the log does not. The same offset keeps the time of its commit."""
         told = {partition: self._merged(partition, offset) for partition, offset in offsets.items()}
         if whole:
-            self.committed.seen = told
+            self.committed.put_all(told)
             self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
             self.unsure = self.unsure if self.settled_at > sent_at else None
             return
-        self.committed.seen.update(told)
-        for partition in absent:
-            self.committed.seen.pop(partition, None)
+        self.committed.put(told)
+        self.committed.drop(absent)
         for partition in (*told, *absent):
             if self.doubtful.get(partition, FOREVER) <= sent_at:
                 del self.doubtful[partition]

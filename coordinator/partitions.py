@@ -215,7 +215,7 @@ def _powers(count: int) -> Iterator[int]:
 
 
 _POWERS = tuple(_powers(32_768))
-"""Of 31, by which each UTF-16 unit counts, the last unit first. A name in Kafka has fewer units."""
+"""Powers of 31, by which the hash multiplies UTF-16 units, the last unit first. A name in Kafka has fewer units."""
 _BEYOND = pow(31, len(_POWERS), 1 << 32)
 
 

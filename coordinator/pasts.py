@@ -6,7 +6,7 @@ Owns: that list, its bounds, and how groups leave it. Must not know: the groups'
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from group_sidecar.coordinator.bounded import ENTRY_BYTES, BoundedTable, Table, name_bytes
+from group_sidecar.coordinator.bounded import BoundedTable, Table, name_bytes
 from group_sidecar.coordinator.events import CONFIRMED_SECONDS, FOREVER, NEVER
 from group_sidecar.coordinator.partitions import FRESH_SECONDS
 
@@ -42,7 +42,7 @@ class UnseenPasts:
         """Noted groups that the broker may have, and that are not known."""
         self._elsewhere: dict[str, None] = {}
         self._listed: set[str] = set()
-        """What the broker had when it last listed all."""
+        """The groups that the broker had when it last listed all."""
         self._listed_bytes, self._listed_noting = 0, 0
         self._most = most
         self._inherited = False
@@ -61,13 +61,13 @@ class UnseenPasts:
         self._restore(groups)
 
     def _restore(self, groups: Iterable[str]) -> None:
-        """What was just listed has a past, all else is known from its birth on; if the list is within the bound."""
+        """Notes that listed groups have a past and all others have none, if the list is within the bound."""
         listed = set(groups)
         self._forget_listed()
         if len(listed) > self._most:
             return
         self._listed, self._listed_noting = listed, self.notings
-        self._listed_bytes = sum(map(len, listed)) + ENTRY_BYTES * len(listed)
+        self._listed_bytes = sum(map(name_bytes, listed))
         self._absent |= dict.fromkeys(listed.difference(self._known))
         self.others_seen = True
 
@@ -88,7 +88,7 @@ class UnseenPasts:
         self._pasts.put(group_id, past)
 
     def doubt_others(self) -> None:
-        """Any group may have got a past, until the broker has listed what it has."""
+        """Notes that any group may have a past, until the broker has listed its groups."""
         self.notings += 1
         self._others_noting, self.others_seen = self.notings, False
 
@@ -118,7 +118,7 @@ class UnseenPasts:
         return self._others_until if past is None else past.until
 
     def end(self, group_id: str) -> None:
-        """The group's past is over: it was deleted, or the broker says that there is no such group."""
+        """Ends a group's past: the group was deleted, or the broker has no such group."""
         self._pasts.pop(group_id)
         self._absent.pop(group_id, None)
         self._elsewhere.pop(group_id, None)
@@ -127,15 +127,22 @@ class UnseenPasts:
             self._listed_bytes -= name_bytes(group_id)
 
     def end_elsewhere(self, at: Callable[[str], bool]) -> None:
-        """Groups elsewhere for which `at` is true come back with their log, or not at all."""
+        """Ends the pasts at another broker of the groups for which `at` is true."""
         for group_id in [each for each in self._elsewhere if at(each)]:
             self.end(group_id)
 
-    def end_before(self, now: float) -> None:
-        """Drops what can come to nothing any more, where all that has come of it is in the log that is read."""
+    def end_before(self, now: float, most: int) -> bool:
+        """Ends the oldest pasts that no lost request can change any more: the log has all that they led to.
+
+        Returns whether there may be more of them than the `most` that are ended at a time.
+        """
         self._forget_listed()
-        while (oldest := self._pasts.first()) is not None and oldest[1].until < now - FRESH_SECONDS:
+        for _ in range(most):
+            oldest = self._pasts.first()
+            if oldest is None or oldest[1].until >= now - FRESH_SECONDS:
+                return False
             self.end(oldest[0])
+        return True
 
     def listed(self, there: Collection[str], sent_at: float, as_of: int) -> None:
         """The broker, asked at `sent_at`, listed these groups and no others. `as_of`: `notings` at that time.
@@ -161,8 +168,10 @@ class UnseenPasts:
 
     def missed(self, group_id: str, now: float) -> None:
         """The broker said that it has no such group."""
-        while (oldest := self._missing.first()) is not None and not self.is_missing(oldest[0], now):
-            self._missing.pop(oldest[0])
+        for _ in range(2):  # As many go as come, and the next call drops more: one question has to wait for no others.
+            oldest = self._missing.first()
+            if oldest is not None and not self.is_missing(oldest[0], now):
+                self._missing.pop(oldest[0])
         self._missing.put(group_id, now)
 
     def is_missing(self, group_id: str, now: float) -> bool:

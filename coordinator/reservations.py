@@ -8,7 +8,7 @@ still holds its place; whether it ever reached the broker, only a description of
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from group_sidecar.coordinator.arrivals import Arrivals
@@ -16,7 +16,6 @@ from group_sidecar.coordinator.events import (
     CONFIRMED_SECONDS,
     LOST_SECONDS,
     NEW_MEMBER_SECONDS,
-    DescribedMember,
     GroupDescribed,
     Joining,
     JoinSent,
@@ -47,12 +46,9 @@ class _Ghost:
     def named(self) -> bool:
         return bool(self.joining.member_id or self.joining.instance_id)
 
-    def is_one_of(self, members: Iterable[DescribedMember]) -> bool:
+    def is_one_of(self, members: Set[str], instances: Set[str | None]) -> bool:
         joining = self.joining
-        return any(
-            joining.member_id == m.member_id or (joining.instance_id and joining.instance_id == m.instance_id)
-            for m in members
-        )
+        return joining.member_id in members or bool(joining.instance_id and joining.instance_id in instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +75,8 @@ class Reservations:
         self._seats: Counter[Seat] = Counter()
         self._callers: Counter[str] = Counter()
         self._ghosts: dict[Seat, _Ghost] = {}
+        self._ghosts_by_member: dict[str, list[Seat]] | None = None
+        """Made when somebody looks for a member among them; some of these may have gone since."""
         self._strangers = 0
         self._newcomers: frozenset[str] = frozenset()
         self.arrivals = Arrivals()
@@ -104,6 +102,7 @@ class Reservations:
         if event is not None and event.joining.parks:
             while len(self._ghosts) >= MOST_GHOSTS:
                 del self._ghosts[next(iter(self._ghosts))]
+            self._ghosts_by_member = None
             self._ghosts[_seat(event.joining)] = _Ghost(event.joining, now + LOST_SECONDS)
         return event
 
@@ -118,10 +117,21 @@ class Reservations:
 
     def forget(self, member_id: str) -> None:
         """The broker has no such member."""
-        lost = [seat for seat, ghost in self._ghosts.items() if member_id and ghost.joining.member_id == member_id]
-        for seat in lost:
-            del self._ghosts[seat]
+        if self._ghosts and member_id:
+            for seat in self._ghosts_of(member_id):
+                del self._ghosts[seat]
         self.arrivals.forget(member_id)
+
+    def _ghosts_of(self, member_id: str) -> list[Seat]:
+        """The lost joins of a member. One request may name 5,000 members, and there may be 10,000 lost joins."""
+        if self._ghosts_by_member is None:
+            self._ghosts_by_member = {}
+            for seat, ghost in self._ghosts.items():
+                self._ghosts_by_member.setdefault(ghost.joining.member_id, []).append(seat)
+        return [seat for seat in self._ghosts_by_member.get(member_id, ()) if seat in self._ghosts]
+
+    def _keep_ghosts(self, ghosts: dict[Seat, _Ghost]) -> None:
+        self._ghosts, self._ghosts_by_member = ghosts, None
 
     def outdate(self) -> None:
         """Somebody has gone: what the broker said before is not so any longer."""
@@ -129,7 +139,8 @@ class Reservations:
 
     def begin_generation(self, now: float) -> None:
         """A join phase is over: who waited in it is a member, or is gone."""
-        self._ghosts = {seat: ghost for seat, ghost in self._ghosts.items() if ghost.until > now}
+        if self._ghosts:
+            self._keep_ghosts({seat: ghost for seat, ghost in self._ghosts.items() if ghost.until > now})
         self._strangers, self._newcomers, self._told = 0, frozenset(), None
 
     def described(self, event: GroupDescribed, before: Set[str], now: float, *, sure: bool) -> None:
@@ -141,15 +152,19 @@ class Reservations:
         self._told = Told(event.state, members, event.sent_at, now)
         yet_to_come = {seat: ghost for seat, ghost in self._ghosts.items() if ghost.until > event.sent_at}
         if event.state is not GroupState.PREPARING_REBALANCE:
-            self._ghosts, self._strangers = yet_to_come, 0
+            self._keep_ghosts(yet_to_come)
+            self._strangers = 0
             return
-        named = {seat: ghost for seat, ghost in self._ghosts.items() if ghost.named and ghost.is_one_of(event.members)}
+        instances = {m.instance_id for m in event.members}
+        named = {
+            seat: ghost for seat, ghost in self._ghosts.items() if ghost.named and ghost.is_one_of(members, instances)
+        }
         nameless = [seat for seat, ghost in self._ghosts.items() if not ghost.named and seat not in yet_to_come]
         unexplained = self._unexplained(event, before, named)
         own = [sent for sent in self.sent.values() if sent.joining.parks and _seat(sent.joining)[0] == "join"]
         arrived = sum(sent.sent_at + LOST_SECONDS < event.sent_at for sent in own)
         there = nameless[: max(0, len(unexplained) - arrived)]
-        self._ghosts = {**yet_to_come, **named, **{seat: self._ghosts[seat] for seat in there}}
+        self._keep_ghosts({**yet_to_come, **named, **{seat: self._ghosts[seat] for seat in there}})
         # Where others may have been in before, only as many as were lost are known to have come since.
         self._newcomers = frozenset(unexplained if sure else unexplained[: len(there)])
         lost = sum(not ghost.named for ghost in self._ghosts.values())
@@ -164,7 +179,9 @@ class Reservations:
 
     def expire(self, now: float) -> None:
         """Forgets what can no longer be: the broker drops a new member whose first generation does not come."""
-        self._ghosts = {seat: ghost for seat, ghost in self._ghosts.items() if now < ghost.until + NEW_MEMBER_SECONDS}
+        if self._ghosts:
+            kept = {seat: ghost for seat, ghost in self._ghosts.items() if now < ghost.until + NEW_MEMBER_SECONDS}
+            self._keep_ghosts(kept)
         self.arrivals.expire(now)
 
     # What is known.
@@ -196,9 +213,9 @@ class Reservations:
 
     def is_parked(self, member_id: str) -> bool:
         """Whether a member waits in a join at the broker."""
-        return bool(member_id) and (
-            member_id in self._callers or any(g.joining.member_id == member_id for g in self._ghosts.values())
-        )
+        if not member_id:
+            return False
+        return member_id in self._callers or bool(self._ghosts and self._ghosts_of(member_id))
 
     @property
     def haunted(self) -> bool:

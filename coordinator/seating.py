@@ -16,7 +16,8 @@ def seats(group: Group, now: float, *, exclusive: bool) -> Seats:
         here = {*group.members, *held.arrivals.ins(now), *held.joining}.difference(held.arrivals.outs(now))
         return Seats(state=group.apparent_state, members=here, certain=group.consumer is not None)
     timely = not group.overdue and now <= group.sound_until(now)
-    sure = exclusive and group.unsure is None and not held.haunted and timely
+    guessed = group.bare and bool(group.joins)  # Whether these begin a rebalance depends on metadata.
+    sure = exclusive and group.unsure is None and not (held.haunted or guessed) and timely
     told = held.told_since(group.generation_at, now)
     # Lost joins may have begun a rebalance, in which members have no more right to a place than others.
     state = GroupState.PREPARING_REBALANCE if held.haunted else group.apparent_state

@@ -1,4 +1,4 @@
-"""Deletions that a client was told of before the log tells of them.
+"""Deletions that the broker has acknowledged, and whose tombstones were not read yet.
 
 Owns: `AwaitedTombstones`: the tombstones of one partition of `__consumer_offsets` that are still to be read.
 
@@ -13,11 +13,11 @@ AWAITED_SECONDS = 120.0
 """Seconds after which a tombstone is not awaited any more: the broker has not written any. A follower that lags leaves
 the in-sync replicas after ``replica.lag.time.max.ms``, 30 seconds by default, and then the high watermark moves."""
 WHOLE_GROUP = b""
-"""In place of an offset's topic and partition: the group itself was deleted."""
+"""Stands in place of an offset's topic and partition where a whole group was deleted."""
 
 
 class AwaitedTombstones:
-    """Counts by group name, in UTF-8, and by what stands behind the group in the key of an offset."""
+    """Counts awaited tombstones by group name, in UTF-8, and by the rest of an offset's key."""
 
     def __init__(self) -> None:
         self._awaited: dict[bytes, dict[bytes, tuple[int, float]]] = {}
@@ -29,13 +29,13 @@ class AwaitedTombstones:
         return iter(list(self._awaited))
 
     def expect(self, name: bytes, suffix: bytes, now: float) -> None:
-        """The broker told a client that it has deleted this."""
+        """The broker has acknowledged the deletion."""
         of_group = self._awaited.setdefault(name, {})
         count, _ = of_group.get(suffix, (0, now))
         of_group[suffix] = count + 1, now
 
     def read(self, name: bytes, suffix: bytes) -> None:
-        """The log has a tombstone. One that nobody waits for by itself is the deleted group's."""
+        """The log has a tombstone. One of an offset that is not awaited belongs to the deletion of the group."""
         of_group = self._awaited.get(name)
         if of_group is None:
             return
@@ -47,7 +47,7 @@ class AwaitedTombstones:
             self.forget(name, suffix)
 
     def overdue(self, name: bytes, asked_at: float) -> dict[bytes, float]:
-        """What was deleted until `asked_at`, and when, of which no tombstone was read."""
+        """Returns the deletions until `asked_at` whose tombstones were not read, with their times."""
         return {suffix: at for suffix, (_, at) in self._awaited.get(name, {}).items() if at <= asked_at}
 
     def awaits_group(self, name: bytes) -> bool:

@@ -53,6 +53,8 @@ class Lacking(StrEnum):
     """Offsets of a transaction may still be pending."""
     VERSION = "version"
     """The request asks for something the copy does not hold."""
+    LARGE = "large"
+    """The answer would be long, and all other clients would wait while it is made."""
     OFF = "off"
     """The operator has switched local answers off."""
 
@@ -60,7 +62,7 @@ class Lacking(StrEnum):
 TopicPartition = tuple[str, int]
 
 DELETED_OFFSET: Final = -(1 << 63) - 1
-"""In place of an offset: it was deleted. Clients may commit any 64-bit number, negative ones too."""
+"""Stands in place of an offset that was deleted. Clients may commit any 64-bit number, negative ones too."""
 
 
 @dataclass(frozen=True, slots=True)

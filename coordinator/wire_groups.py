@@ -164,7 +164,8 @@ def delete_groups(
     """Groups were deleted, or could not be. One that the broker does not have is gone too."""
     for result in reply.results:
         if result.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-            yield GroupDeleted(group_id=result.group_id, sent_at=x.sent_at)
+            existed = result.error_code == ErrorCode.NONE
+            yield GroupDeleted(group_id=result.group_id, sent_at=x.sent_at, existed=existed)
         yield from moved(x, result.group_id, result.error_code)
 
 

@@ -46,7 +46,7 @@ LEADER_EPOCH_SINCE = 5
 MANY_GROUPS_SINCE = 8
 """The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
 _NO_OFFSET = -1
-"""What the broker tells of a partition without an offset, with empty metadata. Clients may commit the same."""
+"""The offset that the broker returns, with empty metadata, for a partition without one. Clients may commit it too."""
 _NO_METADATA = ""
 """What the broker keeps where a client committed null metadata."""
 
@@ -200,7 +200,7 @@ def _learned(
 ) -> OffsetsLearned:
     offsets: dict[TopicPartition, CommittedOffset] = {}
     absent: list[TopicPartition] = []
-    told_all = whole  # Then only what was committed is told, and -1 was committed as well.
+    told_all = whole  # Such a reply contains committed offsets only, so -1 was committed as well.
     for topic in topics:
         name = topic.name or x.names.get(topic.topic_id)
         for p in topic.partitions:

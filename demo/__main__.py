@@ -4,6 +4,7 @@ Exit status 0 when all was really seen, 1 when any part was not, 3 when Spark co
 """
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from group_sidecar.demo.crowd import Crowd
 from group_sidecar.demo.gateway import Gateway
 from group_sidecar.demo.stage import Stage
 
+COMMAND = os.path.relpath(Path(sys.executable).with_name("group-sidecar"))
+"""As it can be typed here: nobody has put the virtual environment into PATH."""
 BROKERS = 3
 LIMIT = 3
 
@@ -43,9 +46,9 @@ def stay(stage: Stage, gateway: Gateway) -> None:
     """Keeps everything up until it is interrupted."""
     stage.heading("Still up. Look around, and end it with Ctrl-C")
     stage.say(f"  Kafka clients   {gateway.bootstrap}")
-    stage.say(f"  groups          group-sidecar groups list --bootstrap {gateway.bootstrap}")
+    stage.say(f"  groups          {COMMAND} groups list --bootstrap {gateway.bootstrap}")
     stage.say(f"  the page        http://{gateway.admin}/")
-    stage.say(f"  live            group-sidecar groups top --sidecar {gateway.admin}")
+    stage.say(f"  live            {COMMAND} groups top --sidecar {gateway.admin}")
     stage.say(f"  metrics         http://{gateway.admin}/metrics")
     stage.say(f"  records         {gateway.journal}")
     stage.say(f"  configuration   {gateway.config}")

@@ -294,7 +294,7 @@ TLS_CONNECTIONS = _counter(
 )
 RECEIVED_BYTES = _counter("received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).")
 SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).")
-HELD_BYTES = _gauge("held_bytes", "Bytes of unfinished frames held for all connections.")
+HELD_BYTES = _gauge("held_bytes", "Bytes held for connections: unfinished frames, and requests until their replies.")
 TABLE_ENTRIES = _gauge("table_entries", "Entries of a table that grows with what clients send, by table.", "table")
 TABLE_BYTES = _gauge(
     "table_bytes", "Bytes, roughly, of a table that grows with what clients send, by table; each has a bound.", "table"

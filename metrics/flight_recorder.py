@@ -48,7 +48,7 @@ Cells: TypeAlias = dict[str, object]
 
 
 class Kind(StrEnum):
-    """What is kept apart."""
+    """The kinds of facts that are kept apart."""
 
     CHANGES = "changes"
     COMMITS = "commits"
@@ -85,7 +85,8 @@ class _Reel:
 class _Shelf:
     """All groups' facts of one kind, the group last that was heard of last.
 
-    `forgotten_at`: the newest moment of which something of a group is forgotten that is not on the shelf any more.
+    `forgotten_at`: the newest moment of which something of a group is forgotten that is not on the shelf any more, or
+    when the recorder began.
     """
 
     held_bytes: int = 0
@@ -106,15 +107,17 @@ class FlightRecorder:
 
     Args:
         most_bytes: what all of them may take together, roughly; 0 keeps nothing.
+        began: when the recorder began to keep facts, in seconds since the epoch. What happened before counts as
+            forgotten. By default nothing did.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, began: float = NEVER) -> None:
         self._most_bytes = most_bytes
-        self._shelves = {kind: _Shelf() for kind in Kind}
+        self._shelves = {kind: _Shelf(forgotten_at=began) for kind in Kind}
 
     @property
     def held_bytes(self) -> int:
-        """What all facts take now, roughly, in bytes."""
+        """Estimated bytes of all facts that are kept."""
         return sum(shelf.held_bytes for shelf in self._shelves.values())
 
     def observe(self, fact: Fact) -> None:
@@ -145,7 +148,7 @@ class FlightRecorder:
         return [told(each) for each in sorted(kept, key=attrgetter("at"))] or None
 
     def forgotten(self, group_id: str) -> Forgotten:
-        """What of a group is no longer kept."""
+        """Returns the newest moment of which facts of a group are no longer kept, by kind."""
         reels: dict[Kind, _Reel | GroupRefusals | _Shelf] = {
             kind: shelf.groups.get(group_id, shelf) for kind, shelf in self._shelves.items()
         }
@@ -244,7 +247,7 @@ def _cell(value: object) -> object:
 
 
 def _size(kept: Fact | Run) -> int:
-    """Bytes that a fact takes, or a run of refusals, as if it shared its texts with nobody."""
+    """Estimated bytes of a fact or a run of refusals, as if no other fact shared its texts."""
     fact = kept.fact if isinstance(kept, Run) else kept
     shape, size = _shape(type(fact)), FACT_BYTES
     for name in shape.texts:

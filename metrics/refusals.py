@@ -1,4 +1,4 @@
-"""What policies refused to the clients of one group, summed up.
+"""The refusals of one group's clients by policies, summed up.
 
 Owns: `GroupRefusals`, a bounded table of refusals by client and reason, and over which time each sum reaches. Must not
 know: other groups, and who reads it.
@@ -17,7 +17,7 @@ from group_sidecar.coordinator.events import NEVER
 from group_sidecar.coordinator.facts import ClientRefused
 
 RUN_SECONDS = 60.0
-"""What is refused again later than so many seconds after a run began is the next run."""
+"""A refusal later than so many seconds after a run began starts the next run."""
 MOST_RUNS = 200
 """Runs of one group, and so clients with their reasons, that are kept at most."""
 
@@ -76,7 +76,7 @@ class GroupRefusals:
         return [self._shrink(fact.at)] if self._size > MOST_RUNS else []
 
     def forget_oldest(self) -> Run:
-        """Forgets the oldest run of the client that has not been refused for longest, and returns that run."""
+        """Forgets and returns the oldest run of the client whose last refusal is longest ago."""
         key, runs = next(iter(self._runs.items()))
         oldest = runs.pop(0)
         if not runs:

@@ -50,13 +50,14 @@ def why(
     seconds = [float(cell["duration_seconds"]) for cell in completed]
     slow = [cell["slowest"] for cell in completed if cell["slowest"]]
     least = [figure for figure, kind in _FORGOTTEN.items() if (forgotten.get(kind) or "") >= begin]
+    kept_since = forgotten.get("changes") if "rebalances" in least else None
     if "refusals" not in least and any(_first(run) < begin for run in runs):
         least.append("refusals")
     return {
         "since": begin,
         "until": end,
         "rebalances": len(completed),
-        "summary": _summary(causes, len(completed), until - since, at_least="rebalances" in least),
+        "summary": _summary(causes, len(completed), until - since, kept_since),
         "causes": [cause.told() for cause in causes],
         "rebalancing_seconds": sum(seconds),
         "longest_seconds": max(seconds, default=0.0),
@@ -83,7 +84,7 @@ def _number(run: Cells, begin: str) -> int:
 
 
 def _refused(runs: Iterable[Cells], begin: str) -> list[dict[str, object]]:
-    """Who was refused what, and how often."""
+    """Returns the refused clients with the reasons and counts, the most frequent first."""
     found: dict[object, dict[str, Any]] = {}
     for run in runs:
         who = {name: run[name] for name in ("policy", "error", "client_id", "client_host")}
@@ -150,10 +151,13 @@ def _words(said: str) -> str:
     return said.partition(":")[0]
 
 
-def _summary(causes: Sequence[_Cause], rebalances: int, span: float, *, at_least: bool = False) -> str:
-    lately, times = f"in the last {_span(span)}", f"at least {_times(rebalances)}" if at_least else _times(rebalances)
+def _summary(causes: Sequence[_Cause], rebalances: int, span: float, kept_since: str | None) -> str:
+    """`kept_since`: where not all of the span is known, when the part began that is."""
+    lately, times = f"in the last {_span(span)}", f"at least {_times(rebalances)}" if kept_since else _times(rebalances)
+    if not rebalances and kept_since:
+        return f"Has not rebalanced since {kept_since}; what happened before is not known."
     if not rebalances:
-        return f"No rebalance {lately} is known any more." if at_least else f"Has not rebalanced {lately}."
+        return f"Has not rebalanced {lately}."
     if len(causes) == 1:
         return f"Rebalanced {times} {lately}, because {causes[0].because}."
     each = [f"{_times(cause.count)} because {cause.because}" for cause in causes[:MOST_CAUSES]]

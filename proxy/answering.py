@@ -25,7 +25,7 @@ from group_sidecar.proxy.rights import needed
 from group_sidecar.proxy.translations import translate
 
 MOST_RIGHTS = 5_000
-"""Groups that a client's right to see is looked up for, one by one, before a list is told: about 4 ms."""
+"""Groups for each of which a client's right is looked up before the client gets a list: about 4 ms."""
 
 
 class Answering:
@@ -44,6 +44,9 @@ class Answering:
         self, question: Question, exchange: Exchange, header: RequestHeader, origin: Origin, now: float
     ) -> Disposal:
         """What is to become of a question. One that goes to the broker as it came need not wait for its turn."""
+        if self._replying.is_long(exchange.request, exchange.version):
+            self._copy.traffic.fell_back(exchange.request.KEY, Lacking.LARGE)
+            return Pass()
         if not self._added(exchange) and (reason := self.lacking(exchange, origin, now)):
             return self._fall_back(exchange, header, reason, now)
         return Answer(lambda at: self._answer_or_ask(question, exchange, header, origin, at))
@@ -55,7 +58,8 @@ class Answering:
             return self._fall_back(exchange, header, reason, now)
         rest = self._replying.reply(question, self._copy.epoch(now))
         if rest is None:
-            return self._fall_back(exchange, header, Lacking.VERSION, now)
+            large = self._replying.is_large(question, self._copy.epoch(now))
+            return self._fall_back(exchange, header, Lacking.LARGE if large else Lacking.VERSION, now)
         self._copy.traffic.answered(header.api_key)
         self._copy.samples.take(exchange, rest)
         return framed_reply(header.correlation_id, rest)

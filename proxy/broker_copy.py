@@ -6,6 +6,7 @@ a request may be answered here. Must not know: frames, connections.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager
 from uuid import UUID
@@ -86,8 +87,8 @@ class BrokerCopy:
             most_offsets=config.limits.offsets,
         )
         self.rulebook = Rulebook(config.rules()) if rulebook is None else rulebook
-        self.names: dict[UUID, str] = {}
-        self._names_wanted: dict[UUID, None] = {}
+        self.names: OrderedDict[UUID, str] = OrderedDict()
+        self._names_wanted: OrderedDict[UUID, None] = OrderedDict()
         self.topic_ids = TopicIds()
         self.offsets_wanted: dict[str, int] = {}
         """Groups that were forgotten and whose offsets only the broker has, and how often it is to be asked yet."""
@@ -144,7 +145,7 @@ class BrokerCopy:
         return self.manager.relist(self.epoch(now))
 
     def relearn(self, group_id: str, now: float) -> None:
-        """What is known of a group is wrong, and is forgotten. `now`: the shell's clock."""
+        """Forgets what is known of a group, because it is wrong. `now`: the shell's clock."""
         self.manager.relearn(group_id, self.epoch(now))
         if not self.hides and len(self.offsets_wanted) < MOST_OFFSETS_WANTED:
             self.offsets_wanted[group_id] = OFFSETS_TRIES
@@ -301,7 +302,7 @@ class BrokerCopy:
             self.names[topic_id] = name
             self._names_wanted.pop(topic_id, None)
         while len(self.names) > MOST_NAMES:
-            del self.names[next(iter(self.names))]  # What was told longest ago.
+            self.names.popitem(last=False)  # The name that was learnt longest ago.
 
     def want_names(self, topic_ids: Iterable[UUID]) -> None:
         """Topics that have been asked about, and whose names nobody has told."""
@@ -309,7 +310,7 @@ class BrokerCopy:
             if topic_id not in self.names:
                 self._names_wanted[topic_id] = None
         while len(self._names_wanted) > MOST_WANTED:
-            del self._names_wanted[next(iter(self._names_wanted))]
+            self._names_wanted.popitem(last=False)
 
     @property
     def names_wanted(self) -> Set[UUID]:

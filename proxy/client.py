@@ -38,6 +38,7 @@ _LENGTH_BYTES, _SMALLEST_REPLY = 4, 4  # A reply has a correlation id at least.
 _RENEW_AFTER = 0.85  # Of a session's lifetime, as Kafka's own clients do (KIP-368).
 _CHUNK = 65536
 _TLS_ALERT = b"\x15\x03"
+_HTTP = b"HTTP"
 _API_VERSIONS = 3  # v3 says who asks (KIP-511); v4 differs only in what it says of features.
 _ABOUT_NOBODY = DescribeGroupsRequest(groups=())  # The shortest question that Kafka 0.9 knows.
 
@@ -314,6 +315,8 @@ class KafkaClient:
         size = int.from_bytes(head, "big", signed=True)
         if head.startswith(_TLS_ALERT):
             raise DecodeError(f"{name}Response", "", "the broker speaks TLS here")
+        if head == _HTTP:
+            raise DecodeError(f"{name}Response", "", f"{self.address} speaks HTTP; is it an admin port?")
         if not smallest <= size <= self._largest_reply:
             fits = f"{smallest} to {self._largest_reply}"
             raise DecodeError(f"{name}Response", "", f"a frame of {size} bytes, where {fits} are expected")

@@ -27,7 +27,7 @@ _IGNORED: Mapping[str, Any] = {"throttle_time_ms": 0}
 _HOSTS: Mapping[str, Any] = {**_IGNORED, "client_host": ""}
 _NAMES = ("group_id", "member_id", "topic_name", "name", "topic_id", "partition_index")
 _MISSING = object()
-"""In place of a field that a side does not have."""
+"""Stands in place of a field that one side does not have."""
 _REFUSALS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 Difference = tuple[Struct | None, Struct | None]
@@ -119,7 +119,7 @@ def _never_so(pairs: Sequence[Difference]) -> bool:
 
 
 def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """All that is told, field by field; what stands in no promised order by its names."""
+    """Yields each field with its path. Items without a promised order are found by their names."""
     if isinstance(value, Struct):
         yield path, type(value)
         for each in fields(value):

@@ -102,6 +102,13 @@ class Config(BaseSettings):
             raise ValueError("is the sidecar's own listen address")
         return with_port(upstream)
 
+    @field_validator("admin")
+    @classmethod
+    def _is_a_port_of_its_own(cls, admin: Address | None, info: ValidationInfo) -> Address | None:
+        if admin is not None and admin.port and admin == info.data.get("listen"):
+            raise ValueError("is the sidecar's own listen address")
+        return admin
+
     @model_validator(mode="after")
     def _fits_its_mode(self) -> Self:
         if self.mode == "gateway" and self.gateway.advertise is None and self.listen.host in WILDCARDS:

@@ -38,7 +38,7 @@ can have the file read; nobody can change it that way.
 ```yaml
 listen: 0.0.0.0:9092
 upstream: 127.0.0.1:19092
-admin: 127.0.0.1:9091
+admin: 127.0.0.1:9464
 policies:
   group_max_size:
     limit: 250

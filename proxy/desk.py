@@ -27,17 +27,19 @@ from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.closing import Closing
 from group_sidecar.proxy.disposals import OPAQUE, Answer, Disposal, Forward, HangUp, Origin, Pass, Reply, Shown
 from group_sidecar.proxy.drafted import Drafted
+from group_sidecar.proxy.element_bounds import ElementBounds
 from group_sidecar.proxy.enforcing import Enforcing
 from group_sidecar.proxy.framing import BEGIN, PASS, SHOW, TAKE, Look
+from group_sidecar.proxy.garbage import LONG_FRAME, Undisturbed
 from group_sidecar.proxy.group_access import AccessProbe
 from group_sidecar.proxy.holding import UNAUTHENTICATED_FRAME, Holding
-from group_sidecar.proxy.learning import Fetching, Learning, Unfollowed
+from group_sidecar.proxy.learning import CLOSED, PASSED_ON, Fetching, Learning, Unfollowed
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.offers import Offers
 from group_sidecar.proxy.passable import PASSABLE
 from group_sidecar.proxy.principals import ROUNDS, UNAUTHENTICATED, Handshake, Principals, Token
 from group_sidecar.proxy.relaying import Relayed
-from group_sidecar.proxy.reply_rewriting import LARGEST_METADATA, ReplyOnly, ReplyRewriter, open_reply, rewritten_apis
+from group_sidecar.proxy.reply_rewriting import ReplyOnly, ReplyRewriter, open_reply, rewritten_apis
 from group_sidecar.proxy.rights import RULE_CHANGES
 from group_sidecar.proxy.withholding import Withheld
 
@@ -50,14 +52,10 @@ FETCH_PAUSE = 0.01
 BEGIN_BYTES = 8_192
 """Of a reply of which only the beginning is read, which is slow."""
 SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-COMMITS = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT})
-COMMITTED_TIMES = 4
-"""A commit that a policy judges may have so many times `limits.inspected_elements`: by default 20,000, in about 20 ms.
-Kafka takes some 15,000 partitions at once, as `max.message.bytes` bounds the batch of their records."""
 BEHIND = wire.READ - wire.ANNOUNCED - LOCAL_APIS
 """What is read with its reply, when both have gone on, unless a policy judges it. Not so a question, and not what
 matters to its group from when it is sent."""
-_METADATA, _API_VERSIONS, _DELETE_TOPICS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
+_API_VERSIONS, _DELETE_TOPICS = int(ApiKey.API_VERSIONS), int(ApiKey.DELETE_TOPICS)
 _FETCH, _FIND_COORDINATOR = int(ApiKey.FETCH), int(ApiKey.FIND_COORDINATOR)
 
 
@@ -68,6 +66,10 @@ class RuleChange(NamedTuple):
 
 
 _AS_IT_CAME = Reply()
+_UNHELD = {
+    CloseReason.REQUEST_TOO_LONG: "the request may not be held (limits.held_frames)",
+    CloseReason.STALLED: "the request comes too slowly to be held",
+}
 
 
 class BrokerDesk:
@@ -83,8 +85,7 @@ class BrokerDesk:
         self._drafted = Drafted(copy, self._learning, self._answering, self._closing)
         self._holding = Holding(copy.config.limits.held_frames)
         self._longest = copy.config.limits.inspected_frame
-        self._most_elements = copy.config.limits.inspected_elements
-        self._most_committed = COMMITTED_TIMES * self._most_elements
+        self._bounds = ElementBounds(copy.config.limits.inspected_elements)
         self._reply_only = rewritten_apis(copy)
         decoded = wire.READ | LOCAL_APIS | self._reply_only
         self._offers = Offers(copy, decoded | SASL)
@@ -111,7 +112,7 @@ class BrokerDesk:
             return self._closing.because(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
         if size > self._longest:
             if self._only_here(api_key, api_version):
-                return HangUp(CloseReason.REQUEST_TOO_LONG)
+                return self._closing.because(CloseReason.REQUEST_TOO_LONG, api_key, f"a request of {size} bytes")
         else:
             if api_key in BEHIND and not judged:
                 return SHOW
@@ -127,7 +128,7 @@ class BrokerDesk:
         return 0 <= api_version <= self._passable.get(api_key, -1) or api_key == _API_VERSIONS
 
     def _passed_over(self, api_key: int, api_version: int) -> Look | HangUp | None:
-        """For what Kafka 0.9 does not speak: it passes that over, where later brokers hang up."""
+        """Returns the outcome for a request that Kafka 0.9 would ignore, where later brokers close the connection."""
         if api_key == _API_VERSIONS:
             return TAKE
         return None if self._copy.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
@@ -137,24 +138,42 @@ class BrokerDesk:
         copy = self._copy
         admitted = copy.open or self._principals.admitted(origin)
         if size > UNAUTHENTICATED_FRAME and not admitted:
-            if copy.wants_sasl:
-                return HangUp(CloseReason.UNAUTHENTICATED_FRAME)  # As the broker does.
-        elif self._holding.holds(origin.number, size, admitted=admitted):
+            if copy.wants_sasl:  # The broker does the same.
+                cause = f"a request of {size} bytes before authentication"
+                return self._closing.because(CloseReason.UNAUTHENTICATED_FRAME, api_key, cause, origin)
+        elif self._holding.holds(origin.number, origin.client_host, size, admitted=admitted):
             return TAKE
-        return self._unheld(api_key, api_version)
+        return self._unheld(api_key, api_version, origin)
+
+    def crowded_out(self) -> list[int]:
+        """Returns the numbers of connections whose requests may not be held any longer, each once."""
+        return self._holding.crowded_out()
+
+    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+        """See Desk."""
+        self._holding.release(origin.number)
+        return self._unheld(api_key, api_version, origin, reason)
+
+    def release(self, origin: Origin) -> None:
+        """See Desk."""
+        self._holding.release(origin.number)
 
     def _only_here(self, api_key: int, version: int) -> bool:
         """Whether a request may not go on unread: no request gets past a policy by being long, the broker does not
         understand what the sidecar has added, and behind SaslHandshake v0 no policy could read anything any more.
         """
+        if api_key == _API_VERSIONS:
+            return self._copy.is_kafka_0_9 or version not in APIS[_API_VERSIONS].versions
         if api_key == ApiKey.SASL_HANDSHAKE:
-            return version == 0 and any(policy.enforced for policy in self._copy.rulebook)
+            return version == 0 and self._enforces
         return self._copy.rulebook.enforcing(api_key) or self._copy.adds(api_key, version)
 
-    def _unheld(self, api_key: int, api_version: int) -> Any:
-        """What is to become of a request that cannot be looked into."""
+    def _unheld(
+        self, api_key: int, api_version: int, origin: Origin, reason: CloseReason = CloseReason.REQUEST_TOO_LONG
+    ) -> Any:
+        """Returns the outcome for a request that may not be held. `reason`: why its connection ends, where it must."""
         if self._only_here(api_key, api_version):
-            return HangUp(CloseReason.REQUEST_TOO_LONG)
+            return self._closing.because(reason, api_key, _UNHELD[reason], origin)
         return self._note(api_key, api_version)
 
     def _note(self, api_key: int, api_version: int) -> Any:
@@ -177,7 +196,12 @@ class BrokerDesk:
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """See Desk."""
-        self._holding.release(origin.number)
+        if len(frame) > LONG_FRAME:
+            with Undisturbed():
+                return self._considered(frame, origin, now)
+        return self._considered(frame, origin, now)
+
+    def _considered(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
         if key == _API_VERSIONS:  # The broker would pass it over, or say what cannot be read here.
             number = int.from_bytes(frame[4:8], "big", signed=True)
@@ -193,12 +217,12 @@ class BrokerDesk:
         try:
             return self._request(APIS[key], version, frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
-            self._learning.warn("request", key, error)
             if isinstance(error, TooManyElements) and self._only_here(key, version):
-                return HangUp(CloseReason.REQUEST_TOO_LONG)
-        if self._copy.adds(key, version):
-            self._copy.traffic.decode_failed(key)
-            return HangUp(CloseReason.MALFORMED_REQUEST)  # As the broker does with what it cannot read.
+                return self._closing.because(CloseReason.REQUEST_TOO_LONG, key, str(error), origin)
+            if self._copy.adds(key, version):  # The broker does the same with what it cannot read.
+                self._copy.traffic.decode_failed(key)
+                return self._closing.because(CloseReason.MALFORMED_REQUEST, key, str(error), origin)
+            self._learning.warn("request", key, error)
         note = self._unread(key, version, frame)
         return Pass() if note is None else Forward(note)
 
@@ -206,7 +230,7 @@ class BrokerDesk:
         header, body = decode_request_header(frame, api.flexible(version))
         assert api.request is not None  # Produce alone has none, and is not taken.
         question = self._answering.read(api, version, body) if api.key in LOCAL_APIS else None
-        most = self._most_committed if api.key in COMMITS else self._most_elements
+        most = self._bounds.request(api.key, judged=bool(self._copy.rulebook.judging(api.key)))
         request = question.request if question else decode_start(api.request, version, body, most)[0]
         if isinstance(request, SaslHandshakeRequest):
             return Forward(Handshake(request.mechanism, version))
@@ -242,6 +266,13 @@ class BrokerDesk:
 
     # Replies.
 
+    def bound_reply(self, api_key: int, size: int) -> Look | HangUp:
+        """See Desk."""
+        most = UNAUTHENTICATED_FRAME if api_key in SASL else self._copy.config.limits.largest_frame
+        if size <= most:
+            return TAKE
+        return self._closing.because(CloseReason.UNREADABLE, api_key, f"a reply of {size} bytes")
+
     def glance_reply(self, note: Any, size: int, now: float) -> Look | HangUp:
         """See Desk."""
         kind = type(note)
@@ -256,16 +287,14 @@ class BrokerDesk:
             self._lost(note, now)
             return PASS
         if kind is Token or kind is Withheld:
+            return self.bound_reply(_key(note), size)
+        if self._rewriter.reads(note, size):
             return TAKE
+        if self._rewriter.must_be_read(note):
+            return self._closing.because(CloseReason.UNREADABLE, _key(note), f"a reply of {size} bytes")
         if size > self._longest:
-            if self._rewriter.must_be_read(note):
-                if _key(note) == _METADATA and size <= self._copy.config.limits.largest_frame:
-                    return TAKE
-                return self._closing.because(CloseReason.UNREADABLE, _key(note), f"a reply of {size} bytes")
             self._reply_unread(note, now)
-            return PASS
-        small = self._copy.advertise is not None or _key(note) != _METADATA or size <= LARGEST_METADATA
-        return TAKE if small else PASS
+        return PASS
 
     def _glance_fetched(self, size: int, now: float) -> Look:
         """A Fetch reply is looked into if it tells anything and the last such look is a while ago. It is never held
@@ -278,6 +307,12 @@ class BrokerDesk:
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         """See Desk."""
+        if len(frame) > LONG_FRAME or (type(note) is Shown and len(note.frame) > LONG_FRAME):
+            with Undisturbed():
+                return self._understood(note, frame, origin, now)
+        return self._understood(note, frame, origin, now)
+
+    def _understood(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         shown = type(note) is Shown
         if (shown or _key(note) not in UNAUTHENTICATED) and self._principals.served(origin):
             self._copy.learn_open()
@@ -287,7 +322,12 @@ class BrokerDesk:
         try:
             return self._reply(note, frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the client gets what the broker sent.
-            self._learning.warn("reply", _key(note), error)
+            reply = self._misread(note, frame, origin, now)
+            self._learning.warn("reply", _key(note), error, CLOSED if reply.hang_up else PASSED_ON)
+            return reply
+
+    def _misread(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
+        """What the client gets in place of a reply that cannot be read."""
         self._reply_unread(note, now)
         if _key(note) in SASL:
             self._principals.distrust(origin)
@@ -298,13 +338,19 @@ class BrokerDesk:
         return self._tokens(OPAQUE if isinstance(note, Handshake) and note.version == 0 else 0)
 
     def _tokens(self, count: int) -> Reply:
-        """The reply to a handshake. A gateway ends a connection whose replies it could not read any more."""
-        unreadable = count == OPAQUE and self._copy.advertise is not None
+        """The reply to a handshake. A connection that nobody could read any more ends in a gateway, whose addresses
+        would leave, and where a policy is enforced, which would be passed.
+        """
+        unreadable = count == OPAQUE and (self._copy.advertise is not None or self._enforces)
         return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)
+
+    @property
+    def _enforces(self) -> bool:
+        return any(policy.enforced for policy in self._copy.rulebook)
 
     def _reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         if isinstance(note, Exchange):
-            most = NO_BOUND if isinstance(note, Withheld) else self._most_elements
+            most = NO_BOUND if isinstance(note, Withheld) else self._bounds.reply(note.request.KEY)
             answer = open_reply(note.request.KEY, note.version, frame, most)
             self._learning.replied(note, answer.message, origin, now)
             if isinstance(note, Withheld):
@@ -380,8 +426,9 @@ class BrokerDesk:
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """See Desk."""
-        for note in notes:
-            self._lost(note, now)
+        with Undisturbed():
+            for note in notes:
+                self._lost(note, now)
         if own := self._principals.gone(origin):
             self._copy.rights.drop(own)
         self._holding.release(origin.number)

@@ -102,8 +102,17 @@ class Desk(Protocol):
         `glance`, but for Look.SHOW.
         """
 
+    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+        """A request is not held any longer, though it is not whole, for a reason. As `hold`, but for Look.TAKE."""
+
+    def release(self, origin: Origin) -> None:
+        """Nothing of a client's requests is kept any more."""
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         """What is to become of a request."""
+
+    def bound_reply(self, api_key: int, size: int) -> Look | HangUp:
+        """Asked of a reply that is shown whatever it is. Look.TAKE; a HangUp where it is too long to be held."""
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look | HangUp:
         """Look.TAKE to be shown a reply that was asked for with `note` before it goes on; Look.SHOW to be shown it

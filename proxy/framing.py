@@ -99,7 +99,7 @@ class FrameWalker:
         return self.next()
 
     def end(self) -> None:
-        """Nothing more will come. Lets go of what is held and of who looks: the two would keep each other in memory."""
+        """Drops what is held, and `look`, because the walker and its session would keep each other in memory."""
         self._look = _nobody_looks
         self._buffer, self._position = b"", 0
         self._parts = bytearray()
@@ -129,6 +129,17 @@ class FrameWalker:
         rest = self._buffer[self._position :]
         self._buffer, self._position = b"", 0
         return rest
+
+    def let_go(self) -> bytes:
+        """Gives up the frame that is being collected, unless all of it has come: returns what has come, and the rest
+        passes. Returns no bytes where no frame is being collected.
+        """
+        begun = bytes(self._parts) or self._buffer[self._position :]
+        if len(begun) >= self._taking:
+            return b""
+        self.passing, self._taking = self._taking - len(begun), 0
+        self._buffer, self._position, self._parts = b"", 0, bytearray()
+        return begun
 
     def push(self, chunk: bytes) -> None:
         """Adds what was read."""

@@ -37,7 +37,7 @@ class AccessProbe(NamedTuple):
 
 
 class GroupAccess:
-    """What the broker has said of its clients' right to join groups."""
+    """The rights to join groups that the broker has granted to its clients."""
 
     def __init__(self, copy: BrokerCopy, principals: Principals) -> None:
         self._copy = copy
@@ -58,7 +58,7 @@ class GroupAccess:
     def question(
         self, group_id: str, header: RequestHeader, origin: Origin, now: float, denied: Callable[[], None]
     ) -> tuple[bytes, AccessProbe]:
-        """The request that asks the broker, and the note for its reply. `denied` is called where the broker says no."""
+        """Returns the request that asks the broker, and the note for its reply. A refusal calls `denied`."""
         request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
         version = self._copy.version_of(HeartbeatRequest.KEY, 0)
 

@@ -30,6 +30,7 @@ from group_sidecar.coordinator.exchange import Exchange, begin_exchange
 from group_sidecar.proxy.broker_copy import LOCAL_APIS, BrokerCopy
 from group_sidecar.proxy.broker_refusals import BrokerRefusals
 from group_sidecar.proxy.disposals import Origin, Shown
+from group_sidecar.proxy.element_bounds import ElementBounds
 from group_sidecar.proxy.logs import Recurring, log
 from group_sidecar.proxy.principals import Principals
 from group_sidecar.proxy.rights import followed, shown
@@ -47,6 +48,8 @@ _CHANGERS: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
     event: changer(event, "sent_at") for event in (MemberSeen, MemberUnknown, RebalanceSeen, CoordinatorMoved)
 }
 """What makes the same event of another time, of those that a heartbeat may be."""
+PASSED_ON, CLOSED = "passed on", "its connection is closed"
+"""What becomes of a request or reply that is not understood, for the log."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 
@@ -94,7 +97,7 @@ class Learning:
 
     def __init__(self, copy: BrokerCopy, principals: Principals) -> None:
         self._copy = copy
-        self._most_elements = copy.config.limits.inspected_elements
+        self._bounds = ElementBounds(copy.config.limits.inspected_elements)
         self._principals = principals
         self._broker_refusals = BrokerRefusals(copy.traffic)
         self._recurring = Recurring()
@@ -122,7 +125,7 @@ class Learning:
         frame, origin, now = went
         key, version, correlation = _unpack_start(frame)
         try:
-            request, client_id = _decoded(frame, self._most_elements)
+            request, client_id = _decoded(frame, self._bounds.request(key))
             return self.exchange(request, version, correlation, client_id, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
             self.warn("request", key, error)
@@ -163,9 +166,11 @@ class Learning:
             self.lost(x, now)
             return
         try:
-            response = APIS[x.request.KEY].response
+            key = x.request.KEY
+            response = APIS[key].response
             body = split_reply(frame, x.version >= response.HEADER_FLEXIBLE)
-            events = self.replied(x, decode_start(response, x.version, body, self._most_elements)[0], went.origin, now)
+            reply, _ = decode_start(response, x.version, body, self._bounds.reply(key))
+            events = self.replied(x, reply, went.origin, now)
         except Exception as error:  # noqa: BLE001  As above.
             self.warn("reply", x.request.KEY, error)
             self.unread(x, now)
@@ -220,9 +225,11 @@ class Learning:
             until, members = self._copy.epoch(now) + LOST_SECONDS, note.api_key not in wire.SPARING_MEMBERS
             self._copy.manager.obscure(note.group, until, members=members)
 
-    def warn(self, what: str, api_key: int, error: Exception) -> None:
-        """Says that a request, a reply or a question was not understood: once, and then how often."""
-        event = f"a {what} was not understood and passed on"
+    def warn(self, what: str, api_key: int, error: Exception, outcome: str = PASSED_ON) -> None:
+        """Says that a request, a reply or a question was not understood, and what became of it: once, and then how
+        often.
+        """
+        event = f"a {what} was not understood and {outcome}"
         tell = log.warning if isinstance(error, DecodeError) else log.exception
         if times := self._recurring.due(f"{event}: {api_name(api_key)}"):
             tell(event, api=api_name(api_key), cause=str(error), times=times)

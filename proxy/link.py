@@ -21,7 +21,7 @@ from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
 
 ENDING = EPOLLRDHUP | EPOLLET
-"""What is waited for of a client that is not read while draining: that it sends nothing more."""
+"""The epoll events of a client that is not read: the client has closed its side."""
 FLUSH_SECONDS = 5.0
 """How long a connection that is over may take to hand its last bytes to the client."""
 LONG_BYTES = 65_536
@@ -30,23 +30,23 @@ moved, they cost the broker and the kernel more than that saves (decision 48).""
 
 
 class Silence(NamedTuple):
-    """For how many seconds no byte may move on a connection, by what it waits for; 0 for ever."""
+    """Seconds for which no byte may move on a connection, by what the connection waits for; 0 for ever."""
 
     idle: float = 0.0
-    """Nothing: all replies have gone to the client."""
+    """The connection waits for nothing: all replies have gone to the client."""
     stalled: float = 0.0
-    """The rest of a request, or a reply whose client sends nothing more."""
+    """It waits for the rest of a request, or for a reply whose client sends nothing more."""
     reply: float = 0.0
-    """A reply, or a client that takes it."""
+    """It waits for a reply, or for a client that takes it."""
 
 
 class Shared(NamedTuple):
-    """What all connections of a pump have in common. `links`: those that have not ended."""
+    """What all connections of a pump have in common. `links`: those that have not ended, by their numbers."""
 
     poller: Poller
     traffic: Traffic
     shortcut: Shortcut
-    links: set["Link"]
+    links: dict[int, "Link"]
 
 
 class Link:
@@ -56,10 +56,10 @@ class Link:
         active: when bytes last moved on either side.
         asking: the client spoke last: most likely it waits for a reply.
         flowing: both sides are read, as far as the session wants it.
+        hung_up: the client sends nothing more than the bytes that wait unread in its socket.
     """
 
     __slots__ = (
-        "_unread",
         "active",
         "asking",
         "client",
@@ -68,6 +68,7 @@ class Link:
         "deaf",
         "flowing",
         "flush_until",
+        "hung_up",
         "session",
         "shared",
         "shut",
@@ -90,8 +91,7 @@ class Link:
         """The broker is to be told, behind what is kept for it."""
         self.closing: CloseReason | None = None
         self.flush_until = 0.0
-        self._unread = 0
-        """What is waited for of a client that is not read."""
+        self.hung_up = False
 
     # What the poller calls.
 
@@ -106,8 +106,8 @@ class Link:
             elif not wanted & (EPOLLIN | EPOLLOUT) and events & (EPOLLHUP | EPOLLERR):
                 # It is not being read, yet epoll tells when it has gone altogether.
                 self.finish(CloseReason.CLIENT_CLOSED)
-            elif wanted == ENDING:
-                self.client_ended, self.asking = True, False
+            elif wanted == ENDING and events & EPOLLRDHUP:
+                self.hung_up, self.asking = True, False
         except Exception:  # noqa: BLE001  Whatever it is, it must not reach the other connections.
             self.fail()
 
@@ -119,6 +119,13 @@ class Link:
                 self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
+        except Exception:  # noqa: BLE001  As above.
+            self.fail()
+
+    def give_way(self, reason: CloseReason) -> None:
+        """The request that is held of the client may not be held any longer, for a reason."""
+        try:
+            self.execute(self.session.give_way(self.shared.poller.now, reason))
         except Exception:  # noqa: BLE001  As above.
             self.fail()
 
@@ -284,7 +291,7 @@ class Link:
             from_client, from_upstream = EPOLLOUT, READING
         else:
             reads = self.session.wants_client and not (upstream.backlog or self.client_ended or self.deaf)
-            from_client, from_upstream = READING if reads else self._unread, READING
+            from_client, from_upstream = READING if reads else ENDING, READING
         if from_client != client.interest:
             client.interest = from_client
             self.shared.poller.change(client.fd, from_client)
@@ -314,7 +321,7 @@ class Link:
             reason, seconds = CloseReason.STALLED, silence.stalled
         elif session.at_rest and not blocked:
             reason, seconds = CloseReason.IDLE, silence.idle
-        elif self.client_ended:
+        elif self.client_ended or (self.hung_up and not self.upstream.backlog):
             reason, seconds = CloseReason.CLIENT_CLOSED, silence.stalled
         else:
             reason, seconds = CloseReason.NO_REPLY, silence.reply and session.longest_wait(silence.reply)
@@ -326,9 +333,8 @@ class Link:
         """
         if self.closing:
             return
-        self._unread = ENDING
         done = self.session.stop() and not self.client.backlog
-        if self.session.opaque or self.client_ended:
+        if self.session.opaque or self.client_ended or self.hung_up:
             done = now - self.active > quiet and not (self.asking or self.client.backlog)
         if done:
             self.finish(CloseReason.SHUTDOWN)
@@ -350,9 +356,8 @@ class Link:
     def finish(self, reason: CloseReason) -> None:
         """Ends a connection now. May be called more than once."""
         shared = self.shared
-        if self not in shared.links:
+        if shared.links.pop(self.session.origin.number, None) is None:
             return
-        shared.links.discard(self)
         for end in (self.client, self.upstream):
             shared.poller.forget(end.fd)
             end.close()

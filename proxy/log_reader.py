@@ -156,7 +156,7 @@ class LogReader:
         return True
 
     def _drop_wrong(self) -> None:
-        """Forgets what was read of partitions that are to be loaded anew, but for those that are loading already."""
+        """Forgets what was read of partitions that are to be loaded again, unless they are loading already."""
         for number in self._wrong:
             if (reading := self._readings.get(number)) is not None and reading.loaded:
                 del self._readings[number]
@@ -256,6 +256,9 @@ class LogReader:
             return
         try:
             await self._replay(reading, data.records or b"")
+            loads = self._is_current(reading) and not reading.loaded
+            if loads and (reason := self._follower.overflowed(reading.number)):
+                self._fail(reading, reason)  # Before all of it was read.
             # Where nothing came for any partition, what is missing up to the end was compacted away.
             ended = data.high_watermark >= 0 and (bare or reading.log.next_offset >= data.high_watermark)
             if self._is_current(reading) and (reading.loaded or ended):  # While it loads, most of it is overwritten.

@@ -76,7 +76,7 @@ class Offers:
         return framed_reply(number, rest)
 
     def unsupported(self, number: int, refused: int) -> bytes:
-        """What the client gets for a version that is not described, whole: as from a broker that does not know it
+        """Returns the whole frame that answers a version that is not described, as a broker does that does not know it
         (Kafka class ``ApiVersionsRequest``, its ``getErrorResponse``). The range that it names ends below that version.
 
         Args:

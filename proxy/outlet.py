@@ -89,7 +89,7 @@ class Outlet:
         while True:
             try:
                 await self._restate(sources, epoch)
-            finally:  # Facts are written even where what stands cannot be told.
+            finally:  # Facts are written even where the snapshot fails.
                 await self._write()
             await trio.sleep(self._interval_seconds)
 

@@ -163,6 +163,7 @@ class _Prober:
         self._listed = False
         self._is_listed_all = True
         self._starts_due_at = float("-inf")
+        self._starts_of: set[TopicPartition] = set()  # Asked about since then.
         self._led = Led()
 
     async def run(self) -> None:
@@ -189,10 +190,10 @@ class _Prober:
                     resting = False
         except (BrokerError, DecodeError) as error:
             if resting and trio.current_time() - connected_at >= SHORT_SECONDS:
-                return  # Whether the broker has gone, or closes idle connections only, the next attempt tells.
+                return  # The next attempt shows whether the broker is gone or only closes idle connections.
             self._fail(error, shut_out)
         except Exception:
-            if shut_out:  # A fault of the prober says nothing against a broker that it has reached.
+            if shut_out:  # The prober has reached the broker before it failed itself.
                 self._copy.probe_succeeded()
             raise
 
@@ -213,22 +214,27 @@ class _Prober:
             log.info("broker reachable", broker=str(self._copy.address))
 
     async def _ask_for_log_bounds(self, client: KafkaClient) -> bool:
-        """Asks for the ends of logs that do not pass by anyway, and now and then for starts. Gives whether it asked."""
+        """Asks for the ends of logs that do not pass by anyway, and for starts: of new partitions at once, of all now
+        and then. Returns whether it asked.
+        """
         committed = await self._copy.committed_partitions()
         led = await self._led.partitions(client) if self._copy.tells_a_fleet else frozenset()
         partitions = iter(committed | led)
         now = trio.current_time()
-        since, starts_due, asked = now - FRESH * self._round_seconds(), now >= self._starts_due_at, False
+        since, asked = now - FRESH * self._round_seconds(), False
+        if now >= self._starts_due_at:
+            self._starts_of = set()
         while client.speaks(ListOffsetsRequest) and (some := tuple(islice(partitions, PARTITIONS_AT_ONCE))):
             if unseen := self._copy.log_ends_unseen(some, since):
                 asked, asked_at = True, trio.current_time()
                 self._copy.learn_log_ends(await log_ends(client, unseen), asked_at)
-            if starts_due and (own := committed.intersection(some)):
+            if own := committed.intersection(some) - self._starts_of:
                 asked, asked_at = True, trio.current_time()
                 self._copy.learn_log_starts(await log_starts(client, own), asked_at)
             await trio.lowlevel.checkpoint()
-        if starts_due and asked:
+        if not self._starts_of:
             self._starts_due_at = now + STARTS_SECONDS
+        self._starts_of = committed
         return asked
 
     async def _list_groups(self, client: KafkaClient) -> None:

@@ -4,6 +4,8 @@ Owns: which connections there are, ending those that are silent too long or have
 not know: what a connection does with what is read (`link`), frames, how connections come about.
 """
 
+from collections.abc import Iterable
+
 import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
@@ -21,6 +23,8 @@ except ImportError:  # It was installed where nothing could compile it.
     SHORT_WAY = None
 
 SWEEP_SECONDS = 1.0
+SWEPT_AT_ONCE = 500
+"""Connections that are looked at between two breaths: about a millisecond."""
 QUIET_SECONDS = 0.2
 """While draining, a connection that is not parsed is at rest if no byte has moved for so long."""
 NEVER = Silence()
@@ -42,7 +46,7 @@ class Pump:
         self._outbox = Outbox(together) if SHORT_WAY else None
         if self._outbox:
             poller.after_rounds(self._outbox.leave)
-        self._shared = Shared(poller, traffic, Shortcut(), set())
+        self._shared = Shared(poller, traffic, Shortcut(), {})
         poller.after_rounds(self._shared.shortcut.give_way)
         self._links = self._shared.links
         self._silence = silence
@@ -62,7 +66,8 @@ class Pump:
     @property
     def held_bytes(self) -> int:
         """Bytes held: of unfinished frames, and for peers that have not taken them yet."""
-        return sum(link.session.held_bytes + link.client.kept_bytes + link.upstream.kept_bytes for link in self._links)
+        links = self._links.values()
+        return sum(link.session.held_bytes + link.client.kept_bytes + link.upstream.kept_bytes for link in links)
 
     def add(self, client: int, upstream: int, session: Session) -> None:
         """Takes over both sockets, by descriptors that do not block, and closes them when the connection ends.
@@ -78,30 +83,48 @@ class Pump:
         except OSError:
             self.poller.forget(link.client.fd)
             raise
-        self._links.add(link)
+        self._links[session.origin.number] = link
+
+    def give_way(self, connections: Iterable[int]) -> None:
+        """Ends the holding of requests that are not whole, on these connections, since others need the room."""
+        for number in connections:
+            if (link := self._links.get(number)) is not None:
+                link.give_way(CloseReason.REQUEST_TOO_LONG)
 
     async def run(self, supervisor: Supervisor | None = None) -> None:
         """Ends what has been silent too long until cancelled, then closes all connections."""
         try:
             await (supervisor or Supervisor()).keep(Task.CONNECTIONS, self._sweep_forever)
         finally:
-            for link in [*self._links]:
+            for link in [*self._links.values()]:
                 link.finish(link.closing or CloseReason.SHUTDOWN)
             self._shared.shortcut.close()
 
     async def _sweep_forever(self) -> None:
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            self._sweep(trio.current_time())
+            left = [*self._links]
+            while left:
+                self._sweep(left, trio.current_time())
+                await trio.lowlevel.checkpoint()
 
-    def _sweep(self, now: float) -> None:
+    def _sweep(self, left: list[int], now: float) -> None:
         # Not in `_sweep_forever`, whose variables would keep the last connection that they named, and all that it held.
-        for link in [*self._links]:
+        stalled = self._silence.stalled
+        for link in self._next_of(left):
             if link.closing:
                 if now > link.flush_until:
                     link.finish(link.closing)
             elif reason := link.overdue(now, self._silence):
                 link.finish(reason)
+            elif stalled and link.session.lags(now, stalled, flowing=link.flowing):
+                link.give_way(CloseReason.STALLED)
+
+    def _next_of(self, left: list[int]) -> list[Link]:
+        """Takes some connections off those that are left to look at. Leaves out those that have ended."""
+        some = [link for number in left[-SWEPT_AT_ONCE:] if (link := self._links.get(number)) is not None]
+        del left[-SWEPT_AT_ONCE:]
+        return some
 
     async def drain(self, seconds: float) -> None:
         """Ends each connection between two frames: none takes a further request, and each client gets the replies that
@@ -109,9 +132,12 @@ class Pump:
         """
         with trio.move_on_after(seconds):
             while self._links:
-                self._drain(trio.current_time())
+                left = [*self._links]
+                while left:
+                    self._drain(left, trio.current_time())
+                    await trio.lowlevel.checkpoint()
                 await trio.sleep(QUIET_SECONDS / 4)
 
-    def _drain(self, now: float) -> None:
-        for link in [*self._links]:
+    def _drain(self, left: list[int], now: float) -> None:
+        for link in self._next_of(left):
             link.drain(now, QUIET_SECONDS)

@@ -77,7 +77,7 @@ async def brokers(client: KafkaClient) -> tuple[Node, ...]:
 
 
 async def acl_error(client: KafkaClient) -> int:
-    """What the broker says to a question about ACLs: SECURITY_DISABLED where it has no authorizer."""
+    """Returns the error of a question about ACLs: SECURITY_DISABLED where the broker has no authorizer."""
     reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
     return reply.error_code
 

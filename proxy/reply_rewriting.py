@@ -18,9 +18,13 @@ from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.offers import Offers
 
 LARGEST_METADATA = 65_536
-"""Bytes of a Metadata reply beyond which its topics are not decoded: decoding them would delay every connection."""
+"""Bytes of a Metadata reply beyond which its topics are not decoded: decoding them would delay every connection. A
+gateway then rewrites its brokers alone, and a sidecar passes it on."""
 ADDRESSED = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE})
 """APIs whose replies carry addresses of brokers."""
+REWRITTEN_TIMES = 4
+"""A reply that a gateway rewrites may have so many times `limits.inspected_elements`. Admin clients ask for the
+coordinators of all their groups at once: 20,000 of them take some 120 ms."""
 _METADATA, _API_VERSIONS = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS)
 
 
@@ -80,9 +84,19 @@ class ReplyRewriter:
     def __init__(self, copy: BrokerCopy, offers: Offers) -> None:
         self._copy = copy
         self._offers = offers
+        limits = copy.config.limits
+        self._longest = limits.inspected_frame
+        self._longest_metadata = max(self._longest, limits.largest_frame) if copy.advertise else LARGEST_METADATA
+        self._most_elements = REWRITTEN_TIMES * limits.inspected_elements
         self.relocated_apis = frozenset(
             filter(copy.relocates, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE))
         )
+
+    def reads(self, note: Any, size: int) -> bool:
+        """Returns whether a reply of `size` bytes is short enough to be read."""
+        if type(note) is ReplyOnly and note.api_key == _METADATA:
+            return size <= self._longest_metadata
+        return size <= self._longest
 
     def must_be_read(self, note: Any) -> bool:
         """Returns whether a reply must not leave as the broker sent it: unread versions, or in a gateway unread
@@ -96,6 +110,7 @@ class ReplyRewriter:
 
         Raises:
             DecodeError: the reply cannot be decoded.
+            TooManyElements: the reply is too much to be decoded at once.
             ValueError: the reply has an address for which the gateway has no port.
         """
         if note.api_key == _API_VERSIONS:
@@ -103,7 +118,7 @@ class ReplyRewriter:
         advertise = self._copy.advertise
         if note.api_key == _METADATA and len(frame) > LARGEST_METADATA and advertise:
             return rewrite.long_metadata(note.version, frame, advertise)
-        opened = open_reply(note.api_key, note.version, frame)
+        opened = open_reply(note.api_key, note.version, frame, self._most_elements)
         if isinstance(opened.message, MetadataResponse):
             self._copy.learn_names({t.topic_id: t.name for t in opened.message.topics if t.name and t.topic_id.int})
         changed = rewrite.addresses(opened.message, advertise) if advertise else opened.message

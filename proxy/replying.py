@@ -23,12 +23,13 @@ from group_sidecar.coordinator.consumer_groups import consumer_group_of
 from group_sidecar.coordinator.encoded_offsets import MANY, SOME, EncodedFetch, partitions_asked
 from group_sidecar.coordinator.views import GroupView
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.element_bounds import ElementBounds
 from group_sidecar.proxy.remembered import Question, Remembered
 from group_sidecar.proxy.translations import operations
 
 DESCRIPTIONS = frozenset({int(ApiKey.DESCRIBE_GROUPS), int(ApiKey.CONSUMER_GROUP_DESCRIBE)})
-MOST_DESCRIBED = 500
-"""Groups that are described at a time. More are the broker's to describe: each takes up to 20 us."""
+MOST_DESCRIBED = 300
+"""Groups that are described at a time. More are the broker's to describe."""
 
 
 class Replying:
@@ -37,7 +38,7 @@ class Replying:
     def __init__(self, copy: BrokerCopy) -> None:
         self._copy = copy
         limits = copy.config.limits
-        self._most_elements = limits.inspected_elements
+        self._bounds = ElementBounds(limits.inspected_elements)
         self._remembered = Remembered(limits.remembered_answers, copy.traffic)
         self._offers = copy.offers
 
@@ -46,7 +47,7 @@ class Replying:
         if self._offers != self._copy.offers:  # What is told in a version depends on which there are.
             self._offers = self._copy.offers
             self._remembered.clear()
-        most = self._most_elements
+        most = self._bounds.request(api.key)
         if api.key in DESCRIPTIONS and not self._copy.adds(api.key, version):
             most = min(most, MOST_DESCRIBED)
         return self._remembered.read(api, version, body, most)
@@ -55,11 +56,25 @@ class Replying:
         """What stands behind the correlation id; None where something is not known that it would tell."""
         made_from = self._made_from(question, at)
         rest = self._remembered.recall(question, made_from) if self._ids_are_fresh(question, at) else None
-        if rest is None:
+        if rest is None and not self.is_large(question, at):
             rest = self._make(question, at)
             if rest is not None and made_from is not None:
                 self._remembered.keep(question, made_from, rest)
         return rest
+
+    def is_long(self, request: Struct, version: int) -> bool:
+        """Whether a question names so many groups that its answer would be large."""
+        return not (self._only_here(request, version) or self._bounds.allows_question(request))
+
+    def is_large(self, question: Question, at: float) -> bool:
+        """Whether an answer would take long to make, for all clients. Nothing is where nobody else can answer."""
+        request, version = question.request, question.version
+        if self._only_here(request, version):
+            return False
+        return not self._bounds.allows_answer(request, version, self._copy.manager, at)
+
+    def _only_here(self, request: Struct, version: int) -> bool:
+        return self._copy.lacks(request.KEY) or self._copy.adds(request.KEY, version)
 
     def anew(self, request: Struct, version: int, at: float) -> bytes | None:
         """As `reply`, but made anew, and not remembered."""

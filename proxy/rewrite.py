@@ -85,18 +85,18 @@ def addresses(reply: Struct, advertise: Advertise) -> Struct:
         ValueError: an address stands there for which a gateway has no port.
     """
     if isinstance(reply, MetadataResponse):
-        brokers = tuple(moved(b, b.node_id, advertise) for b in reply.brokers)
+        brokers = tuple(_moved(b, b.node_id, advertise) for b in reply.brokers)
         return replace(reply, brokers=brokers, unknown_tags=())
     if isinstance(reply, FindCoordinatorResponse):
-        found = tuple(moved(c, c.node_id, advertise) for c in reply.coordinators)
-        return replace(moved(reply, reply.node_id, advertise), coordinators=found, unknown_tags=())
+        found = tuple(_moved(c, c.node_id, advertise) for c in reply.coordinators)
+        return replace(_moved(reply, reply.node_id, advertise), coordinators=found, unknown_tags=())
     if isinstance(reply, DescribeClusterResponse):
         if reply.endpoint_type == CONTROLLERS and reply.brokers:
             raise ValueError("the addresses of controllers, which a gateway has no ports for")
-        brokers_moved = tuple(moved(b, b.broker_id, advertise) for b in reply.brokers)
+        brokers_moved = tuple(_moved(b, b.broker_id, advertise) for b in reply.brokers)
         return replace(reply, brokers=brokers_moved, unknown_tags=())
     if isinstance(reply, ProduceResponse) and (reply.node_endpoints or reply.unknown_tags):
-        endpoints = tuple(moved(e, e.node_id, advertise) for e in reply.node_endpoints)
+        endpoints = tuple(_moved(e, e.node_id, advertise) for e in reply.node_endpoints)
         return replace(reply, node_endpoints=endpoints, unknown_tags=())
     return reply
 
@@ -110,11 +110,11 @@ def long_metadata(version: int, frame: bytes, advertise: Advertise) -> bytes:
         DecodeError: its brokers cannot be read.
     """
     body = split_reply(frame, version >= MetadataResponse.HEADER_FLEXIBLE)
-    changed = with_brokers(version, body, lambda broker: moved(broker, broker.node_id, advertise))
+    changed = with_brokers(version, body, lambda broker: _moved(broker, broker.node_id, advertise))
     return framed_reply(int.from_bytes(frame[:4], "big", signed=True), frame[4 : len(frame) - len(body)] + changed)
 
 
-def moved(place: Place, node_id: int, advertise: Advertise) -> Place:
+def _moved(place: Place, node_id: int, advertise: Advertise) -> Place:
     """The same with the node's address replaced; as it is where it names none (a coordinator that is not available)."""
     if not place.host:
         return place

@@ -216,14 +216,21 @@ class Limits(Section):
     inspected_frame: int = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
     """Bytes of a request or reply that is looked into; a longer one passes unread. A longer request that a policy
     judges closes its connection."""
-    inspected_elements: int = Field(default=5_000, ge=100)
-    """Array elements of a request or reply that is looked into: topics, partitions, groups, members and protocols
-    together. One with more of them passes unread; a request that a policy judges closes its connection, a commit only
-    with four times as many. Every other client waits while the sidecar decodes a message (1 us for each element) and
-    follows it (10 us)."""
+    inspected_elements: int = Field(default=3_000, ge=100)
+    """Array elements of a commit that is looked into: topics and partitions together. One with more of them passes
+    unread, and its group is in doubt until the log or the broker has told how it is. A commit that a policy judges may
+    have seven times as many, a judged join or heartbeat twice as many; with more it closes its connection. Of APIs
+    whose elements take more time it is a half, a fifth or a tenth: 1,500 members of a JoinGroup reply, 600 of groups
+    that are described or deleted, 300 that leave together. An answer that would take longer to make than such a commit
+    is left to the broker. Every other client waits while the sidecar understands a message: by default about 5 ms
+    where its modules are compiled."""
     held_frames: int = Field(default=268_435_456, ge=1024)
-    """Bytes of requests, for each broker, that are held until all of each has come. Beyond it further ones pass unread;
-    a request that a policy judges closes its connection. An eighth of it is for clients that have not authenticated."""
+    """Announced bytes of requests, for each broker, that come in pieces and are held until all of each has come; they
+    count until the broker has replied. Requests of up to 16 KiB do not count. Where there is no room, the oldest
+    request of the client address that has announced most gives way: it passes unread, or closes its connection where a
+    policy judges it or its reply is owed. So does a request that comes more slowly than 16 KiB a second for longer than
+    `limits.stalled_seconds`. An eighth of the bytes is for clients that have not authenticated. An IPv6 network of 64
+    bits counts as one address."""
     connections: Positive = 10_000
     """Client connections at a time; further ones are closed at once. Each takes two descriptors: where the system
     allows fewer of these, there are fewer connections."""
@@ -237,9 +244,12 @@ class Limits(Section):
     """Seconds without a byte after which a connection is closed whose client waits for a reply, or does not take what
     it was sent; 0 for never. A JoinGroup may wait for its own timeouts and a minute, where that is longer."""
     groups: Positive = 100_000
-    """Groups that are remembered."""
+    """Groups that are remembered, with 2,500 bytes of metadata and assignments of their members each on average (at
+    least 64 MB in all). A group for whose members there is no more room is described by the broker."""
     offsets: Positive = 5_000_000
-    """Committed offsets that are remembered."""
+    """Committed offsets that are remembered, of what passes by with 50 characters of metadata each on average (at least
+    64 MB in all), and of the log with 200 bytes each for long metadata and for members (likewise). Beyond it groups are
+    left to the broker, of the log all those of the largest partition."""
     rights: Positive = 200_000
     """Grants of authorizers that are remembered, for each broker: one for each group and topic that a user is shown."""
     remembered_answers: int = Field(default=67_108_864, ge=0)

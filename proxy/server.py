@@ -189,7 +189,7 @@ class Server:
             entrance.warn(UNREACHABLE, _reason(error), address=str(address))
             self._changed(address)
             return
-        except Exception as error:  # noqa: BLE001  Such as a host name, told by a broker, that cannot be one.
+        except Exception as error:  # noqa: BLE001  A broker may have returned an impossible host name.
             self._traffic.upstream_connect_failures += 1
             entrance.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
             self._supervisor.failed(Task.CONNECTIONS, error, str(address))

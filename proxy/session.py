@@ -1,8 +1,9 @@
 """One client connection and its upstream twin, without sockets.
 
 Owns: the order of things. Which request each reply belongs to, whose turn it is, when a local answer may be computed,
-when SASL's raw tokens begin and end. Must not know: groups, policies, sockets. What a frame means is the business of
-the desk (`Desk`), and what bytes go where the shell's.
+when bytes pass without being parsed. Must not know: groups, policies, sockets, how raw SASL tokens are counted
+(`raw_tokens`) and TLS is recognized (`tls_start`). What a frame means is the business of the desk (`Desk`), and what
+bytes go where the shell's.
 
 Rules:
 - Replies leave in the order of requests. So they come, too: one that is not the next closes the connection.
@@ -13,8 +14,8 @@ Rules:
   before the desk decides anything. So no answer ever misses what an earlier reply told.
 - A client that sends what cannot be, or ends within a frame, first gets the replies that it is owed, as from a broker.
 
-It is longer than other files: requests, replies, turns and tokens change the same few fields, and each rule is about
-two of them.
+It is longer than other files: requests, replies and turns change the same few fields, and each rule is about two of
+them.
 """
 
 from collections import deque
@@ -38,17 +39,25 @@ from group_sidecar.proxy.framing import (
     Look,
     Run,
 )
-from group_sidecar.proxy.tls_start import MOST_HELLO, is_client_hello, is_tls_reply
+from group_sidecar.proxy.raw_tokens import SMALLEST_REPLY, SMALLEST_REQUEST, RawTokens
+from group_sidecar.proxy.tls_start import MOST_HELLO, TlsStart, is_client_hello
 
-SMALLEST_REQUEST = REQUEST_HEAD.size - LENGTH_BYTES
-SMALLEST_REPLY = REPLY_HEAD.size - LENGTH_BYTES
 LONGEST_REPLY = 0x7FFFFFFF
 MOST_EXPECTED = 4096
 """Replies owed on one connection beyond which its client is not read: what is remembered stays bounded."""
-TURN_BYTES = 262_144
+MOST_KEPT = 262_144
+"""Bytes kept of requests whose replies are owed, beyond which the client is not read. The broker handles one request of
+a connection at a time, so a client loses nothing by it."""
+KEPT_BESIDE = 256
+"""Bytes that a kept request takes beside its own, about."""
+ANSWER_BYTES_AT_ONCE = 262_144
 """Bytes of answers that are made in one go: then the client has to take them, and other connections have their turn."""
-REQUEST_COST = 4_096
-"""What looking into a request counts as, in bytes of answers: 30 us and more."""
+SLOWEST_REQUEST = 16_384
+"""Bytes a second that a request must come with to be held for long. 512 KiB then take the 30 s after which Kafka's
+clients give up."""
+REQUEST_COST, BYTE_COST = 4_096, 32
+"""Bytes of answers that a request which is looked into counts as, and that each of its bytes counts as: it takes 30 us
+and more, and more the longer it is."""
 FETCH_SECONDS = 1.0
 """For so long after it looked into a Fetch reply the desk is not offered another: they are the bulk of all bytes."""
 PRODUCE, FETCH, SASL_HANDSHAKE = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.SASL_HANDSHAKE)
@@ -60,9 +69,9 @@ NOT_GLANCED: Final = object()
 _tuple = tuple.__new__  # As NamedTuple's own, which costs twice as much.
 _unpack_request, _unpack_reply = REQUEST_HEAD.unpack_from, REPLY_HEAD.unpack_from
 
-_Expected = tuple[int, int, float, Any, bool]
-"""A reply that is owed: its correlation id, the API key, when the request came, the desk's note, and whether the
-request was injected. A bare tuple, because one is made for everything that passes."""
+_Expected = tuple[int, int, float, Any, bool, int]
+"""A reply that is owed: its correlation id, the API key, when the request came, the desk's note, whether the request
+was injected, and the bytes kept with the note. A bare tuple, because one is made for everything that passes."""
 
 
 class _Turn(NamedTuple):
@@ -86,6 +95,7 @@ class Session:
             `receive_upstream`.
         expected: the replies that are owed, in their order.
         fetch_due: when a Fetch reply may be looked into again.
+        kept_bytes: what is kept of requests until their replies have come, or until they are answered here.
         paused: requests wait here until the client has taken what was made for it; `resume` says that it has.
     """
 
@@ -96,16 +106,17 @@ class Session:
         self.at_ease = True
         self.expected: deque[_Expected] = deque()
         self.fetch_due = 0.0
+        self.kept_bytes = 0
         self.paused = False
-        self._turn_bytes = 0
+        self._answer_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
         self._turn: _Turn | None = None
-        self._handshaking = False
-        self._raw_tokens = 0
-        self._hello_bytes = 0  # Of a TLS client, that went to the broker before the broker has spoken.
+        self._held_since: float | None = None  # When the request began that is held until it is whole.
+        self._tokens = RawTokens(self._requests, self._replies)
+        self._tls = TlsStart()
         self._client_ended = False
         self._fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
         self._failed: CloseReason | None = None
@@ -118,13 +129,18 @@ class Session:
         return (
             self._turn is None
             and not self.paused
-            and not self._handshaking
+            and not self._tokens.handshaking
             and self._fault is None
             and not self._over
-            and self._hello_bytes < MOST_HELLO
-            and len(self.expected) < MOST_EXPECTED
+            and self._tls.hello_bytes < MOST_HELLO
+            and self._has_room
             and not (self._stopping and not self._requests.passing)
         )
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a further reply may be owed."""
+        return len(self.expected) < MOST_EXPECTED and self.kept_bytes < MOST_KEPT
 
     @property
     def at_rest(self) -> bool:
@@ -134,12 +150,22 @@ class Session:
     @property
     def opaque(self) -> bool:
         """Whether bytes pass without being parsed, for good."""
-        return self._raw_tokens == OPAQUE
+        return self._tokens.left == OPAQUE
 
     @property
     def within_request(self) -> bool:
         """Whether the client owes the rest of a request."""
         return self.wants_client and not self._requests.between_frames
+
+    def lags(self, now: float, seconds: float, *, flowing: bool) -> bool:
+        """Returns whether a request that is held comes too slowly: later than `seconds` after it has begun, and slower
+        than SLOWEST_REQUEST since. `flowing`: whether the client is read; the time in which it is not does not count.
+        """
+        if self._held_since is None:
+            return False
+        if not flowing:
+            self._held_since = now
+        return self._requests.held_bytes < (now - self._held_since - seconds) * SLOWEST_REQUEST
 
     def longest_wait(self, seconds: float) -> float:
         """How long the broker may take for the reply that comes next, where that is more than `seconds`."""
@@ -158,10 +184,16 @@ class Session:
         """How many of the broker's next bytes go on whatever they are."""
         return self._replies.passing
 
+    def drop(self, kept: int) -> None:
+        """So many bytes of a request need not be kept any longer."""
+        self.kept_bytes -= kept
+        if kept and not self.kept_bytes:
+            self.desk.release(self.origin)
+
     @property
     def held_bytes(self) -> int:
         """Bytes held in this session, for the metric that shows it."""
-        return self._requests.held_bytes + self._replies.held_bytes
+        return self._requests.held_bytes + self._replies.held_bytes + self.kept_bytes
 
     def receive_client(self, chunk: bytes, now: float) -> list[Command]:
         """What the client sent. `now` in seconds of the shell's clock."""
@@ -177,7 +209,7 @@ class Session:
 
     def _receive_request(self, request: bytes, look: Look) -> list[Command]:
         if look is PASS:
-            self.at_ease = len(self.expected) < MOST_EXPECTED
+            self.at_ease = self._has_room
             return [_tuple(ToUpstream, (request,))]
         if look is TAKE:
             self._take(request)
@@ -185,12 +217,12 @@ class Session:
         return self._receive_any(request)
 
     def _receive_any(self, chunk: bytes) -> list[Command]:
-        if self._raw_tokens == OPAQUE:
+        if self._tokens.left == OPAQUE:
             return [ToUpstream(chunk)]
         if self._over:
             return []
-        if self._hello_bytes:
-            self._hello_bytes += len(chunk)
+        if self._tls.hello_bytes:
+            self._tls.sent(len(chunk))
             self._out.append(ToUpstream(chunk))
         else:
             self._serve_requests(chunk)
@@ -206,11 +238,11 @@ class Session:
             if look is TAKE:
                 self._settle(chunk)
                 return self._commands()
-        if self._raw_tokens == OPAQUE:
+        if self._tokens.left == OPAQUE:
             return [ToClient(chunk)]
         if self._over:
             return []
-        if self._hello_bytes:
+        if self._tls.hello_bytes:
             return self._begin_tls(chunk)
         self._serve_replies(chunk)
         return self._commands()
@@ -229,6 +261,23 @@ class Session:
         self.paused = False
         if not self._over:
             self._serve_requests()
+        return self._commands()
+
+    def give_way(self, now: float, reason: CloseReason) -> list[Command]:
+        """The request that is held may not be held any longer, for a reason. It goes on unread, in what has come, or
+        the connection ends. The connection ends, too, where the request is whole and its reply is owed.
+        """
+        self._now, self._held_since = now, None
+        if begun := b"" if self._over else self._requests.let_go():
+            _, key, version, correlation = _unpack_request(begun)
+            note = self.desk.let_go(key, version, self.origin, reason)
+            if type(note) is HangUp:
+                self._fault = note.reason
+            else:
+                self.expected.append((correlation, key, now, note, False, 0))
+                self._out.append(ToUpstream(begun))
+        elif self.kept_bytes:
+            self._failed = reason
         return self._commands()
 
     def client_closed(self, now: float) -> list[Command]:
@@ -257,9 +306,10 @@ class Session:
             self._requests.end()
             self._replies.end()
             self.desk.catch_up()
-            self.desk.gone([note for _, _, _, note, _ in self.expected if note is not None], self.origin, now)
+            self.desk.gone([note for _, _, _, note, *_ in self.expected if note is not None], self.origin, now)
             self._turn = None
             self.expected.clear()
+            self.kept_bytes = 0
         return []
 
     def _commands(self) -> list[Command]:
@@ -270,11 +320,11 @@ class Session:
             self._out.append(Close(self._failed))
         self.at_ease = (
             self.wants_client
-            and not (self._raw_tokens or self._client_ended or self._hello_bytes)
+            and not (self._tokens.left or self._client_ended or self._tls.hello_bytes)
             and self._requests.between_frames
             and self._replies.between_frames
         )
-        self._turn_bytes = 0
+        self._answer_bytes = 0
         out, self._out = self._out, []
         return out
 
@@ -309,28 +359,31 @@ class Session:
         if refused := self.desk.tls_begins(self.origin):
             return refused
         hello = self._requests.rest()
-        self._hello_bytes = len(hello)
+        self._tls.sent(len(hello))
         self._out.append(ToUpstream(hello))
         return None
 
     def _begin_tls(self, chunk: bytes) -> list[Command]:
         """The broker has spoken to a TLS client. From a broker that speaks TLS, all passes from here on."""
-        if not is_tls_reply(chunk):
+        if self._tls.is_spoken(chunk):
+            self._tokens.pass_all()
+            self._out.append(ToClient(chunk))
+        else:
             self._failed = CloseReason.BAD_FRAME_LENGTH
-            return self._commands()
-        self._hello_bytes, self._raw_tokens = 0, OPAQUE
-        self._out.append(ToClient(chunk))
         return self._commands()
 
     def _end_turn(self) -> None:
         """Pauses where enough was made, unless nothing more waits."""
-        if self._turn_bytes >= TURN_BYTES and self._requests.has_more:
+        if self._answer_bytes >= ANSWER_BYTES_AT_ONCE and self._requests.has_more:
             self.paused = True
 
     def _take(self, request: bytes) -> None:
-        self._turn_bytes += REQUEST_COST
+        self._answer_bytes += REQUEST_COST + BYTE_COST * len(request)
+        self._held_since = None
         self.desk.catch_up()
         self._dispose(self.desk.request(request[LENGTH_BYTES:], self.origin, self._now), request)
+        if not self.kept_bytes:
+            self.desk.release(self.origin)
 
     def _end_requests(self) -> None:
         self._client_ended = False
@@ -342,8 +395,9 @@ class Session:
             self._out.append(ShutUpstream())
 
     def _look_at_request(self, buffer: bytes, start: int, end: int, note: object = NOT_GLANCED) -> Look:
-        if self._raw_tokens:
-            return self._look_at_token()
+        if self._tokens.left or not self._has_room:
+            # What was read in one go may hold thousands of requests: the rest waits, as what is not read.
+            return self._look_at_token() if self._has_room else MORE
         size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
             wanted = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
@@ -357,21 +411,23 @@ class Session:
         stop = start + LENGTH_BYTES + size
         if stop > end and (note is TAKE or note is SHOW):
             note = self.desk.hold(key, version, size, self.origin)
+            self._held_since = self._now if note is TAKE else None
         if note is TAKE:
             return TAKE
+        kept = 0
         if note is SHOW:
             note = _tuple(Shown, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now))
+            kept = size + KEPT_BESIDE
+            self.kept_bytes += kept
         elif type(note) is HangUp:
             self._fault = note.reason
             return MORE
-        self.expected.append((correlation, key, self._now, note, False))
+        self.expected.append((correlation, key, self._now, note, False, kept))
         return PASS
 
     def _look_at_token(self) -> Look:
-        self.expected.append((0, RAW_TOKEN, self._now, None, False))
-        self._raw_tokens -= 1
-        if not self._raw_tokens:
-            self._requests.head, self._requests.smallest = REQUEST_HEAD.size, SMALLEST_REQUEST
+        self.expected.append((0, RAW_TOKEN, self._now, None, False, 0))
+        self._tokens.sent()
         return PASS
 
     def _dispose(self, how: Disposal, request: bytes, since: float | None = None) -> None:
@@ -380,6 +436,7 @@ class Session:
             for data, note in how.inject:
                 self._send(data, note, self._now, injected=True)
             self._turn = _Turn(how, request, since)
+            self.kept_bytes += len(request)
             self._take_turn()
         elif isinstance(how, Forward):
             self._send(how.frame or request, how.note, since)
@@ -390,10 +447,11 @@ class Session:
 
     def _send(self, data: bytes, note: Any, since: float, *, injected: bool = False) -> None:
         _, key, version, correlation = REQUEST_HEAD.unpack_from(data)
-        self.expected.append((correlation, key, since, note, injected))
+        kept = len(data) + KEPT_BESIDE if note is not None else 0
+        self.kept_bytes += kept
+        self.expected.append((correlation, key, since, note, injected, kept))
         self._out.append(ToUpstream(data))
-        # What follows SaslHandshake v0 cannot be read before its reply.
-        self._handshaking = key == SASL_HANDSHAKE and version == 0 and note is not None
+        self._tokens.handshaking = key == SASL_HANDSHAKE and version == 0 and note is not None
 
     @property
     def _nothing_owed(self) -> bool:
@@ -408,10 +466,11 @@ class Session:
         made = answer.make(self._now)
         if isinstance(made, bytes):
             self._out.append(ToClient(made))
-            self._turn_bytes += len(made)
+            self._answer_bytes += len(made)
             self.traffic.request_done(REQUEST_HEAD.unpack_from(request)[1], self._now - since)
         else:
             self._dispose(made, request, since)
+        self.drop(len(request))
 
     # From the broker.
 
@@ -440,7 +499,7 @@ class Session:
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> Look:
         if not self.expected:
             return self._mismatch()
-        expected, key, since, note, injected = self.expected[0]
+        expected, key, since, note, injected, kept = self.expected[0]
         if key == RAW_TOKEN:
             return self._look_at_token_reply()
         size, correlation = _unpack_reply(buffer, start)
@@ -448,7 +507,7 @@ class Session:
             return self._mismatch()
         if note is not None:
             if injected or key == SASL_HANDSHAKE:
-                return TAKE
+                return self._hold_reply(self.desk.bound_reply(key, size))
             look = self.desk.glance_reply(note, size, self._now)
             stop = start + LENGTH_BYTES + size
             if key == FETCH and look is not PASS and not self.desk.sees_each:
@@ -460,6 +519,7 @@ class Session:
             elif look is not PASS:
                 return self._hold_reply(look)
         self.expected.popleft()
+        self.drop(kept)
         self.traffic.request_done(key, self._now - since)
         return PASS
 
@@ -475,12 +535,12 @@ class Session:
 
     def _look_at_token_reply(self) -> Look:
         self.expected.popleft()
-        if not self._raw_tokens and not (self.expected and self.expected[0][1] == RAW_TOKEN):
-            self._replies.head, self._replies.smallest = REPLY_HEAD.size, SMALLEST_REPLY
+        self._tokens.answered(more_owed=bool(self.expected) and self.expected[0][1] == RAW_TOKEN)
         return PASS
 
     def _settle(self, frame: bytes) -> None:
-        _, key, since, note, injected = self.expected.popleft()
+        _, key, since, note, injected, kept = self.expected.popleft()
+        self.drop(kept)
         self.desk.catch_up()
         reply = self.desk.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
@@ -490,18 +550,14 @@ class Session:
             return
         self.traffic.request_done(key, self._now - since)
         self._out.append(ToClient(reply.frame or frame))
-        if key == SASL_HANDSHAKE and not (self._handshaking and self.expected):  # A v0 that is waited for is the last.
-            self._handshaking = False
+        if key == SASL_HANDSHAKE and not (self._tokens.handshaking and self.expected):
+            # A handshake v0 that is waited for is the last request.
             self._begin_raw_tokens(reply.raw_tokens)
 
     def _begin_raw_tokens(self, tokens: int) -> None:
-        self._raw_tokens = tokens
+        self._tokens.begin(tokens)
         if tokens == OPAQUE:
             if rest := self._requests.rest():
                 self._out.append(ToUpstream(rest))
             if rest := self._replies.rest():
                 self._out.append(ToClient(rest))
-        elif tokens:
-            # A token has no header, only its length, and may be empty.
-            self._requests.head, self._requests.smallest = LENGTH_BYTES, 0
-            self._replies.head, self._replies.smallest = LENGTH_BYTES, 0

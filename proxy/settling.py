@@ -1,4 +1,4 @@
-"""Asks the broker about what only it can say: groups in doubt, which groups and topic ids exist, and names of topics.
+"""Asks the broker about groups in doubt, about the existence of groups and topic ids, and about names of topics.
 
 Owns: what is asked when, and how often again. Must not know: what put a group in doubt, and what a reply does to it
 (`coordinator.wire` reads it like a reply to any client).
@@ -61,7 +61,7 @@ async def settle_forever(copy: BrokerCopy, supervisor: Supervisor | None = None)
 
 
 class _Settler:
-    """What is asked of one broker: about groups, which there are, and about topics by their ids."""
+    """Asks one broker about its groups, the list of them, and topics by their ids."""
 
     task = Task.SETTLING
 
@@ -145,7 +145,7 @@ class _Settler:
     async def _list(self, client: KafkaClient) -> None:
         """Has the broker list its groups, where it lists them all to the sidecar's own user."""
         if not client.speaks(ListGroupsRequest):
-            return  # Which groups there are, nobody can tell.
+            return  # No broker of that age can list its groups.
         if client.speaks(DescribeAclsRequest) and await acl_error(client) not in LISTED_ALL:
             return
         notings = self._copy.manager.notings

@@ -22,7 +22,7 @@ from group_sidecar.proxy.end import SMALL_CHUNK
 from group_sidecar.proxy.framing import LENGTH_BYTES
 from group_sidecar.proxy.framing import SHOW as _SHOW
 from group_sidecar.proxy.poller import READY_AT_ONCE
-from group_sidecar.proxy.session import MOST_EXPECTED
+from group_sidecar.proxy.session import KEPT_BESIDE, MOST_EXPECTED, MOST_KEPT
 
 cdef extern from "<sys/socket.h>" nogil:
     const int MSG_DONTWAIT, MSG_NOSIGNAL
@@ -52,7 +52,7 @@ if SMALL_CHUNK != ROOM or READY_AT_ONCE != MOST_FRAMES:
     raise ImportError("compiled for other sockets")
 
 cdef Py_ssize_t LENGTH = LENGTH_BYTES, SMALLEST_REQUEST = REQUEST_HEAD.size, SMALLEST_REPLY = REPLY_HEAD.size
-cdef Py_ssize_t MOST = MOST_EXPECTED
+cdef Py_ssize_t MOST = MOST_EXPECTED, MOST_KEPT_BYTES = MOST_KEPT, BESIDE = KEPT_BESIDE
 cdef int PRODUCE = ApiKey.PRODUCE, FETCH = ApiKey.FETCH
 cdef object SHOW = _SHOW, SHOWN = Shown, new_tuple = tuple.__new__
 cdef object CLIENT_CLOSED = CloseReason.CLIENT_CLOSED
@@ -118,14 +118,14 @@ cdef class Outbox:
 cdef class ShortWay:
     """Both directions of one connection, as the poller calls them."""
 
-    cdef object link, session, desk, expected, poller, traffic, client, upstream
+    cdef object link, session, desk, expected, poller, traffic, client, upstream, number
     cdef Outbox outbox
     cdef int client_fd, upstream_fd
 
     def __cinit__(self, link, Outbox outbox):
         self.outbox = outbox
         self.link, self.session, self.client, self.upstream = link, link.session, link.client, link.upstream
-        self.desk, self.expected = self.session.desk, self.session.expected
+        self.desk, self.expected, self.number = self.session.desk, self.session.expected, self.session.origin.number
         self.poller, self.traffic = link.shared.poller, link.shared.traffic
         self.client_fd, self.upstream_fd = self.client.fd, self.upstream.fd
 
@@ -156,6 +156,7 @@ cdef class ShortWay:
     cdef bint request(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Whether it was one request, and has gone its way; nothing was done where not."""
         cdef int key = int16_at(data + 4)
+        cdef Py_ssize_t kept = 0
         if int32_at(data) != size - LENGTH or key == PRODUCE or len(self.expected) + 1 >= MOST:
             return False
         link, session, now = self.link, self.session, self.poller.now
@@ -165,12 +166,18 @@ cdef class ShortWay:
         if key != FETCH or now >= session.fetch_due:
             note = self.desk.glance(key, int16_at(data + 6), size - LENGTH)
         if note is SHOW:
+            kept = size - LENGTH + BESIDE
+            if <Py_ssize_t>session.kept_bytes + kept >= MOST_KEPT_BYTES:
+                if self.stays():
+                    link.execute(session.glanced(bytes_of(data, size), note, now))
+                return True
+            session.kept_bytes += kept
             note = new_tuple(SHOWN, (bytes_of(data + LENGTH, size - LENGTH), session.origin, now))
         elif note is not None:
             if self.stays():
                 link.execute(session.glanced(bytes_of(data, size), note, now))
             return True
-        self.expected.append((int32_at(data + 8), key, now, note, False))
+        self.expected.append((int32_at(data + 8), key, now, note, False, kept))
         self.outbox.take(self, self.upstream_fd, data, size)
         return True
 
@@ -204,7 +211,7 @@ cdef class ShortWay:
             return False
         link, now = self.link, self.poller.now
         link.active, link.asking = now, False
-        correlation, key, since, note, _ = self.expected[0]
+        correlation, key, since, note, _, kept = self.expected[0]
         if correlation != int32_at(data + 4) or key < 0:  # A SASL token has none of either.
             return False
         if note is not None:  # As that of an injected request never is.
@@ -212,6 +219,8 @@ cdef class ShortWay:
                 return False
             self.desk.later(note, bytes_of(data + LENGTH, size - LENGTH), note.origin, now)
         self.expected.popleft()
+        if kept:
+            self.link.session.drop(kept)
         self.traffic.request_done(key, now - since)
         self.outbox.take(self, self.client_fd, data, size)
         return True
@@ -224,7 +233,7 @@ cdef class ShortWay:
         return self.stands()
 
     cdef bint stands(self) except -1:
-        return self.link in self.link.shared.links
+        return self.number in self.link.shared.links
 
     cdef int left(self, int fd, const uint8_t *data, Py_ssize_t size, Py_ssize_t sent) except -1:
         """So much of a frame was sent, or it failed: below 0."""

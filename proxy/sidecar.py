@@ -1,20 +1,18 @@
 """The whole sidecar, put together and taken down in order.
 
 Owns: `Sidecar`: what runs, in what order it starts and stops, which connection belongs to which broker's copy.
-Must not know: how any part works.
+Must not know: how any part works, what runs for each broker (`served_brokers`).
 
 In sidecar mode there is one broker and one copy of its coordinator. A gateway has one for each broker: the
 bootstrap's from the start, the others' when their first client comes.
-
-It is a little longer than other files: it names every part once, and what it owns is one order.
 """
 
 import gc
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
@@ -23,10 +21,7 @@ import trio
 from prometheus_client import CollectorRegistry
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.coordinator.answerable import lacking
 from group_sidecar.coordinator.facts import Fact
-from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import TopicPartition
 from group_sidecar.metrics.collector import Sources
 from group_sidecar.metrics.family import Detail
 from group_sidecar.metrics.flight_recorder import FlightRecorder
@@ -34,15 +29,15 @@ from group_sidecar.metrics.instruments import DISTRIBUTION, Instruments
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.policies.patterns import selection
 from group_sidecar.policies.rulebook import Rulebook
+from group_sidecar.proxy import garbage
 from group_sidecar.proxy.addresses import Address, AddressBook
 from group_sidecar.proxy.admin.live import live_sources, start_admin
-from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Standings, Unreachable
+from group_sidecar.proxy.admin.sources import AdminSources, Readiness
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import BrokerError
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.credentials import connect_as
 from group_sidecar.proxy.descriptors import allowed_connections
-from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.hosting import carry, host
 from group_sidecar.proxy.link import Silence
@@ -50,20 +45,15 @@ from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.narrating import Narrator
 from group_sidecar.proxy.outlet import Outlet
 from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.probe import Impulse, probe_forever
 from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.reloading import Outcome, Reloading
-from group_sidecar.proxy.replying import Replying
 from group_sidecar.proxy.scraping import Scraper
+from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 from group_sidecar.proxy.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.session import Session
-from group_sidecar.proxy.settling import settle_forever
-from group_sidecar.proxy.shrinking import shrink_forever
 from group_sidecar.proxy.supervision import Supervisor, Task
 from group_sidecar.proxy.surveying import Surveyor
-from group_sidecar.proxy.tail import OffsetsTail
-from group_sidecar.proxy.verifying import verify_forever
 from group_sidecar.proxy.wall_clock import WallClock
 
 DRAIN_SECONDS = 5.0
@@ -83,14 +73,6 @@ class Addresses(NamedTuple):
 
     listen: Address
     admin: Address | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Broker:
-    copy: BrokerCopy
-    desk: BrokerDesk
-    tail: OffsetsTail | None
-    impulse: Impulse
 
 
 async def run_sidecar(
@@ -123,6 +105,7 @@ def run_until_signalled(config: Config, read: Callable[[], Config] | None = None
     It has the process to itself: trio runs as the poller's guest. Args and Raises as `run_sidecar`.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    garbage.keep_short()
     poller = Poller()
     host(poller, _obey_signals, Sidecar(config, read, poller, allowed_connections(config.limits)))
 
@@ -180,6 +163,7 @@ class Sidecar:
     ) -> None:
         self._config = config
         self._traffic = Traffic()
+        self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
         self._poller.failed = partial(self._supervisor.failed, Task.CATCH_UP)
@@ -187,16 +171,17 @@ class Sidecar:
         silence = Silence(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
         self._pump = Pump(self._poller, self._traffic, silence, together=config.io_uring)
         self._most_connections = limits.connections if connections is None else connections
-        self._server = Server(self._pump, self._traffic, self._most_connections, self._supervisor, self._look_at_once)
+        self._server = Server(
+            self._pump, self._traffic, self._most_connections, self._supervisor, self._brokers.look_at_once
+        )
         self._instruments = Instruments(CollectorRegistry(), max_groups=config.limits.groups)
-        self._recorder = FlightRecorder(config.limits.flight_recorder)
+        self._recorder = FlightRecorder(config.limits.flight_recorder, began=time.time())
         self._narrator = Narrator()
         own = config.own_connection
         connect = partial(connect_as, own.address or config.upstream, own)
         self._outlet = Outlet(config.sidecar_id, config.journal, connect) if config.journal else None
         self._observers = (self._instruments.observe, self._recorder.observe, self._narrator.observe, self._journal)
         self._book = AddressBook(config.advertised_host, self._open_node)
-        self._brokers: dict[Address, _Broker] = {}
         self._bootstrap_peer: Address | None = None
         self._accepting = False
         self._clock: WallClock
@@ -206,15 +191,15 @@ class Sidecar:
         self._enact(config)
         self._reloading = Reloading(config, read, self._enact)
         self._sources = Sources(
-            copies=self._managers,
+            copies=self._brokers.managers,
             traffic=self._traffic,
             instruments=self._instruments,
-            mirror_ready=lambda: all(broker.copy.ready()[0] for broker in self._brokers.values()),
+            mirror_ready=self._brokers.are_ready,
             held_bytes=lambda: self._pump.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,
-            tables=lambda: [table for copy in self._copies() for table in copy.tables],
-            logs=lambda: [tail.numbers for tail in self._tails()],
-            log_starts=lambda: [manager.log_bounds.starts for manager in self._managers()],
+            tables=lambda: [table for copy in self._brokers.copies() for table in copy.tables],
+            logs=lambda: [tail.numbers for tail in self._brokers.tails()],
+            log_starts=lambda: [manager.log_bounds.starts for manager in self._brokers.managers()],
             outlets=self._outlet.outlets() if self._outlet else {},
             most_members=self._rulebook.most_members,
             last_reload=lambda: self._reloading.last,
@@ -224,7 +209,7 @@ class Sidecar:
             max_series=config.metrics.series,
             drift=self._drift,
         )
-        self._surveyor = Surveyor(self._managers, self._epoch, self._rulebook.most_members, self._drift)
+        self._surveyor = Surveyor(self._brokers.managers, self._epoch, self._rulebook.most_members, self._drift)
         self._scraper = Scraper(self._sources, self._epoch)
 
     def _enact(self, config: Config) -> None:
@@ -238,7 +223,7 @@ class Sidecar:
         return await self._reloading.reload()
 
     async def reload_if_possible(self) -> None:
-        """The same for a caller that nobody listens to. Never raises."""
+        """Reloads as `reload`, and reports a failure to the supervisor. Never raises."""
         with self._supervisor.guard(Task.RELOAD):
             await self.reload()
 
@@ -273,11 +258,11 @@ class Sidecar:
             self._sources,
             scraper=self._scraper,
             surveyed=self._surveyor.surveyed,
-            copies=self._copies,
+            copies=self._brokers.copies,
             readiness=self._readiness,
-            standings=self._standings,
+            standings=self._brokers.standings,
             failing=self._supervisor.failing,
-            unreachable=self._unreachable,
+            unreachable=self._brokers.unreachable,
             reload=self.reload,
             epoch=self._wall,
             drift=self._drift,
@@ -310,7 +295,7 @@ class Sidecar:
 
     # Brokers.
 
-    def _broker_at(self, address: Address) -> _Broker:
+    def _broker_at(self, address: Address) -> ServedBroker:
         """The broker at an upstream address; a new one, and its prober, at first sight."""
         broker = self._brokers.get(address)
         if broker is None:
@@ -322,27 +307,14 @@ class Sidecar:
                 self._observe,
                 advertise,
                 epoch_of_zero=self._clock.epoch_of_zero,
-                interest=self._committed_partitions,
+                interest=self._brokers.committed_partitions,
                 rulebook=self._rulebook,
             )
-            tail = OffsetsTail(copy) if self._config.offsets_log.read else None
-            broker = self._brokers[address] = _Broker(copy, BrokerDesk(copy), tail, Impulse())
+            broker = ServedBroker.of(copy, self._config)
+            self._brokers.put(address, broker)
             self._poller.before_others(broker.desk.catch_up)
-            supervisor = self._supervisor
-            self._tasks.start_soon(probe_forever, copy, supervisor, broker.impulse)
-            self._tasks.start_soon(settle_forever, copy, supervisor)
-            self._tasks.start_soon(shrink_forever, copy, supervisor)
-            if self._config.answers.verify:
-                self._tasks.start_soon(
-                    verify_forever,
-                    copy,
-                    Replying(copy).anew,
-                    lambda request, version, at: lacking(request, version, copy.manager, at),
-                    tail.read_again if tail else lambda group: copy.relearn(group, trio.current_time()),
-                    supervisor,
-                )
-            if tail:
-                self._tasks.start_soon(tail.run, supervisor)
+            self._poller.before_others(lambda: self._pump.give_way(broker.desk.crowded_out()))
+            broker.start(self._tasks, self._supervisor)
         return broker
 
     def _bootstrap_session(self, client_host: str, peer: Address) -> Session:
@@ -353,10 +325,10 @@ class Sidecar:
         address = self._book.upstream(node_id)
         if address not in self._brokers and peer == self._bootstrap_peer:
             # The bootstrap's broker under another name: one broker has one copy.
-            self._brokers[address] = self._broker_at(self._config.upstream)
+            self._brokers.put(address, self._broker_at(self._config.upstream))
         return self._session(self._broker_at(address), client_host)
 
-    def _session(self, broker: _Broker, client_host: str) -> Session:
+    def _session(self, broker: ServedBroker, client_host: str) -> Session:
         return Session(broker.desk, self._traffic, Origin(client_host), self._config.limits.largest_frame)
 
     def _open_node(self, node_id: int) -> int:
@@ -393,51 +365,23 @@ class Sidecar:
         return self._clock.steady()
 
     def _wall(self) -> float:
-        """The same as the system has them, for people and records."""
+        """Seconds since the epoch on the system's clock, for people and records."""
         return self._clock.now()
 
     def _drift(self) -> float:
         return self._clock.drift
 
-    def _known(self) -> list[_Broker]:
-        """Each broker once: a gateway may have one under two names."""
-        return list({id(broker): broker for broker in self._brokers.values()}.values())
-
-    def _copies(self) -> list[BrokerCopy]:
-        return [broker.copy for broker in self._known()]
-
-    def _tails(self) -> list[OffsetsTail]:
-        return [broker.tail for broker in self._known() if broker.tail]
-
-    async def _committed_partitions(self) -> set[TopicPartition]:
-        return set().union(*[await copy.own_partitions() for copy in self._copies()])
-
-    def _managers(self) -> list[GroupMetadataManager]:
-        return [copy.manager for copy in self._copies()]
-
     def _readiness(self) -> Readiness:
         """The bootstrap's alone: while clients get in, a gateway before a cluster that lacks a broker is of use."""
         upstream = self._config.upstream
-        reachable = upstream in self._brokers and self._brokers[upstream].copy.ready()[0]
-        return {str(upstream): {"reachable": reachable, "accepting": self._accepting}}
-
-    def _unreachable(self) -> list[Unreachable]:
-        copies = self._copies()
-        return [Unreachable(str(copy.address), *copy.unreachable) for copy in copies if copy.unreachable]
-
-    def _look_at_once(self, address: Address) -> None:
-        if address in self._brokers:
-            self._brokers[address].impulse.give()
-
-    def _standings(self) -> Standings:
-        return {str(broker.copy.address): broker.tail.standing() for broker in self._known() if broker.tail}
+        return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._accepting}}
 
     def _observe(self, fact: Fact) -> None:
         fact = self._clock.stamped(fact)
         for observe in self._observers:
             try:
                 observe(fact)
-            except Exception as error:  # noqa: BLE001  The request or reply that told the fact is none of its fault.
+            except Exception as error:  # noqa: BLE001  It must not reach the request or reply that led to the fact.
                 self._supervisor.failed(Task.FACTS, error)
 
     def _journal(self, fact: Fact) -> None:
@@ -449,13 +393,13 @@ class Sidecar:
             await trio.sleep(SWEEP_SECONDS)
             self._clock.measure()
             self._surveyor.forget()
-            for copy in self._copies():
+            for copy in self._brokers.copies():
                 for _ in copy.sweep(trio.current_time()):
                     await trio.lowlevel.checkpoint()
 
     async def _relist(self) -> None:
         while True:
             await trio.sleep(RELIST_SECONDS)
-            for copy in self._copies():
+            for copy in self._brokers.copies():
                 for _ in copy.relist(trio.current_time()):
                     await trio.lowlevel.checkpoint()

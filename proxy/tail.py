@@ -65,7 +65,7 @@ class OffsetsTail:
         return told
 
     def read_again(self, group_id: str) -> None:
-        """What the copy has of a group is wrong: it is read again in the log, or learnt anew where that is not read."""
+        """Has a group that the copy has wrong read again from the log, or learnt again where the log is not read."""
         if not self._reader.read_again(group_id):
             self._copy.relearn(group_id, trio.current_time())
 
@@ -149,15 +149,17 @@ class OffsetsTail:
         if news:
             told = {"broker": str(self._copy.address), "reason": self._trouble, **remedy(error)}
             if denied:
-                self._tell_denied(told)
+                self._tell_denied(error, told)
             else:  # That a broker is not there is for the prober to say.
                 tell = log.debug if isinstance(error, BrokerUnreachable) else log.warning
                 tell(f"{OFFSETS_TOPIC} is not read", **told)
         return DENIED_SECONDS if denied else self._attempts.pause()
 
-    def _tell_denied(self, told: dict[str, str]) -> None:
+    def _tell_denied(self, error: Exception, told: dict[str, str]) -> None:
         user = self._copy.config.own_connection.sasl
         hint = "grant READ and DESCRIBE on the topic to the sidecar's user" + ("" if user else ", see own_connection")
+        if isinstance(error, AuthenticationFailed):
+            hint = "mend own_connection.sasl"
         log.warning(
             f"the sidecar may not read {OFFSETS_TOPIC}: it works from the wire and by asking", hint=hint, **told
         )

@@ -1,7 +1,7 @@
 """A share of the answers made here is asked upstream too, and compared.
 
 Owns: which answers, when a difference is one, and when a group that differed is trusted again. Must not know: how
-answers are made or compared, what distrust does.
+answers are made or compared (`verification_window`), what distrust does.
 
 The copy may be a moment behind the broker, so a first difference says little. The broker is asked again, and the copy
 is looked at before that, at each change, and when it has had time to catch up. What the broker says and the copy never
@@ -15,17 +15,16 @@ It never stands in the way: what cannot be verified is counted, and that is all.
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import trio
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
-from group_sidecar.codecs.registry import APIS, api_name
+from group_sidecar.codecs.registry import api_name
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import Lacking
@@ -33,24 +32,15 @@ from group_sidecar.metrics.traffic import Traffic, Verification
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.attempts import Attempts, remedy
 from group_sidecar.proxy.client import BrokerError, KafkaClient, UnsupportedApi
-from group_sidecar.proxy.comparing import Comparison, Difference, judge, shown
+from group_sidecar.proxy.comparing import Difference, shown
 from group_sidecar.proxy.logs import log
 from group_sidecar.proxy.supervision import Supervisor, Task
+from group_sidecar.proxy.verification_window import Changes, Reply, Watched, Windows
 
 MOST_WAITING = 64
 """Answers that wait to be verified; further ones are not."""
 MOST_CASES = 1000
 """Groups and APIs that differ; while there are so many, no more are looked for."""
-LARGEST_AT_ONCE = 16_384
-"""Bytes of a reply beyond which it is compared in a thread: the data path shares this one."""
-RESTS = 50.0
-"""For so many times as long as such a comparison took, none is begun: even a thread slows the data path down."""
-CATCH_UP_SECONDS = 2.0
-"""What the copy is given to hear of what the broker has told."""
-LOOK_SECONDS = 0.02
-"""Between two looks whether a group that is verified has changed."""
-MOST_LOOKS, FEW_LOOKS = 100, 4
-"""Answers of the copy that are kept of one such time; and where they are large, or of many groups."""
 CASES_AT_ONCE = 100
 MOST_TOLD = 3
 """Groups that the log names at a time, where more differ at once."""
@@ -62,11 +52,9 @@ IDLE_SECONDS = 60.0
 """Seconds without anything to ask after which the connection is closed."""
 AGREEMENTS = 2
 """In a row, until a group is trusted again."""
-
-Reply = Callable[[Struct, int, float], bytes | None]
-"""What the copy makes of a request, a version and a time in seconds since the epoch, whatever is lacking: what stands
-behind the correlation id; None where it cannot."""
-
+MOST_UNJUDGED = 6
+"""Looks in a row that do not show whether a group differs, until the group is trusted again: about a minute. The copy
+has learnt the group again by then. Such a question may never be answered again: its topic was deleted, for example."""
 
 Lacks = Callable[[Struct, int, float], Lacking | None]
 """Why the copy may not be used to answer such a request; None where it may."""
@@ -76,16 +64,15 @@ Reload = Callable[[str], None]
 """Has the copy forget what it has of a group, and learn it again."""
 
 
-class Trust(Protocol):
+class Trust(Changes, Protocol):
     """The copy of the coordinator, as far as it is needed here. `now`: seconds since the epoch."""
 
-    def changes_of(self, group_id: str) -> tuple[int, int]: ...
     def distrust(self, group_id: str, now: float) -> None: ...
     def trust(self, group_id: str, now: float) -> None: ...
 
 
-class Verified(Protocol):
-    """The copy of one broker."""
+class Verified(Watched, Protocol):
+    """The copy of one broker, and how the broker is asked."""
 
     @property
     def address(self) -> Address: ...
@@ -95,15 +82,6 @@ class Verified(Protocol):
     def traffic(self) -> Traffic: ...
     @property
     def samples(self) -> "Samples": ...
-    @property
-    def hides(self) -> bool:
-        """Whether the broker may hide something from the sidecar's own user."""
-
-    @property
-    def true_hosts(self) -> bool:
-        """Whether its answers tell where members are, which the broker does not know."""
-
-    def epoch(self, now: float) -> float: ...
     def connect(self, *, again: bool = False) -> AbstractAsyncContextManager[KafkaClient]: ...
 
 
@@ -149,46 +127,13 @@ class _Case:
     due: float
     pause: float = FIRST_PAUSE
     agreements: int = 0
+    unjudged: int = 0
     reloaded: bool = False
 
-
-@dataclass(slots=True)
-class _Window:
-    """The broker's answer to a question, and the sidecar's own from before it until the copy has caught up.
-
-    Attributes:
-        changes: the numbers of the groups' changes at the last look.
-        ours: what the copy would have answered, each different from the one before.
-        theirs: the body of the broker's reply.
-        moved: groups that have changed in this time.
-        complete: whether the copy could answer at the last look.
-    """
-
-    exchange: Exchange
-    changes: dict[str, tuple[int, int]]
-    ours: list[bytes] = field(default_factory=list)
-    theirs: bytes = b""
-    moved: set[str] = field(default_factory=set)
-    complete: bool = False
-
     @property
-    def most_looks(self) -> int:
-        """How many answers are kept before the last."""
-        small = sum(map(len, self.ours)) <= LARGEST_AT_ONCE and len(self.changes) <= CASES_AT_ONCE
-        return MOST_LOOKS if small else FEW_LOOKS
-
-
-class _Found(NamedTuple):
-    """What came of a window.
-
-    Attributes:
-        differences: by group; None where there is none. Groups of which nothing can be said are missing: the copy
-            cannot answer, or the broker does not.
-        moved: groups that changed in this time.
-    """
-
-    differences: dict[str, Difference | None]
-    moved: set[str]
+    def is_over(self) -> bool:
+        """Whether the group is to be trusted again."""
+        return self.agreements >= AGREEMENTS or (self.unjudged >= MOST_UNJUDGED and self.reloaded)
 
 
 _Job = Sample | list[_Case]
@@ -205,7 +150,7 @@ async def verify_forever(
 class _Verifier:
     def __init__(self, copy: Verified, reply: Reply, lacks: Lacks, reload: Reload) -> None:
         self._copy = copy
-        self._reply = reply
+        self._windows = Windows(copy, reply)
         self._lacks = lacks
         self._reload = reload
         self._reload_at = -math.inf
@@ -269,77 +214,19 @@ class _Verifier:
         except UnsupportedApi:
             return Verification.SKIPPED
         theirs = await client.ask_undecoded(exchange.request, exchange.version)
-        first = await self._compare(exchange, [sample.answer], theirs)
+        first = await self._windows.compare(exchange, [sample.answer], theirs)
         if not first.differences:
             return Verification.SKIPPED if first.hidden else Verification.AGREED
         suspects = [group for group in first.differences if group is not None]
-        [second] = await self._compare_anew(client, [(exchange, suspects)])
+        [second] = await self._windows.compare_anew(client, [(exchange, suspects)])
         found = {group: difference for group, difference in second.differences.items() if difference}
         if moved := found.keys() & second.moved:  # A value that was there for an instant may have been missed.
-            [third] = await self._compare_anew(client, [(exchange, moved)])
+            [third] = await self._windows.compare_anew(client, [(exchange, moved)])
             found = {group: each for group, each in found.items() if group not in moved or third.differences.get(group)}
         if self._lacks(exchange.request, exchange.version, self._now()):
             return Verification.INCONCLUSIVE  # A transaction began, a member has gone: it would not answer now.
         self._open(exchange, found)
         return Verification.DIFFERENT if found else Verification.INCONCLUSIVE
-
-    async def _compare_anew(
-        self, client: KafkaClient, questions: Sequence[tuple[Exchange, Collection[str]]]
-    ) -> "list[_Found]":
-        """Compares what the broker says of groups now with what the copy made of it at any moment around that.
-
-        The copy is looked at before the broker is asked, after each change, and when it has had time to catch up.
-        """
-        windows = []
-        for exchange, groups in questions:
-            window = _Window(exchange, {group: self._copy.manager.changes_of(group) for group in groups})
-            self._look(window)
-            window.theirs = await client.ask_undecoded(exchange.request, exchange.version)
-            windows.append(window)
-        ends = trio.current_time() + CATCH_UP_SECONDS
-        while trio.current_time() < ends:
-            await trio.sleep(min(LOOK_SECONDS, ends - trio.current_time()))
-            for window in windows:
-                if len(window.ours) < window.most_looks and self._note_changes(window):
-                    self._look(window)
-        return [await self._judged(window) for window in windows]
-
-    def _note_changes(self, window: "_Window") -> bool:
-        """Whether any of the groups has changed since the last look."""
-        manager = self._copy.manager
-        changed = [group for group, last in window.changes.items() if manager.changes_of(group) != last]
-        window.changes |= {group: manager.changes_of(group) for group in changed}
-        window.moved.update(changed)
-        return bool(changed)
-
-    def _look(self, window: "_Window") -> None:
-        """Keeps what the copy would answer now, if that is another answer than at the last look."""
-        ours = self._reply(window.exchange.request, window.exchange.version, self._now())
-        if ours is not None and (not window.ours or ours != window.ours[-1]):
-            window.ours.append(ours)
-        window.complete = ours is not None
-
-    async def _judged(self, window: "_Window") -> "_Found":
-        self._note_changes(window)
-        self._look(window)
-        if not window.complete:
-            return _Found({}, window.moved)
-        comparison = await self._compare(window.exchange, window.ours, window.theirs)
-        told = [group for group in window.changes if group not in comparison.hidden]
-        return _Found({group: comparison.differences.get(group) for group in told}, window.moved)
-
-    async def _compare(self, exchange: Exchange, ours: Sequence[bytes], theirs: bytes) -> Comparison:
-        """Compares what stood behind a correlation id, at several moments, with the body of the broker's reply."""
-        if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
-            ours = [each[1:] for each in ours]  # The header's tagged fields, of which the sidecar writes none.
-        habits = {"sees_all": not self._copy.hides, "true_hosts": self._copy.true_hosts}
-        job = partial(judge, exchange.request, exchange.version, ours, theirs, **habits)
-        if len(theirs) * len(ours) <= LARGEST_AT_ONCE:
-            return job()
-        began = time.monotonic()
-        comparison = await trio.to_thread.run_sync(job)
-        self._copy.samples.rest(RESTS * (time.monotonic() - began))
-        return comparison
 
     # Cases.
 
@@ -367,7 +254,8 @@ class _Verifier:
         """Looks at cases again, and closes those where both sides agree time and again."""
         questions = [(case.exchange, (case.group,)) for case in cases]
         differing = []
-        for case, found in zip(cases, await self._compare_anew(client, questions), strict=True):
+        for case, found in zip(cases, await self._windows.compare_anew(client, questions), strict=True):
+            case.unjudged = 0 if case.group in found.differences else case.unjudged + 1
             if found.differences.get(case.group, ()) is None:
                 case.agreements += 1
                 case.pause = FIRST_PAUSE
@@ -377,7 +265,7 @@ class _Verifier:
                 case.pause = min(2 * case.pause, LONGEST_PAUSE)
             case.due = trio.current_time() + case.pause
         self._distrust(differing)
-        self._close([case for case in cases if case.agreements >= AGREEMENTS])
+        self._close([case for case in cases if case.is_over])
 
     def _distrust(self, cases: Sequence[_Case]) -> None:
         """Has the copy learn these groups again, once for each case, and trusts nothing of them until then."""

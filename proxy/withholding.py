@@ -8,11 +8,13 @@ what is wrong with the partition.
 """
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
+from group_sidecar.codecs.instances import changer
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
@@ -46,17 +48,21 @@ OF_ONE = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
 def trimmed(exchange: Exchange, header: RequestHeader, refusal: RefusePartitions) -> Disposal:
     """What is to become of a commit that loses these partitions: what is left of it goes on, if anything is."""
     whole: Commit = exchange.request
-    topics = tuple(
-        replace(topic, partitions=left)
-        for at, topic in enumerate(whole.topics)
-        if (left := tuple(p for index, p in enumerate(topic.partitions) if (at, index) not in refusal.sizes))
-    )
+    losing = {at for at, _ in refusal.sizes}
+    left = [_left(topic, at, refusal) if at in losing else topic for at, topic in enumerate(whole.topics)]
+    topics = tuple(topic for topic in left if topic.partitions)
     if not topics:
         frame = encode_reply(_of_all(whole, refusal.error_code), exchange.version, header.correlation_id)
         return Answer(lambda _: frame)
     rest = replace(whole, topics=topics)
     values = {field.name: getattr(exchange, field.name) for field in fields(Exchange)} | {"request": rest}
     return Forward(Withheld(**values, whole=whole, refusal=refusal), encode_request(rest, header))
+
+
+def _left(topic: Topic, at: int, refusal: RefusePartitions) -> Topic:
+    """What of a topic may pass."""
+    partitions = tuple(p for index, p in enumerate(topic.partitions) if (at, index) not in refusal.sizes)
+    return replace(topic, partitions=partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,8 @@ class Withheld(Exchange):
             topic = self.whole.topics[at]
             entry = entries.setdefault(_name(topic) if first else at, (told.entry(topic), []))
             entry[1].append(answer)
-        return replace(reply, topics=tuple(replace(entry, partitions=tuple(each)) for entry, each in entries.values()))
+        topics = tuple(_WITH_PARTITIONS[type(entry)](entry, tuple(each)) for entry, each in entries.values())
+        return replace(reply, topics=topics)
 
     def unknown(self, correlation_id: int) -> bytes:
         """What the client gets where nobody can read what the broker said: as where a write timed out, to try again.
@@ -141,6 +148,12 @@ class _Told:
     def entry(self, topic: Topic) -> TopicReply:
         """A topic's entry in the reply; its partitions are to be put in."""
         return self._entries.get(_name(topic)) or _entry(topic, ())
+
+
+_WITH_PARTITIONS: Mapping[type[Any], Callable[[TopicReply, tuple[PartitionReply, ...]], TopicReply]] = {
+    topic: changer(topic, "partitions") for topic in (OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
+}
+"""What makes the same entry of a reply with other partitions."""
 
 
 def _name(topic: Topic | TopicReply) -> object:

@@ -24,12 +24,13 @@ from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQuer
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import jobs
+from group_sidecar.spark.attempts import CountError
 from group_sidecar.spark.folders import HOUR, FolderError
 from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
 from group_sidecar.spark.requirements import java_missing
 from group_sidecar.spark.session import KAFKA_CONNECTOR, is_submitted, session
 from group_sidecar.spark.sources import SEGMENTS, KafkaTopic
-from group_sidecar.spark.store import PARQUET, CountError, Store, StoreError
+from group_sidecar.spark.store import PARQUET, Store, StoreError
 from group_sidecar.spark.summaries import SUMMARIES
 
 FAILED = 1

@@ -232,7 +232,7 @@ class Folders:
             return self._unless_gone(path, lambda: int(self._plain.getFileStatus(path).getModificationTime()) / 1000)
 
     def _unless_gone(self, path: Any, ask: Callable[[], T]) -> T | None:
-        """What a file answers; None where there is no such file, or no more."""
+        """Returns what `ask` does; None where there is no such file, or no longer."""
         try:
             return ask()
         except Py4JJavaError:

@@ -147,7 +147,7 @@ def _take(spark: SparkSession, store: Store, chosen: Running, tally: "_Tally") -
 
 
 class _Surveyor:
-    """Looks after what the stream passes over, and tells each warning once.
+    """Takes what the stream passes over, and prints each warning once.
 
     Args:
         folder: with segments; None where lines come from a topic.

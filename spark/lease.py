@@ -33,7 +33,7 @@ EXPIRY = 60.0
 _SIGNS = 6
 """A holder gives so many signs of life in that time."""
 _RECENT = 1.0
-"""For so many seconds a check holds. Nobody can take the lease over in that time, for it was renewed then."""
+"""Seconds for which a check holds. No process can take the lease over in that time, because the check renewed it."""
 _FOLDER = "_lease"
 
 
@@ -181,7 +181,7 @@ def _spelled(*, signs: int, released: bool = False) -> str:
 
 
 def _holder(folders: Folders, token: int) -> dict[str, Any]:
-    """What a lease says of its holder; nothing if it is being written just now."""
+    """Returns the description of a lease's holder; empty if the file is being written just now."""
     try:
         holder = json.loads(folders.read(_file(token)) or "{}")
     except ValueError:

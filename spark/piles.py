@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -49,7 +49,7 @@ class Pile:
     ) -> None:
         self._spark = spark
         self._folders = folders
-        self._name = name
+        self.name = name
         self._schema = schema
         self._unique = unique
         self._fence = fence
@@ -73,7 +73,7 @@ class Pile:
         for hour in brought:
             self._fence()
             folder = hour_folder(hour)
-            self._folders.move(f"{staged}/{folder}", to=f"{self._name}/{folder}/{_BATCH}{batch}.{attempt}")
+            self._folders.move(f"{staged}/{folder}", to=f"{self.name}/{folder}/{_BATCH}{batch}.{attempt}")
         if (count := self._folders.size(staged)) != (0, 0):
             raise FolderError(f"{count[0]} files of batch {batch} are in no hour, in {self._folders.url(staged)}")
         return set(brought)
@@ -84,7 +84,7 @@ class Pile:
         new = isinstance(batch, int) and self._added is not None and batch > self._added
         self._added = batch if isinstance(batch, int) else self._added
         found: dict[str, list[str]] = {}
-        for folder in () if new else self._folders.matching(f"{self._name}/day=*/hour=*/{_BATCH}{batch}*"):
+        for folder in () if new else self._folders.matching(f"{self.name}/day=*/hour=*/{_BATCH}{batch}*"):
             label, _, other = folder.rsplit(_BATCH, 1)[1].partition(".")
             if label == str(batch) and other != attempt:
                 found.setdefault(other, []).append(folder)
@@ -100,7 +100,7 @@ class Pile:
 
     def read(self, hours: Iterable[datetime]) -> DataFrame:
         """All rows of these hours, as they lie there: some may be there several times."""
-        folders = [f"{self._name}/{hour_folder(hour)}" for hour in hours]
+        folders = [f"{self.name}/{hour_folder(hour)}" for hour in hours]
         paths = [self._folders.url(folder) for folder in folders if self._folders.below(folder)]
         return self._read(paths) if paths else empty(self._spark, self._schema)
 
@@ -114,8 +114,8 @@ class Pile:
         What `batch` or a later one wrote stays as it is: it may have to be written again.
         """
         removed = 0
-        for hour in self._folders.hours(self._name, until=before):
-            folder = f"{self._name}/{hour_folder(hour)}"
+        for hour in self._folders.hours(self.name, until=before):
+            folder = f"{self.name}/{hour_folder(hour)}"
             done = [name for name in self._folders.below(folder) if _is_before(name, batch)]
             if len(done) > 1:
                 paths = [self._folders.url(f"{folder}/{name}") for name in done]
@@ -140,3 +140,8 @@ def empty(spark: SparkSession, schema: StructType) -> DataFrame:
 def _is_before(name: str, batch: int) -> bool:
     label = name.removeprefix(_BATCH).partition(".")[0]
     return not label.isdigit() or int(label) < batch
+
+
+def day_and_hour(moment: Column) -> tuple[Column, Column]:
+    """The columns by which Spark writes rows into the folder of their hour."""
+    return F.to_date(moment).alias("day"), F.hour(moment).alias("hour")

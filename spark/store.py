@@ -1,7 +1,8 @@
 """The fleet's tables on disk: records and quarantine as they came, and by the hour what was made of them.
 
 Owns: where everything lies, how an hour of a table is replaced, compaction and retention. Must not know: what is asked
-of records, nor where lines come from. One process at a time may write: it needs the store's lease.
+of records, where lines come from, nor how a batch gets to its place (`attempts`). One process at a time may write: it
+needs the store's lease.
 
     store.json                          what it was made with
     records/day=.../hour=.../batch=...  accepted records (`piles`), whatever the format of the tables
@@ -15,23 +16,22 @@ of records, nor where lines come from. One process at a time may write: it needs
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from threading import RLock
-from uuid import uuid4
 from zlib import crc32
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from group_sidecar.spark import intake
+from group_sidecar.spark.attempts import Added, Attempts
 from group_sidecar.spark.folders import HOUR, Folders, day_folder, hour_folder
 from group_sidecar.spark.lease import Lease
 from group_sidecar.spark.ledger import Ledger
-from group_sidecar.spark.piles import Batch, Pile, empty
+from group_sidecar.spark.piles import Batch, Pile, day_and_hour, empty
 from group_sidecar.spark.tables import RECORDS, TABLES
 
 PARQUET = "parquet"
@@ -42,35 +42,10 @@ CLOSED_AFTER = timedelta(hours=2)
 """An hour that ended so long ago is compacted. What comes later is taken as well, and compacted the next time."""
 _MADE_WITH = "store.json"
 _LAYOUT = 1
-_ATTEMPTS = "_attempts"
-"""Spark passes over names that begin so."""
-_COMPLETE = "complete.json"
-"""In the folder of an attempt at a batch: every line of the batch is written there."""
-
-
-class CountError(Exception):
-    """A batch has not as many lines in the store as were read; nothing was deleted."""
 
 
 class StoreError(Exception):
     """The store cannot be used as it was asked for; the text says why, in one line."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Added:
-    """What a batch brought.
-
-    Attributes:
-        records: lines that are records, repeated ones included.
-        quarantined: number of the other lines, by fault.
-        hours: those that have records of it, or had some of an earlier attempt at it.
-        kept: lines that an earlier attempt at it left and that are kept, because this attempt read fewer; else 0.
-    """
-
-    records: int
-    quarantined: Mapping[str, int]
-    hours: Collection[datetime]
-    kept: int = 0
 
 
 class Store:
@@ -108,7 +83,6 @@ class Store:
         self._spark = spark
         self._format = format
         self._folders = Folders(spark, path)
-        self._token = lease.token if lease else 0
         self._fence: Callable[[], None] = lease.check if lease else lambda: None
         self._catalog = _catalog(spark, self._folders.root) if format == ICEBERG else None
         self._check_made_with()
@@ -117,6 +91,8 @@ class Store:
         self._schemas: dict[str, StructType] = {}
         self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated, self._fence)
         self._quarantine = Pile(spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, self._fence)
+        token = lease.token if lease else 0
+        self._attempts = Attempts(spark, self._folders, self._records, self._quarantine, token, self._fence)
 
     @classmethod
     def opened(cls, spark: SparkSession, path: str, lease: Lease | None = None) -> "Store":
@@ -142,91 +118,12 @@ class Store:
         return self._folders.url(CHECKPOINT)
 
     def add(self, batch: Batch, judged: DataFrame, now: datetime) -> Added:
-        """Writes what a batch brought, in place of what an earlier attempt at the batch may have left.
-
-        All lines are read and written once, counted, and then moved to where they belong. What an earlier attempt left
-        is removed after that; it is kept where it has more lines, for then a segment has gone since.
-
-        Args:
-            batch: its number or name.
-            judged: its lines, as `intake.judged` gives them.
-            now: the hour of a quarantined line whose arrival is not known.
-
-        Raises:
-            CountError: not as many lines were written as were read.
-            FolderError: the file system did not do what it was asked to do.
-            LeaseLostError: another process may write to the store, and this one may not any more.
-        """
-        self._fence()
-        attempt = self._attempt()
-        folder = f"{_ATTEMPTS}/{batch}.{attempt}"
-        accepted = F.col("fault").isNull()
-        moment = F.when(accepted, F.col("emitted_at")).otherwise(F.coalesce("arrived_at", F.lit(now)))
-        name = F.when(~accepted, F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id()))
-        pile = F.when(accepted, F.lit(RECORDS)).otherwise(F.lit(QUARANTINE))
-        rows = judged.select("*", name.alias("name"), pile.alias("pile"), *_day_and_hour(moment))
-        seen = Observation()
-        rows = rows.observe(seen, F.count(F.lit(1)).alias("lines"))
-        rows.write.partitionBy("pile", "day", "hour").parquet(self._folders.url(f"{folder}/taken"))
-        lines = int(seen.get["lines"])
-        records, quarantined = self._count(self._folders.url(f"{folder}/taken"))
-        if lines != records + sum(quarantined.values()):
-            written = records + sum(quarantined.values())
-            raise CountError(f"batch {batch} has {lines} lines, and {written} were written to {folder}")
-        self._folders.write_whole(f"{folder}/{_COMPLETE}", json.dumps({"lines": lines}) + "\n")
-        hours = self._place(batch, attempt)
-        dropped, kept = self._drop_earlier(batch, attempt, lines)
-        self._folders.remove(folder)
-        return Added(records=records, quarantined=quarantined, hours=hours | dropped, kept=kept)
+        """Writes what a batch brought. Args and Raises as `Attempts.add`."""
+        return self._attempts.add(batch, judged, now)
 
     def recover(self) -> set[datetime]:
-        """Puts in place what attempts left that were complete when their process died; removes the others.
-
-        The stream does a batch again whose attempt was not complete. To be called by a process that has just taken the
-        lease: every attempt that is there is over.
-
-        Returns:
-            The hours that have new records.
-        """
-        hours: set[datetime] = set()
-        for name in self._folders.below(_ATTEMPTS):
-            self._fence()
-            if self._folders.exists(f"{_ATTEMPTS}/{name}/{_COMPLETE}"):
-                batch, _, attempt = name.partition(".")
-                hours |= self._place(batch, attempt)
-            self._folders.remove(f"{_ATTEMPTS}/{name}")
-        return hours
-
-    def _attempt(self) -> str:
-        return f"{self._token:08}-{uuid4().hex[:8]}"
-
-    def _place(self, batch: Batch, attempt: str) -> set[datetime]:
-        """Moves the lines of an attempt to where they belong; returns the hours of the records."""
-        taken = f"{_ATTEMPTS}/{batch}.{attempt}/taken"
-        self._quarantine.add(batch, attempt, f"{taken}/pile={QUARANTINE}")
-        return self._records.add(batch, attempt, f"{taken}/pile={RECORDS}")
-
-    def _drop_earlier(self, batch: Batch, attempt: str, lines: int) -> tuple[set[datetime], int]:
-        """Removes what earlier attempts left of a batch. Returns the hours of that, and the lines that it keeps."""
-        hours: set[datetime] = set()
-        kept = 0
-        records, quarantined = self._records.earlier(batch, attempt), self._quarantine.earlier(batch, attempt)
-        for other in {**records, **quarantined}:
-            folders = (*records.get(other, ()), *quarantined.get(other, ()))
-            found, faults = self._count(*map(self._folders.url, folders))
-            if (before := found + sum(faults.values())) > lines:
-                kept = max(kept, before)
-                continue
-            hours |= self._records.remove(records.get(other, ()))
-            self._quarantine.remove(quarantined.get(other, ()))
-        return hours, kept
-
-    def _count(self, *paths: str) -> tuple[int, dict[str, int]]:
-        """The number of records in these folders, and of the other lines by fault."""
-        files = self._spark.read.schema("fault STRING").option("recursiveFileLookup", "true")
-        counted = files.parquet(*paths).groupBy("fault").count().collect()
-        by_fault = {row["fault"]: row["count"] for row in counted}
-        return by_fault.pop(None, 0), by_fault
+        """Ends the attempts of processes that have died, as `Attempts.recover`. Returns the hours with new records."""
+        return self._attempts.recover()
 
     def records(self, hours: Iterable[datetime]) -> DataFrame:
         """The records of these hours; one that came twice may be there twice."""
@@ -236,12 +133,12 @@ class Store:
         """Puts an answer in the place of what the table has for these hours; it has no rows of others."""
         self._schemas[table] = answer.schema
         # AQE makes few files of a small answer, and several of an hour that is large.
-        rows = answer.select("*", *_day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
+        rows = answer.select("*", *day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
         if self._format != PARQUET:
             self._fence()
             self._hand_over(table, rows)
             return
-        attempt = f"{_ATTEMPTS}/answers.{self._attempt()}"
+        attempt = self._attempts.folder("answers")
         rows.write.partitionBy("day", "hour").parquet(self._folders.url(f"{attempt}/{table}"))
         for hour in hours:
             self._fence()
@@ -383,10 +280,6 @@ def _catalog(spark: SparkSession, root: str) -> str:
     for key, value in (settings | {".warehouse": root}).items():
         spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
     return name
-
-
-def _day_and_hour(moment: Column) -> tuple[Column, Column]:
-    return F.to_date(moment).alias("day"), F.hour(moment).alias("hour")
 
 
 def _width(window: str) -> timedelta:

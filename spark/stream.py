@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from group_sidecar.spark.attempts import CountError
 from group_sidecar.spark.folders import FolderError
 from group_sidecar.spark.lease import LeaseLostError
 from group_sidecar.spark.progress import Progress
 from group_sidecar.spark.refresh import Refreshed, refresh
-from group_sidecar.spark.store import CountError, Store
+from group_sidecar.spark.store import Store
 
 NAME = "fleet"
 _POLL_SECONDS = 0.5

@@ -1,4 +1,4 @@
-"""What a stream does not see by itself: segments that it passes over, and sidecars that have one id.
+"""Looks for segments that a stream passes over, and for several sidecars with one id.
 
 Owns: what is looked for, and the warnings. Must not know: how the stream works.
 """
@@ -16,13 +16,13 @@ from group_sidecar.spark.store import Store
 _LOOK_BACK = timedelta(days=1)
 """Sidecars are compared over so long before the newest hour."""
 _NAMED = 3
-"""So many files or sidecars are named in a warning."""
+"""Files or sidecars that a warning names."""
 _SEGMENT = f"%{sources.SEGMENTS.removeprefix('*')}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What was found.
+    """The findings.
 
     Attributes:
         warnings: what somebody should look at, each in one line.

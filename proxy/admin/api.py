@@ -97,7 +97,8 @@ def _answering(endpoint: Endpoint, data: GroupData) -> Callable[[Request], Await
             return problem(request, 400, str(wrong), parameter=wrong.name)
         found = await endpoint.read(data, asked)
         if found is None:
-            return problem(request, 404, "no such group", group=request.query_params["group"])
+            gone = [broker.model_dump() for broker in data.unreachable()]  # Its groups may be unknown for that.
+            return problem(request, 404, "no such group", group=request.query_params["group"], unreachable=gone)
         return await told(found)
 
     return answer

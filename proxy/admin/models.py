@@ -186,6 +186,8 @@ class GroupDetail(GroupSummary):
     """Its coordinator; null where it is not known, as where the coordinator's log is not read."""
     leader: str
     """The member that assigns; empty where there is none."""
+    unreachable: list[UnreachableBroker]
+    """Brokers that do not answer the sidecar."""
     member_list: list[Member]
     """Its members, by client id, instance id and member id."""
 
@@ -222,6 +224,8 @@ class Offsets(Answer):
     state: GroupState
     offsets: list[Offset]
     """By topic and partition."""
+    unreachable: list[UnreachableBroker]
+    """Brokers that do not answer the sidecar."""
 
 
 class Forgotten(Answer):
@@ -243,6 +247,8 @@ class Timeline(Answer):
     """The newest last. Refusals of one client for one reason within a minute, or longer ago, are one event."""
     forgotten: Forgotten
     """What of it is no longer kept."""
+    unreachable: list[UnreachableBroker]
+    """Brokers that do not answer the sidecar."""
 
 
 class Cause(Answer):
@@ -299,6 +305,8 @@ class Why(Answer):
     """Partitions whose commits the broker refused."""
     at_least: list[Literal["rebalances", "refusals", "failed_commits"]]
     """The figures that may be more: a part of that time is no longer kept."""
+    unreachable: list[UnreachableBroker]
+    """Brokers that do not answer the sidecar."""
 
 
 class Refusals(Answer):

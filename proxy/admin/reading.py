@@ -86,6 +86,7 @@ class GroupData:
             **dict(summary(figures, past)),
             coordinator=coordinator_row(self._sources.coordinator(group_id)),
             leader=view.leader,
+            unreachable=self.unreachable(),
             member_list=members,
         )
 
@@ -98,7 +99,7 @@ class GroupData:
         committed = dict(await made(stand.offsets.decoded()))
         places = await in_order({*committed, *owned})
         rows = await made(stand.row(where, committed.get(where), owned.get(where)) for where in places)
-        return m.Offsets(group=group_id, state=view.state, offsets=rows)
+        return m.Offsets(group=group_id, state=view.state, offsets=rows, unreachable=self.unreachable())
 
     async def timeline(self, group_id: str) -> m.Timeline | None:
         """What is recorded of a group, which may be gone."""
@@ -106,7 +107,7 @@ class GroupData:
         if cells is None and self._sources.find(group_id) is None:
             return None
         forgotten = m.Forgotten.model_validate(self._sources.recorder.forgotten(group_id))
-        return m.Timeline(group=group_id, timeline=cells or [], forgotten=forgotten)
+        return m.Timeline(group=group_id, timeline=cells or [], forgotten=forgotten, unreachable=self.unreachable())
 
     async def why(self, group_id: str, seconds: int) -> m.Why | None:
         """Why a group, which may be gone, rebalanced in the last `seconds`."""
@@ -116,7 +117,7 @@ class GroupData:
         await trio.lowlevel.checkpoint()
         until = self._sources.epoch()
         told = why(past.timeline, until - seconds, until, past.forgotten.model_dump())
-        return m.Why.model_validate({"group": group_id, **told})
+        return m.Why.model_validate({"group": group_id, **told, "unreachable": past.unreachable})
 
     async def refusals(self, limit: int) -> m.Refusals:
         """What policies refused last, in all groups."""

@@ -55,7 +55,7 @@ def summary(figures: GroupFigures, past: Past) -> m.GroupSummary:
         lag=figures.lag,
         lag_unknown_partitions=figures.unknown_lags,
         committed_partitions=figures.committed,
-        last_rebalance_at=_moment(view.last_rebalance_at),
+        last_rebalance_at=_moment(view.last_rebalance_at or (past.last.at if past.last else None)),
         last_cause=past.cause,
         last_reason=past.last.reason if past.last else None,
         rebalances=past.rebalances,

@@ -27,6 +27,8 @@ EXHAUSTED_SECONDS = 0.2
 """How long to wait where the system has no descriptor or memory for another connection."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
+"""Errors of accept(2) that come back for as long as the listening socket is used."""
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 
 
@@ -89,12 +91,14 @@ class _Port:
         """Until the TLS handshake is over, with the time at which it was accepted."""
 
     async def run(self) -> None:
-        """Accepts until cancelled."""
+        """Accepts until cancelled. Raises OSError where the listening socket itself is broken."""
         async with trio.open_nursery() as nursery:
             while True:
                 try:
                     accepted, address = await self._listener.accept()
                 except OSError as error:
+                    if error.errno in _BROKEN:
+                        raise
                     if error.errno in _EXHAUSTED:
                         if times := self._recurring.due("exhausted"):
                             log.warning("no admin connection can be accepted", cause=error.strerror, times=times)

@@ -219,7 +219,7 @@ class _Scale:
 
 
 class _Stays:
-    """Who was there from when to when.
+    """The time that each member spent in the group.
 
     A member id has one stay, also where the broker stops coordinating the group in between: members outlive that in the
     group's log, and are heard of again with the same id.
@@ -250,14 +250,14 @@ class _Stays:
         stay.ended, stay.end = at, mark
 
     def interrupt(self, at: datetime) -> None:
-        """The broker stopped coordinating the group: who has left since is not known."""
+        """The broker stopped coordinating the group. Members may have left unseen since then."""
         for stay in self._open.values():
             stay.ended = at
         self._interrupted |= self._open
         self._open.clear()
 
     def conclude(self, members: Iterable[Mapping[str, Any]]) -> None:
-        """These are there in the end, and nobody else."""
+        """Only these members are in the group in the end."""
         present = {str(member["member_id"]): member for member in members}
         for member_id, stay in self._open.items():
             if member_id not in present:

@@ -102,12 +102,12 @@ def group_timeline(
 @groups_app.command("why")
 @with_sidecars
 def why_rebalanced(
-    group: GroupId, source: Source, since: Annotated[str, Since] = "1h", as_json: AsJson = False
+    group: GroupId, source: Source, since: Annotated[str, Since] = "1h", utc: Utc = False, as_json: AsJson = False
 ) -> None:
     """Say why a group rebalanced, as sidecars have seen it."""
     from group_sidecar.proxy.commandline.reasons import show_why
 
-    show_why(source, group, seconds_of(since), as_json=as_json)
+    show_why(source, group, seconds_of(since), utc=utc, as_json=as_json)
 
 
 @groups_app.command("top")

@@ -14,6 +14,7 @@ import typer
 from group_sidecar.metrics.why import why
 from group_sidecar.proxy.admin.words import client, duration, plain
 from group_sidecar.proxy.commandline.asking import ask_sidecars, finish, give_up
+from group_sidecar.proxy.commandline.moments import shown
 from group_sidecar.proxy.commandline.sidecars import SidecarRefused
 from group_sidecar.proxy.commandline.source import Source
 from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
@@ -22,7 +23,7 @@ _REFUSED_HEADINGS = ("COUNT", "ERROR", "POLICY", "CLIENT-ID", "HOST", "FIRST", "
 _HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "SAID")
 
 
-def show_why(source: Source, group_id: str, since: float, *, as_json: bool) -> None:
+def show_why(source: Source, group_id: str, since: float, *, utc: bool, as_json: bool) -> None:
     """See `groups why`. `since`: seconds back."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     now = time.time()
@@ -34,21 +35,21 @@ def show_why(source: Source, group_id: str, since: float, *, as_json: bool) -> N
     if as_json:
         print_json({"group": group_id, **told, "problems": found.problems})
     else:
-        _print(told)
+        _print(told, found.forgotten, utc)
     finish(found.problems)
 
 
-def _print(told: Mapping[str, Any]) -> None:
+def _print(told: Mapping[str, Any], forgotten: Mapping[str, str | None], utc: bool) -> None:
     typer.echo(printable(told["summary"]))
     if told["causes"]:
         typer.echo()
         print_table(_HEADINGS, [_row(cause) for cause in told["causes"]])
     if told["refused"]:
         typer.echo()
-        print_table(_REFUSED_HEADINGS, [_refused_row(client) for client in told["refused"]])
+        print_table(_REFUSED_HEADINGS, [_refused_row(client, utc) for client in told["refused"]])
     if told["causes"] or told["refused"]:
         typer.echo()
-        print_fields(_figures(told))
+        print_fields({**_figures(told), **(_known_since(forgotten, utc) if told["at_least"] else {})})
 
 
 def _row(cause: Mapping[str, Any]) -> Cells:
@@ -64,15 +65,15 @@ def _row(cause: Mapping[str, Any]) -> Cells:
     }
 
 
-def _refused_row(refused: Mapping[str, Any]) -> Cells:
+def _refused_row(refused: Mapping[str, Any], utc: bool) -> Cells:
     return {
         "COUNT": refused["count"],
         "ERROR": refused["error"],
         "POLICY": refused["policy"],
         "CLIENT-ID": refused["client_id"],
         "HOST": refused["client_host"],
-        "FIRST": refused["first_at"],
-        "LAST": refused["last_at"],
+        "FIRST": shown(refused["first_at"], utc),
+        "LAST": shown(refused["last_at"], utc),
     }
 
 
@@ -89,4 +90,9 @@ def _figures(told: Mapping[str, Any]) -> Cells:
 
 
 def _figure(told: Mapping[str, Any], name: str) -> object:
-    return f"at least {told[name]}" if name in told["at_least"] else told[name]
+    return f"at least {told[name]}" if told[name] and name in told["at_least"] else told[name]
+
+
+def _known_since(forgotten: Mapping[str, str | None], utc: bool) -> Cells:
+    """Since when all is known, where a part of the time asked about is no longer kept, or was before the start."""
+    return {"ALL-KNOWN-SINCE": shown(max(filter(None, forgotten.values()), default=None), utc)}

@@ -129,24 +129,14 @@ class SidecarsQuery:
 
     async def group(self, group_id: str) -> GroupDescription:
         """One group, as the sidecar that knows it best describes it."""
-
-        async def describe(url: str) -> GroupDescription | None:
-            told = await self._get_of_group(url, "group", group_id)
-            return None if told is None else _read(url, lambda: _described(url, told))
-
-        told, problems = await self._knowing(self.urls, group_id, describe)
+        told, problems = await self._knowing(self.urls, "group", group_id, _described)
         return replace(max(told.values(), key=_reliability), problems=problems)
 
     async def offsets(self, group_id: str) -> GroupOffsets:
         """What a group has committed, as the sidecar tells it that knows the group best."""
         group = await self.group(group_id)
-
-        async def committed(url: str) -> list[PartitionOffsets] | None:
-            told = await self._get_of_group(url, "offsets", group_id)
-            return None if told is None else _read(url, lambda: _OFFSETS.validate_python(told["offsets"]))
-
         known_best = [url for url in self.urls if _shown(url) == group.sidecar]
-        told, _ = await self._knowing(known_best, group_id, committed)
+        told, _ = await self._knowing(known_best, "offsets", group_id, _committed)
         [offsets] = told.values()
         return GroupOffsets(
             group=group_id, state=group.state, offsets=offsets, sidecar=group.sidecar, problems=group.problems
@@ -154,12 +144,9 @@ class SidecarsQuery:
 
     async def timeline(self, group_id: str) -> Timeline:
         """What happened to a group, as all sidecars have seen it."""
-
-        async def recorded(url: str) -> tuple[list[dict[str, Any]], Forgotten] | None:
-            told = await self._get_of_group(url, "timeline", group_id)
-            return None if told is None else _read(url, lambda: (_cells(url, told), _forgotten(told)))
-
-        told, problems = await self._knowing(self.urls, group_id, recorded)
+        told, problems = await self._knowing(
+            self.urls, "timeline", group_id, lambda url, told: (_cells(url, told), _forgotten(told))
+        )
         cells = sorted((cell for cells, _ in told.values() for cell in cells), key=lambda cell: moment(cell["at"]))
         forgotten: Forgotten = {}
         for _, each in told.values():
@@ -180,11 +167,23 @@ class SidecarsQuery:
         return _read(url, lambda: _Page(_summaries(url, told), int(told["total"]), int(told["all"]), _gone(url, told)))
 
     async def _knowing(
-        self, urls: Sequence[str], group_id: str, ask: Callable[[str], Awaitable[T | None]]
+        self, urls: Sequence[str], what: str, group_id: str, read: Callable[[str, Told], T]
     ) -> tuple[dict[str, T], list[SidecarError]]:
-        """The answers of those that know the group. Raises Unanswered where none does."""
-        told, problems = await self._each(urls, ask)
-        known = {url: answer for url, answer in told.items() if answer is not None}
+        """The answers of those that know the group. Raises Unanswered where none does.
+
+        A sidecar whose broker is away is a problem in both cases: it may know less of the group for that.
+        """
+
+        async def ask(url: str) -> tuple[T | None, list[BrokerGone]]:
+            reply = await self._reply(url, what, group=group_id)
+            if reply.status_code == HTTPStatus.NOT_FOUND and "group" in (missing := _object(reply)):
+                return None, _read(url, lambda: _gone(url, missing))
+            told = _accepted(url, reply)
+            return _read(url, lambda: (read(url, told), _gone(url, told)))
+
+        answers, problems = await self._each(urls, ask)
+        problems += sorted((gone for _, each in answers.values() for gone in each), key=str)
+        known = {url: answer for url, (answer, _) in answers.items() if answer is not None}
         if not known:
             raise Unanswered([GroupMissing(group_id), *problems])
         return known, problems
@@ -210,13 +209,6 @@ class SidecarsQuery:
         if not told:
             raise Unanswered(problems)
         return told, problems
-
-    async def _get_of_group(self, url: str, what: str, group_id: str) -> Told | None:
-        """What an admin port tells of a group; None where it does not know the group."""
-        reply = await self._reply(url, what, group=group_id)
-        if reply.status_code == HTTPStatus.NOT_FOUND and "group" in _object(reply):
-            return None
-        return _accepted(url, reply)
 
     async def _get(self, url: str, what: str, **query: str | int) -> Told:
         return _accepted(url, await self._reply(url, what, **query))
@@ -306,6 +298,10 @@ def _described(url: str, told: Told) -> GroupDescription:
     members = _MEMBERS.validate_python(told["member_list"])
     where = _COORDINATOR.validate_python(told.get("coordinator"))  # Older sidecars do not tell it.
     return GroupDescription(**summary, coordinator=where, leader=told["leader"], member_list=members)
+
+
+def _committed(_: str, told: Told) -> list[PartitionOffsets]:
+    return _OFFSETS.validate_python(told["offsets"])
 
 
 def _cells(url: str, told: Told) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ know: where the bytes come from.
 
 import dataclasses
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode_start, encode
+from tests.kafka.broker import JVM_FLAGS
 
 
 class Value(NamedTuple):
@@ -58,10 +59,7 @@ class Body(NamedTuple):
 
     def ours(self) -> Verdict:
         """What our codec says."""
-        try:
-            return _value("", decode_start(self.cls, self.version, self.data)[0], self.version)
-        except DecodeError as error:
-            return Refused(str(error))
+        return _ours(self, lambda: ("", self.data))
 
 
 class Frame(NamedTuple):
@@ -77,14 +75,24 @@ class Frame(NamedTuple):
 
     def ours(self) -> Verdict:
         """What our codec says."""
-        try:
+
+        def opened() -> tuple[str, bytes]:
             header, body = decode_request_header(self.data, APIS[self.cls.KEY].flexible(self.version))
-            return _value(header.client_id or "", decode_start(self.cls, self.version, body)[0], self.version)
-        except DecodeError as error:
-            return Refused(str(error))
+            return header.client_id or "", body
+
+        return _ours(self, opened)
 
 
 Case = Body | Frame
+
+
+def _ours(case: Case, opened: Callable[[], tuple[str, bytes]]) -> Verdict:
+    """What our codec says. `opened`: gives the client id and the body."""
+    try:
+        client_id, body = opened()
+        return _value(client_id, decode_start(case.cls, case.version, body)[0], case.version)
+    except DecodeError as error:
+        return Refused(str(error))
 
 
 def by_kafka(cases: Iterable[Case], jars: Path) -> list[Verdict]:
@@ -99,8 +107,7 @@ def by_old_kafka(bodies: Iterable[Body], jars: Path) -> list[Verdict | None]:
 
 
 def _judged(judge: str, jars: Path, questions: Iterable[str]) -> list[str]:
-    quick_to_start = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    java = ["java", *quick_to_start, "-cp", str(jars / "*"), str(Path(__file__).with_name(judge))]
+    java = ["java", *JVM_FLAGS, "-cp", str(jars / "*"), str(Path(__file__).with_name(judge))]
     lines = "".join(f"{question}\n" for question in questions)
     return subprocess.run(java, input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
 

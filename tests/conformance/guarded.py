@@ -204,16 +204,20 @@ def commit(wire: Wire, group: str) -> None:
     assert {partition.error_code for topic in reply.topics for partition in topic.partitions} == {0}
 
 
-def become_stable(wire: Wire, group: str) -> None:
-    join = JoinGroupRequest(
+def joining(group: str, timeout_ms: int = 300_000) -> JoinGroupRequest:
+    """A new consumer joins, whose session and rebalances time out after so long."""
+    return JoinGroupRequest(
         group_id=group,
-        session_timeout_ms=300_000,
-        rebalance_timeout_ms=300_000,
+        session_timeout_ms=timeout_ms,
+        rebalance_timeout_ms=timeout_ms,
         member_id="",
         protocol_type="consumer",
         protocols=(JoinGroupProtocol(name="range", metadata=b""),),
     )
-    joined = wire.ask(join, 3)
+
+
+def become_stable(wire: Wire, group: str) -> None:
+    joined = wire.ask(joining(group), 3)
     assert joined.error_code == 0
     assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
     sync = SyncGroupRequest(

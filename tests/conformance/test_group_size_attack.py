@@ -16,7 +16,6 @@ from confluent_kafka.admin import AclBinding, ResourcePatternType
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
-from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
 from tests.conformance.guarded import (
     ADMIN,
@@ -27,6 +26,7 @@ from tests.conformance.guarded import (
     authorizing,
     connected,
     done,
+    joining,
     password,
     prepare,
 )
@@ -39,6 +39,7 @@ LIMIT = 5
 ATTACKERS = LIMIT + 1
 JOINS = 30
 IN_FLIGHT = 20
+TIMEOUT_MS = 30_000
 FULL, DENIED = ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUTHORIZATION_FAILED
 RIGHTFUL, REFUSED = "alice", "nobody"
 
@@ -75,23 +76,12 @@ def started(stack: ExitStack, folder: Path, properties: dict[str, str]) -> Kafka
 # Attacks: each is made over and over again.
 
 
-def joining(group: str) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=30_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=(JoinGroupProtocol(name="range", metadata=b""),),
-    )
-
-
 def refused(stack: ExitStack, at: Address, group: str) -> None:
     """Joins of a user without rights, of which some are always in flight."""
     wire = connected(stack, at, REFUSED)
     for _ in range(5):
-        sent = [wire.send_request(joining(group), 3) for _ in range(IN_FLIGHT)]
-        codes = {wire.receive_reply(joining(group), 3, each).error_code for each in sent}
+        sent = [wire.send_request(joining(group, TIMEOUT_MS), 3) for _ in range(IN_FLIGHT)]
+        codes = {wire.receive_reply(joining(group, TIMEOUT_MS), 3, each).error_code for each in sent}
         assert codes == {DENIED}
 
 
@@ -99,13 +89,13 @@ def cut(stack: ExitStack, at: Address, group: str) -> None:
     """Joins of a user without rights, whose connection goes while they are in flight."""
     wire = connected(stack, at, REFUSED)
     for _ in range(IN_FLIGHT):
-        wire.send_request(joining(group), 3)
+        wire.send_request(joining(group, TIMEOUT_MS), 3)
 
 
 def unauthenticated(stack: ExitStack, at: Address, group: str) -> None:
     """A join before authentication, over which the broker hangs up."""
     wire = stack.enter_context(Wire(at))
-    wire.send_request(joining(group), 3)
+    wire.send_request(joining(group, TIMEOUT_MS), 3)
     assert wire.closed()
 
 
@@ -149,7 +139,7 @@ def codes_of_joins(at: Address, group: str) -> list[int]:
     with ExitStack() as stack:
         wire = connected(stack, at, RIGHTFUL)
         for _ in range(JOINS):
-            joined: Any = wire.ask(joining(group), 3)
+            joined: Any = wire.ask(joining(group, TIMEOUT_MS), 3)
             codes.append(joined.error_code)
             if not joined.error_code:
                 wire.ask(LeaveGroupRequest(group_id=group, member_id=joined.member_id), 2)
@@ -171,11 +161,11 @@ def test_rightful_joins_that_come_at_once_stay_within_limit(ways: dict[str, Addr
     group = "limited at once"
     with ExitStack() as stack:
         keeper = connected(stack, ways[way], RIGHTFUL)
-        assert keeper.ask(joining(group), 3).error_code == 0  # Those that follow park until it joins again.
+        assert keeper.ask(joining(group, TIMEOUT_MS), 3).error_code == 0  # Those that follow park until it joins again.
         wires = [connected(stack, ways[way], RIGHTFUL) for _ in range(3 * LIMIT)]
-        sent = {wire: wire.send_request(joining(group), 3) for wire in wires}
+        sent = {wire: wire.send_request(joining(group, TIMEOUT_MS), 3) for wire in wires}
         for _ in range(2 * LIMIT):  # The others wait for the keeper.
             wire = next(wire for wire in cycle(sent) if wire.readable(0.01))
-            assert wire.receive_reply(joining(group), 3, sent.pop(wire)).error_code == FULL
+            assert wire.receive_reply(joining(group, TIMEOUT_MS), 3, sent.pop(wire)).error_code == FULL
         members = keeper.ask(DescribeGroupsRequest(groups=(group,)), 5).groups[0].members
         assert len(members) <= 1 + LIMIT, "the keeper does not count while it has not joined again"

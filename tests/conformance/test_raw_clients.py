@@ -21,8 +21,9 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from tests.conformance.librdkafka import committed, consume, create_topic
+from tests.conformance.librdkafka import consume, create_topic
 from tests.conformance.routes import Routes, Run
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.wire import Wire
 
 UNKNOWN_KEY = 9_999
@@ -164,12 +165,12 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def test_a_pipelined_commit_is_read_back(routes: Routes) -> None:
+def test_a_pipelined_commit_is_read_back(routes: Routes, broker: KafkaBroker) -> None:
     """All in one write: each read comes behind the commit before it, and replies keep their order."""
+    broker.wait_for_coordinator()
 
     def scenario(run: Run) -> Any:
         topic, group = create_topic(run, "topic"), run.name("group")
-        committed(run, "group", "topic", 1)  # By now the offsets topic is there.
         questions: list[tuple[Any, int]] = [(MetadataRequest(topics=()), 4)]
         for offset in range(10):
             place = OffsetCommitRequestPartition(

@@ -364,6 +364,20 @@ def test_what_the_broker_cleans_up_is_counted_and_what_clients_delete_is_not() -
     assert reader.read(offset(2, 6), at=3) is None
 
 
+@pytest.mark.parametrize("producer", [-1, PRODUCER])
+def test_a_group_that_was_made_anew_behind_its_tombstone_outlives_its_offsets(producer: int) -> None:
+    """All of it is read in one go. Then the topic is deleted: the broker keeps the group, empty."""
+    reader = Reader(exclusive=True, load=[offset(0, 5)])
+    reader.stored(1, 1, p0=5)
+    reader.append(offset(0, None), gone())
+    reader.append(offset(1, 6), producer=producer)
+    if producer >= 0:
+        reader.end(COMMIT)
+    reader.catch_up(2, 2)
+    reader.read(offset(1, None), at=9)
+    assert reader.manager.view("g", 9).state is GroupState.EMPTY
+
+
 # Deletions whose tombstones are not replicated yet: a Fetch that was sent after the reply ends before them.
 
 
@@ -429,10 +443,32 @@ def test_a_deleted_group_does_not_come_back_before_its_tombstones_were_read(tomb
     reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
     for at in (2, 3):
         reader.read(offset(0, 1, group="other"), at=at)
-        assert reader.offsets(at) == {}
+        assert reader.offsets(at) is Lacking.IN_DOUBT
         assert reader.manager.existing("g", at) is None
     reader.read(tombstone, *([gone()] if tombstone[0] != gone()[0] else [offset(0, None)]), at=4)
     assert (reader.offsets(4), bool(reader.log.awaited)) == ({}, False)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_commit_stays_while_the_log_of_its_deleted_group_is_held_back(exclusive: bool) -> None:
+    """The wire tells something more between two reads, so the log is held back longer than it takes to be read."""
+    reader = Reader(exclusive=exclusive, load=[offset(0, 5)])
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0)], 1.0)
+    reader.stored(1.2, 1.3, p1=6)
+    reader.stored(1.5, 1.6, p0=7)
+    reader.read(offset(1, 6), at=1.4)
+    assert reader.offsets(1.6) is Lacking.IN_DOUBT  # Another client may have made the group again.
+    reader.read(offset(0, 7), at=2)
+    assert reader.offsets(2) == {T0: 7, T1: 6}
+    assert not reader.log.awaited
+
+
+def test_no_tombstone_is_awaited_of_a_group_that_the_broker_did_not_have() -> None:
+    reader = Reader()
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0, existed=False)], 1.0)
+    assert not reader.log.awaited
+    reader.read(offset(0, 5), at=2)
+    assert reader.offsets(2) == {T0: 5}
 
 
 def test_a_deletion_that_has_no_tombstone_has_a_way_back() -> None:
@@ -707,6 +743,20 @@ def test_a_commit_that_a_deletion_has_overtaken_may_be_gone_with_it() -> None:
     assert reader.offsets(1.3) is Lacking.IN_DOUBT
     reader.read(offset(0, 5), at=1.4)
     assert reader.offsets(1.4) == {T0: 5}
+
+
+@pytest.mark.parametrize(("existed", "told"), [(False, {T0: 5}), (True, Lacking.IN_DOUBT)])
+def test_a_group_made_around_the_sidecar_after_its_deletion_is_not_answered_as_gone(
+    existed: bool, told: dict[tuple[str, int], int] | Lacking
+) -> None:
+    reader = Reader()
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0, existed=existed)], 1.1)
+    assert reader.offsets(1.1) == {}
+    reader.read(offset(0, 5), at=1.2)
+    assert reader.offsets(1.2) == told
+    for at in (1.3, 1.2 + AWAITED_SECONDS):
+        reader.catch_up(at, at)
+    assert reader.offsets(1.2 + AWAITED_SECONDS) == {T0: 5}
 
 
 def test_a_group_that_may_be_gone_is_not_told_of_as_one_of_another_kind() -> None:

@@ -7,6 +7,8 @@ A million by hand:
 
 import gc
 import sys
+import time
+from itertools import pairwise
 
 import psutil
 import pytest
@@ -18,8 +20,9 @@ from group_sidecar.coordinator.events import (
     GroupDescribed,
     OffsetsStored,
 )
-from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.manager import SWEPT_AT_ONCE, GroupMetadataManager
 from group_sidecar.coordinator.partitions import LONGEST_OFTEN, java_hash, partition_for
+from group_sidecar.coordinator.pasts import UnseenPasts
 from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking
 from tests.coordinator.model_log import Entry, batch
 from tests.coordinator.test_following import offset
@@ -136,6 +139,56 @@ def test_a_table_evicts_the_oldest() -> None:
     assert (list(table), gone) == (["x" * 150], ["b", "a", "c"])
     table.put("x" * 1000, 1)
     assert (list(table), table.bytes) == ([], 0)
+
+
+def test_a_name_counts_with_the_bytes_that_python_keeps_it_in() -> None:
+    for name in ("a" * 1000, "ä" * 1000, "€" * 1000, "a" * 999 + "😀"):
+        assert sys.getsizeof(name) <= name_bytes(name)
+
+
+def emptying_seconds(entries: int) -> float:
+    """CPU seconds that it takes to take out all entries of a table, the oldest first."""
+    table: BoundedTable[int] = BoundedTable(entries)
+    for number in range(entries):
+        table.put(str(number), number)
+    began = time.thread_time()
+    while (oldest := table.first()) is not None:
+        table.pop(oldest[0])
+    return time.thread_time() - began
+
+
+def test_the_oldest_entry_of_a_table_is_found_in_constant_time() -> None:
+    small, large = (min(emptying_seconds(entries) for _ in range(3)) for entries in (4_000, 64_000))
+    assert large < 80 * small, "16 times as many took 256 times as long"
+
+
+def test_one_step_ends_few_pasts() -> None:
+    """100,000 of them took four seconds in one step."""
+    manager = GroupMetadataManager(exclusive=False)
+    for number in range(3 * SWEPT_AT_ONCE):
+        manager.obscure(f"g{number}")
+        manager.obscure(f"g{number}", 1.0)
+
+    def noted() -> int:
+        return next(table.entries for table in manager.tables() if table.name == "unseen_groups")
+
+    left = [noted()]
+    for _ in manager.sweep(100.0):
+        left.append(noted())
+    assert all(before - after <= SWEPT_AT_ONCE for before, after in pairwise(left))
+    assert left[-1] == 0
+
+
+def test_a_question_about_a_missing_group_drops_few_others() -> None:
+    pasts = UnseenPasts(1000)
+    for number in range(100):
+        pasts.missed(f"g{number}", 1.0)
+    left = []
+    for _ in range(100):
+        pasts.missed("later", 1000.0)
+        left += [table.entries for table in pasts.tables if table.name == "missing_groups"]
+    assert all(before - after <= 2 for before, after in pairwise([100, *left]))
+    assert left[-1] == 1
 
 
 def test_groups_are_bounded_by_the_bytes_of_their_names() -> None:

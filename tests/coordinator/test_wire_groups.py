@@ -337,7 +337,7 @@ def test_groups_are_deleted() -> None:
     request = DeleteGroupsRequest(groups_names=tuple(_DELETIONS))
     assert told(request, DeleteGroupsResponse(throttle_time_ms=0, results=results), 2) == [
         GroupDeleted(group_id="gone", sent_at=SENT),
-        GroupDeleted(group_id="never there", sent_at=SENT),
+        GroupDeleted(group_id="never there", sent_at=SENT, existed=False),
         CoordinatorMoved(group_id="elsewhere", sent_at=SENT),
     ]
 

@@ -23,7 +23,9 @@ from group_sidecar.coordinator.facts import (
     Who,
 )
 from group_sidecar.metrics.flight_recorder import MOST_OF_GROUP, FlightRecorder, told
+from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.refusals import MOST_RUNS, RUN_SECONDS
+from group_sidecar.metrics.why import why
 from tests.metrics.world import rebalanced
 
 PLENTY = 1 << 30
@@ -298,3 +300,14 @@ def test_the_bound_holds_and_the_count_is_that_of_what_is_left(facts: list[Fact]
     assert (kept == 0) == (made.held_bytes == 0)
     made.observe(joined("too long for it" * most_bytes))
     assert made.held_bytes <= most_bytes
+
+
+def test_what_happened_before_the_recorder_began_counts_as_forgotten() -> None:
+    """A sidecar that was just started must not say that a group has been quiet for an hour."""
+    made = FlightRecorder(PLENTY, began=100.0)
+    made.observe(joined("g", at=110.0))
+    began = dict.fromkeys(("changes", "commits", "refusals"), timestamp(100.0))
+    assert made.forgotten("g") == made.forgotten("unheard of") == began
+    summary = why(made.timeline("g") or [], 50.0, 120.0, made.forgotten("g"))["summary"]
+    assert summary == "Has not rebalanced since 1970-01-01T00:01:40.000Z; what happened before is not known."
+    assert why([], 101.0, 161.0, made.forgotten("g"))["summary"] == "Has not rebalanced in the last minute."

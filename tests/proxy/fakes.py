@@ -43,8 +43,17 @@ class PassingDesk:
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
         return Look.TAKE
 
+    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+        return None
+
+    def release(self, origin: Origin) -> None:
+        pass
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
         return Pass()
+
+    def bound_reply(self, api_key: int, size: int) -> Look:
+        return Look.TAKE
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         return Look.PASS

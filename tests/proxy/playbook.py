@@ -100,9 +100,18 @@ class ScriptedDesk:
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
         return Look.TAKE
 
+    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+        return None
+
+    def release(self, origin: Origin) -> None:
+        pass
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         self.shown.append(("request", frame))
         return self.disposals[int.from_bytes(frame[:2], "big")]
+
+    def bound_reply(self, api_key: int, size: int) -> Look:
+        return Look.TAKE
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         return Look.PASS if note in self.unread else Look.TAKE

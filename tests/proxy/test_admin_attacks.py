@@ -1,5 +1,6 @@
 """Hostile clients of the admin port, which has to speak HTTP/1.1, refuse the rest, and harm nobody."""
 
+import errno
 import ssl
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from group_sidecar.proxy.admin import http_connection, serving
 from group_sidecar.proxy.admin.http_connection import HttpConnection
-from group_sidecar.proxy.admin.serving import serve_admin
+from group_sidecar.proxy.admin.serving import _Port, serve_admin
 from group_sidecar.proxy.admin.tls import ServerTls
 from group_sidecar.proxy.sections import AdminAccess
 from group_sidecar.proxy.supervision import Supervisor, Task
@@ -303,6 +304,22 @@ async def test_no_descriptor_left(monkeypatch: pytest.MonkeyPatch, nursery: trio
     await served.assert_unharmed()
     assert left == [0]
     nursery.cancel_scope.cancel()
+
+
+async def test_broken_listening_socket_is_counted_and_not_asked_again_and_again(autojump_clock: MockClock) -> None:
+    supervisor, asked = Supervisor(), 0
+
+    class Broken:
+        async def accept(self) -> Any:
+            nonlocal asked
+            asked += 1
+            await trio.lowlevel.checkpoint()
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    listener: Any = Broken()
+    with trio.move_on_after(40):
+        await supervisor.keep(Task.ADMIN, _Port(admin(), listener, None, supervisor).run)
+    assert 5 < asked == supervisor.failures[Task.ADMIN] < 20
 
 
 # The fuzzer, in short; `python -m tests.proxy.fuzz_admin` is the long form.

@@ -218,13 +218,21 @@ async def test_a_group_by_whatever_name(path: str, group_id: str) -> None:
     target = f"{path}?group={quote(group_id, safe='')}"
     assert (await told(target, GroupView(group_id=group_id, state=GroupState.EMPTY)))["group"] == group_id
     reply = await get(target, COLD)
-    assert (reply.status, reply.content) == (404, {"error": "no such group", "group": group_id})
+    assert (reply.status, reply.content) == (404, {"error": "no such group", "group": group_id, "unreachable": []})
 
 
 async def test_a_group_that_is_gone_still_has_its_past() -> None:
     assert len((await told("timeline?group=orders", COLD))["timeline"]) == 3
     assert (await told("why?group=orders", COLD))["rebalances"] == 2
     assert (await get("group?group=orders", COLD)).status == 404
+
+
+async def test_last_rebalance_of_a_group_that_was_learnt_again() -> None:
+    """The copy of a group begins anew with its broker. The recorder goes on: a cause has its time."""
+    again = GroupView(group_id="orders", state=GroupState.STABLE)
+    shown = await told("group?group=orders", again)
+    [last] = [cell for cell in (await told("timeline?group=orders", again))["timeline"] if "generation" in cell][-1:]
+    assert (shown["last_rebalance_at"], shown["last_cause"]) == (last["at"], last["cause"])
 
 
 # Turns.

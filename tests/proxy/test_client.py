@@ -320,9 +320,16 @@ async def test_replies_however_they_are_cut(chunks: list[bytes]) -> None:
     assert reply == HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-async def test_says_that_it_is_tls() -> None:
-    client = await over([bytes.fromhex("15030300020250")])
-    with pytest.raises(DecodeError, match="the broker speaks TLS here"):
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (bytes.fromhex("15030300020250"), "the broker speaks TLS here"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP; is it an admin port"),
+    ],
+)
+async def test_says_which_other_protocol_it_is(reply: bytes, said: str) -> None:
+    client = await over([reply])
+    with pytest.raises(DecodeError, match=said):
         await client.negotiate()
 
 

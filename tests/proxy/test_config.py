@@ -138,6 +138,7 @@ def test_nothing_changes_once_it_is_read() -> None:
         ({"admin": 9091}, "admin: must be HOST:PORT, for instance 127.0.0.1:9092"),
         ({"upstream": "broker:0"}, "upstream: the port must be at least 1"),
         ({"upstream": LEAST["listen"]}, "upstream: is the sidecar's own listen address"),
+        ({"admin": LEAST["listen"]}, "admin: is the sidecar's own listen address"),
         ({"mode": "proxy"}, "mode: must be 'sidecar' or 'gateway'"),
         ({"sidecar_id": ""}, "sidecar_id: must not be empty"),
         ({"sidecar_id": 5}, "sidecar_id: must be text"),

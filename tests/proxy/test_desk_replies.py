@@ -13,6 +13,7 @@ from group_sidecar.codecs.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
@@ -21,6 +22,7 @@ from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy import rewrite
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import Close, ToClient, ToUpstream
+from group_sidecar.proxy.holding import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.reply_rewriting import ADDRESSED, LARGEST_METADATA
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.playbook import Line, broker_copy, framed, reply, request, to_client, to_upstream
@@ -58,6 +60,24 @@ def test_behind_other_mechanisms_nothing_is_parsed(mechanism: str) -> None:
     line = handshake(mechanism)
     for number in range(5):
         assert line.client(b"\0" * number + b"x") == [ToUpstream(b"\0" * number + b"x")]
+
+
+@pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
+def test_nobody_gets_past_a_policy_behind_other_mechanisms(mode: str, closed: bool) -> None:
+    line = Line(broker_copy(policies={"group_max_size": {"limit": 1, "mode": mode}}))
+    line.says(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 0)
+    told = encode_reply(SaslHandshakeResponse(error_code=0, mechanisms=()), 0, 1)
+    assert (line.upstream(told) == [Close(CloseReason.UNREADABLE)]) is closed
+
+
+@pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
+def test_sasl_replies_are_held_up_to_the_length_of_an_unauthenticated_frame(key: int) -> None:
+    for size, closed in ((UNAUTHENTICATED_FRAME, False), (UNAUTHENTICATED_FRAME + 1, True)):
+        line = Line(broker_copy())
+        line.client(request(key, 1, version=1, body=b"\0\0\0\0"))
+        commands = line.upstream(framed(reply(1)[4:].ljust(size, b"\0"))[:2000])
+        assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+        assert (line.session.held_bytes == 0) is closed
 
 
 @pytest.mark.parametrize(("error_code", "version"), [(33, 0), (0, 1), (33, 1)])
@@ -154,7 +174,7 @@ def test_a_gateway_rewrites_addresses_in_every_version_and_nothing_else(key: int
 
 
 @pytest.mark.parametrize("key", sorted(ADDRESSED))
-def test_unreadable_reply_closes_a_gateways_connection(key: int) -> None:
+def test_unreadable_reply_closes_a_gateways_connection(key: int, capsys: pytest.CaptureFixture[str]) -> None:
     """An address that was not rewritten must not reach a client."""
     version = APIS[key].versions[-1]
     for told in (framed(encode_reply(telling(key, version), version, 1)[4:-1]), reply(1)):
@@ -163,6 +183,24 @@ def test_unreadable_reply_closes_a_gateways_connection(key: int) -> None:
         asked(line, key, version)
         assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
         assert copy.traffic.decode_failures == {key: 1}
+        said = capsys.readouterr().out
+        assert "a reply was not understood and its connection is closed" in said
+        assert "passed on" not in said
+
+
+@pytest.mark.parametrize(("keys", "closed"), [(400, False), (401, True)])
+def test_a_reply_of_very_many_addresses_is_not_decoded(keys: int, closed: bool) -> None:
+    """One FindCoordinator of 50,000 keys held up all clients of a gateway for a third of a second."""
+    copy = gateway(limits={"inspected_elements": 100})
+    line = Line(copy)
+    asked(line, ApiKey.FIND_COORDINATOR, 4)
+    found = tuple(
+        Coordinator(key=f"g{n}", node_id=1, host="kafka-1", port=9092, error_code=0, error_message="")
+        for n in range(keys)
+    )
+    commands = line.upstream(encode_reply(FindCoordinatorResponse(coordinators=found), 4, 1))
+    assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+    assert b"kafka-1" not in to_client(commands)
 
 
 def test_a_port_that_cannot_be_opened_closes_the_connection(capsys: pytest.CaptureFixture[str]) -> None:

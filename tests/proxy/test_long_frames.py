@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 
 from group_sidecar.codecs.errors import TooManyElements
 from group_sidecar.codecs.headers import MOST_TAGS, decode_request_header
@@ -23,10 +24,10 @@ from group_sidecar.codecs.schema import LONGEST_ODD, decode_start, encode
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.commands import Close, ToUpstream
+from group_sidecar.proxy.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.desk import BrokerDesk
-from group_sidecar.proxy.holding import SMALL_FRAME, UNAUTHENTICATED_FRAME, Holding
-from tests.proxy.playbook import EPOCH, Line, broker_copy, certain_copy, joining, request, settled, to_client
+from group_sidecar.proxy.holding import SMALL_FRAME, UNAUTHENTICATED_FRAME
+from tests.proxy.playbook import EPOCH, Line, broker_copy, certain_copy, joining, reply, request, settled, to_client
 
 LIMITED = {"group_max_size": {"limit": 5}}
 AUDITED = {"group_max_size": {"limit": 5, "mode": "audit"}}
@@ -64,7 +65,26 @@ def test_a_long_frame_before_authentication_ends_the_connection(policies: dict[s
     line = shaken(copy)
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
     assert Line(copy).client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
-    assert line.session.held_bytes == 0 or not line.session.wants_client
+    assert line.session.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "limits", "reason", "cause"),
+    [
+        (UNAUTHENTICATED_FRAME + 1, {}, CloseReason.UNAUTHENTICATED_FRAME, f"{UNAUTHENTICATED_FRAME + 1} bytes"),
+        (SMALL_FRAME + 1, {"held_frames": 1024}, CloseReason.REQUEST_TOO_LONG, "limits.held_frames"),
+    ],
+)
+def test_log_names_the_client_of_a_request_that_is_not_held(
+    size: int, limits: dict[str, int], reason: str, cause: str
+) -> None:
+    line = shaken(broker_copy(policies=LIMITED, limits=limits))
+    with structlog.testing.capture_logs() as lines:
+        assert line.client(begun(size)) == [Close(CloseReason(reason))]
+    [told] = lines
+    assert (told["event"], told["api"], told["reason"]) == ("a connection is closed", "JoinGroup", reason)
+    assert told["client"]
+    assert cause in told["cause"]
 
 
 def test_a_long_frame_is_held_once_the_broker_has_accepted_sasl() -> None:
@@ -116,41 +136,28 @@ def test_a_policy_that_only_reports_ends_no_connection_over_a_long_request() -> 
     assert line.client(frame) == [ToUpstream(frame)]
 
 
-def test_what_is_held_is_bounded_in_all_and_less_for_those_who_have_not_authenticated() -> None:
-    size = SMALL_FRAME + 1
-    holding = Holding(80 * size)
-    assert [holding.holds(number, size, admitted=False) for number in range(11)] == [True] * 10 + [False]
-    assert [holding.holds(number, size, admitted=True) for number in range(20, 101)] == [True] * 80 + [False]
-    assert holding.holds(200, SMALL_FRAME, admitted=False)
-    for number in range(101):
-        holding.release(number)
-    assert holding.holds(1, 80 * size, admitted=True)
-
-
-def test_beyond_the_bound_a_request_passes_unread_and_a_judged_one_ends_its_connection() -> None:
-    limits = {"held_frames": 100_000}
-    copy = certain_copy(limits=limits)
-    desk = BrokerDesk(copy)
-    first, frame = opened(copy, desk), begun(90_000)
+def test_a_request_whose_reply_is_owed_counts_and_gives_way_with_its_connection() -> None:
+    copy = certain_copy(limits={"held_frames": 100_000})
+    desk, frame = BrokerDesk(copy), begun(90_000)
+    first, second, third = (opened(copy, desk) for _ in range(3))
     assert first.client(frame) == []
-    assert opened(copy, desk).client(frame) == [ToUpstream(frame)]
     assert first.client(bytes(90_004 - len(frame))) != []
-    again = opened(copy, desk)
-    assert again.client(frame) == []
-    again.session.close(0)
-    assert opened(copy, desk).client(frame) == []
-    copy = certain_copy(limits=limits, policies=LIMITED)
-    desk = BrokerDesk(copy)
-    assert opened(copy, desk).client(frame) == []
-    assert opened(copy, desk).client(frame) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    assert second.client(frame) == []
+    assert desk.crowded_out() == [first.session.origin.number]
+    assert first.session.give_way(0, CloseReason.REQUEST_TOO_LONG) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    assert second.client(bytes(90_004 - len(frame))) != []
+    assert second.upstream(reply(1)) == [ToClient(reply(1))]
+    assert third.client(frame) == []
+    assert desk.crowded_out() == []
 
 
 def test_a_handshake_that_cannot_be_held_or_read_ends_its_connection() -> None:
     """Unread, it would make the connection one whose frames nobody reads, and so lead past every policy."""
     copy = broker_copy(policies=LIMITED, limits={"held_frames": 8 * 30_000})
     desk, frame = BrokerDesk(copy), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
-    assert Line(copy, desk=desk).client(begun(20_000, version=3)) == []
-    assert Line(copy, desk=desk).client(frame) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    assert Line(copy, desk=desk).client(frame) == []
+    long = begun(30_001, ApiKey.SASL_HANDSHAKE, 0)
+    assert Line(copy, desk=desk).client(long) == [Close(CloseReason.REQUEST_TOO_LONG)]
     line = Line(broker_copy(policies=LIMITED, limits={"inspected_frame": 1024}))
     assert line.client(begun(1025, ApiKey.SASL_HANDSHAKE, 0)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
@@ -201,11 +208,15 @@ def crowded(count: int) -> Any:
 def test_a_join_of_too_many_protocols_gets_past_no_policy() -> None:
     copy = certain_copy(policies=LIMITED)
     line = Line(copy)
-    assert line.says(crowded(5_001), 3) == [Close(CloseReason.REQUEST_TOO_LONG)]
-    assert to_client(Line(copy).says(crowded(4_999), 3)) == b""
+    with structlog.testing.capture_logs() as lines:
+        assert line.says(crowded(6_001), 3) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    assert [(each["event"], each["api"], each["reason"]) for each in lines] == [
+        ("a connection is closed", "JoinGroup", "request_too_long")  # And not that it was passed on.
+    ]
+    assert to_client(Line(copy).says(crowded(5_999), 3)) == b""
 
 
-@pytest.mark.parametrize(("partitions", "passes"), [(15_000, True), (20_001, False)])
+@pytest.mark.parametrize(("partitions", "passes"), [(15_000, True), (21_001, False)])
 def test_a_commit_that_kafka_would_store_is_judged_whole(partitions: int, passes: bool) -> None:
     line = Line(certain_copy(policies={"offset_metadata_max_bytes": {"limit": 1}}))
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
@@ -214,12 +225,14 @@ def test_a_commit_that_kafka_would_store_is_judged_whole(partitions: int, passes
     assert line.client(frame) == [ToUpstream(frame) if passes else Close(CloseReason.REQUEST_TOO_LONG)]
 
 
-@pytest.mark.parametrize("policies", [{}, AUDITED])
-def test_without_a_policy_a_request_of_too_many_elements_passes_and_marks_its_group(policies: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("policies", "protocols"), [({}, 3_001), (AUDITED, 6_001)])
+def test_without_a_policy_a_request_of_too_many_elements_passes_and_marks_its_group(
+    policies: dict[str, Any], protocols: int
+) -> None:
     copy = certain_copy(policies=policies)
     settled(copy, "m1")
     line = Line(copy)
-    frame = line.frame(crowded(5_001), 3)
+    frame = line.frame(crowded(protocols), 3)
     assert line.client(frame) == [ToUpstream(frame)]
     assert copy.manager.view("g", EPOCH + 100).lacking is Lacking.UNDECODABLE
     assert copy.traffic.decode_failures == {ApiKey.JOIN_GROUP: 1}
@@ -227,7 +240,7 @@ def test_without_a_policy_a_request_of_too_many_elements_passes_and_marks_its_gr
 
 def test_a_question_of_too_many_groups_is_the_brokers() -> None:
     line = Line(certain_copy())
-    frame = line.frame(DescribeGroupsRequest(groups=("g",) * 501), 3)
+    frame = line.frame(DescribeGroupsRequest(groups=("g",) * 301), 3)
     assert line.client(frame) == [ToUpstream(frame)]
 
 
@@ -235,7 +248,7 @@ def test_a_reply_of_too_many_elements_passes_unread() -> None:
     copy = broker_copy()
     line = Line(copy)
     line.says(ListGroupsRequest(), 2)
-    groups = tuple(ListedGroup(group_id=f"g{number}", protocol_type="") for number in range(5_001))
+    groups = tuple(ListedGroup(group_id=f"g{number}", protocol_type="") for number in range(3_001))
     told = line.broker_says(ListGroupsResponse(error_code=0, groups=groups), 2)
-    assert len(to_client(told)) > 5_001
+    assert len(to_client(told)) > 3_001
     assert copy.traffic.decode_failures == {ApiKey.LIST_GROUPS: 1}

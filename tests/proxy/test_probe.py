@@ -1,8 +1,8 @@
 """The prober: what it asks, what the copy of the broker learns, and how it bears with a broker that is not there."""
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -340,6 +340,19 @@ async def test_starts_of_logs_are_asked_for_now_and_then(network: MemoryNetwork,
     assert len(copy.said("ends")) == 2.5 * STARTS_SECONDS / ROUND_SECONDS
 
 
+async def test_starts_of_newly_committed_partitions_are_asked_for_in_the_next_round(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    network.brokers[BROKER] = broker()
+    copy = Copy(partitions={("t", 2)})
+    nursery.start_soon(probe_forever, copy)
+    await trio.sleep(ROUND_SECONDS / 2)
+    copy.partitions = {("t", 2), ("t", 3)}
+    await trio.sleep(2 * ROUND_SECONDS)
+    nursery.cancel_scope.cancel()
+    assert copy.said("starts") == [{("t", 2): 2}, {("t", 3): 3}]
+
+
 async def test_pauses_grow_and_have_an_end(
     network: MemoryNetwork, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, lines: list[Any]
 ) -> None:
@@ -391,29 +404,32 @@ async def test_a_line_for_each_change_and_pauses_that_begin_anew(
     assert copy.said("groups") == [["a", "b"]]
 
 
-async def test_closed_idle_connection_is_no_failure(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+@asynccontextmanager
+async def probed(network: MemoryNetwork) -> AsyncIterator[tuple[ScriptedBroker, Copy]]:
+    """A broker, and the copy that learns from it until the end of the block."""
     served = network.brokers[BROKER] = broker()
     copy = Copy()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe_forever, copy)
+        yield served, copy
+        nursery.cancel_scope.cancel()
+
+
+async def test_closed_idle_connection_is_no_failure(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    async with probed(network) as (served, copy):
         for _ in range(3):
             await trio.sleep(5)
             await served.hang_up()
         await trio.sleep(1)
-        nursery.cancel_scope.cancel()
     assert copy.said("failed") == []
     assert len(copy.said("versions")) == 4
 
 
 async def test_connection_closed_at_once_is_a_failure(network: MemoryNetwork, autojump_clock: MockClock) -> None:
-    served = network.brokers[BROKER] = broker()
-    copy = Copy()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(probe_forever, copy)
+    async with probed(network) as (served, copy):
         await trio.sleep(0.5)
         await served.hang_up()
         await trio.sleep(0.05)
-        nursery.cancel_scope.cancel()
     assert copy.said("failed") == ["broker:9092 closed the connection"]
 
 
@@ -435,28 +451,20 @@ async def test_impulse_ends_a_pause(network: MemoryNetwork, autojump_clock: Mock
 
 
 async def test_broker_that_speaks_unasked(network: MemoryNetwork, autojump_clock: MockClock) -> None:
-    served = network.brokers[BROKER] = broker()
-    copy = Copy()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(probe_forever, copy)
+    async with probed(network) as (served, copy):
         await trio.sleep(5)
         await served.streams[0].send_all(b"x")
         await trio.sleep(1)
-        nursery.cancel_scope.cancel()
     assert len(copy.said("versions")) == 2
 
 
 async def test_what_is_learned_at_the_next_connection(network: MemoryNetwork, autojump_clock: MockClock) -> None:
-    served = network.brokers[BROKER] = broker()
-    copy = Copy()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(probe_forever, copy)
+    async with probed(network) as (served, copy):
         await trio.sleep(1)
         served.answers[DescribeAclsRequest] = acls(0)
         served.answers[ListGroupsRequest] = LOADING
         await served.hang_up()
         await trio.sleep(2 * ROUND_SECONDS)
-        nursery.cancel_scope.cancel()
     assert copy.said("authorizer") == [False, True]
     assert copy.said("groups") == [["a", "b"]]
 

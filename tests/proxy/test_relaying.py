@@ -6,6 +6,7 @@ What is asked and answered then is `test_translations`.
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -256,7 +257,9 @@ def test_what_cannot_be_read_ends_the_connection_as_the_broker_would(question: S
     if isinstance(question, ListGroupsRequest) and version < 4:
         garbage = request(question.KEY, 1, version=version)[:-1]  # It has no fields to be wrong.
         garbage = (len(garbage) - 4).to_bytes(4, "big") + garbage[4:]
-    assert line.client(garbage) == [Close(CloseReason.MALFORMED_REQUEST)]
+    with structlog.testing.capture_logs() as lines:
+        assert line.client(garbage) == [Close(CloseReason.MALFORMED_REQUEST)]
+    assert [each["event"] for each in lines] == ["a connection is closed"]  # And not that it was passed on.
     assert copy.traffic.decode_failures == {question.KEY: 1}
 
 

@@ -27,7 +27,7 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.principals import Principal
-from group_sidecar.proxy.rights import SETTLING_SECONDS, Operation, Right, Rights, needed, shown
+from group_sidecar.proxy.rights import SETTLING_SECONDS, TRIMMED_AT_ONCE, Operation, Right, Rights, needed, shown
 from tests.proxy.playbook import EPOCH, certain_copy, settled
 from tests.proxy.test_answering import COMMITTED, committing
 
@@ -101,6 +101,16 @@ def test_what_has_run_out_makes_room() -> None:
     rights.grant(ALICE, [group("a"), group("b")], 1000)
     rights.grant(BOB, [group("a")], 1031)
     assert traffic.remembered_rights == 1
+
+
+def test_one_reply_drops_few_grants_that_have_run_out() -> None:
+    """200,000 of them took 0.2 seconds at once."""
+    rights, traffic = table(most=100_000)
+    rights.grant(ALICE, [group(str(number)) for number in range(2 * TRIMMED_AT_ONCE + 1)], 1000)
+    for left in (TRIMMED_AT_ONCE + 2, 2, 1):
+        rights.grant(BOB, [group("a")], 1031)
+        assert traffic.remembered_rights == left
+        assert not rights.hold(ALICE, [group(str(2 * TRIMMED_AT_ONCE))], 1031)
 
 
 def test_a_principal_is_forgotten_alone() -> None:

@@ -118,6 +118,12 @@ class AnyDesk:
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
         return Look.TAKE
 
+    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+        return None
+
+    def release(self, origin: Origin) -> None:
+        pass
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         kind, correlation = Kind(int.from_bytes(frame[:2], "big")), int.from_bytes(frame[4:8], "big")
         injected = Answer(lambda now: answer(correlation), ((injection(correlation), ~correlation),))
@@ -132,6 +138,9 @@ class AnyDesk:
             Kind.INJECTED_IN_TURN: Answer(lambda now: injected),
         }
         return disposals[kind]
+
+    def bound_reply(self, api_key: int, size: int) -> Look:
+        return Look.TAKE
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         return {Kind.UNREAD: Look.PASS, Kind.BEGUN: Look.BEGIN}.get(note, Look.TAKE)

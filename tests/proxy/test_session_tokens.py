@@ -82,7 +82,7 @@ def test_a_token_behind_the_handshake_in_one_chunk_waits_for_its_reply() -> None
     desk = SaslDesk(1)
     play, token, behind = Playbook(desk), framed(b"\0user\0secret"), request(FETCH, 2)
     assert play.client(request(HANDSHAKE, 1), token, behind) == [ToUpstream(request(HANDSHAKE, 1))]
-    assert play.session.held_bytes == len(token) + len(behind)
+    assert play.session.held_bytes - play.session.kept_bytes == len(token) + len(behind)
     assert play.upstream(reply(1)) == [ToClient(reply(1)), ToUpstream(token + behind)]
     assert play.upstream(framed(b""), reply(2)) == [ToClient(framed(b"") + reply(2))]
     frames_work(play, desk)

@@ -2,7 +2,7 @@
 
 from group_sidecar.proxy.commands import ToClient, ToUpstream
 from group_sidecar.proxy.disposals import Answer, Pass
-from group_sidecar.proxy.session import REQUEST_COST, TURN_BYTES
+from group_sidecar.proxy.session import ANSWER_BYTES_AT_ONCE, REQUEST_COST
 from tests.proxy.playbook import Playbook, ScriptedDesk, reply, request, to_client
 
 ASKED, FORWARDED, OTHER = 9, 8, 3
@@ -29,13 +29,13 @@ def test_answers_are_made_only_as_far_as_a_turn_goes_and_further_when_they_were_
     turns = 0
     while book.session.paused:
         assert not book.session.wants_client
-        assert len(to_client(commands)) < TURN_BYTES + size + 100
+        assert len(to_client(commands)) < ANSWER_BYTES_AT_ONCE + size + 100
         before = len(made)
         commands = book.session.resume(book.now)
         turns += 1
         assert before < len(made) <= count
     assert len(made) == count
-    assert turns >= count * size // TURN_BYTES // 2
+    assert turns >= count * size // ANSWER_BYTES_AT_ONCE // 2
     assert book.session.wants_client
     assert book.session.at_ease
 
@@ -43,19 +43,27 @@ def test_answers_are_made_only_as_far_as_a_turn_goes_and_further_when_they_were_
 def test_small_answers_end_a_turn_too() -> None:
     book, made = answering(0)
     book.client(request(ASKED, 1) * 1000)
-    assert 1 < len(made) <= TURN_BYTES // REQUEST_COST
+    assert 1 < len(made) <= ANSWER_BYTES_AT_ONCE // REQUEST_COST
     assert book.session.paused
 
 
 def test_requests_that_are_looked_into_and_forwarded_end_a_turn() -> None:
     book, _ = answering(0)
     commands = book.client(request(FORWARDED, 1) * 1000)
-    assert sum(isinstance(command, ToUpstream) for command in commands) <= TURN_BYTES // REQUEST_COST
+    assert sum(isinstance(command, ToUpstream) for command in commands) <= ANSWER_BYTES_AT_ONCE // REQUEST_COST
+    assert book.session.paused
+
+
+def test_long_requests_end_a_turn_sooner() -> None:
+    """A request of 20 kB may have 5,000 elements, and take 5 ms."""
+    book, _ = answering(0)
+    commands = book.client(request(FORWARDED, 1, body=bytes(20_000)) * 20)
+    assert sum(isinstance(command, ToUpstream) for command in commands) == 1
     assert book.session.paused
 
 
 def test_one_answer_at_a_time_never_pauses() -> None:
-    book, made = answering(TURN_BYTES)
+    book, made = answering(ANSWER_BYTES_AT_ONCE)
     for _ in range(50):
         assert [type(command) for command in book.client(request(ASKED, 1))] == [ToClient]
         assert book.session.at_ease
@@ -63,7 +71,7 @@ def test_one_answer_at_a_time_never_pauses() -> None:
 
 
 def test_what_waits_is_still_in_order_and_behind_the_brokers_replies() -> None:
-    book, made = answering(TURN_BYTES)
+    book, made = answering(ANSWER_BYTES_AT_ONCE)
     other = request(OTHER, 7)
     commands = book.client(request(ASKED, 1), other, request(ASKED, 1), request(ASKED, 1))
     assert (len(made), book.session.paused) == (1, True)
@@ -71,7 +79,7 @@ def test_what_waits_is_still_in_order_and_behind_the_brokers_replies() -> None:
     assert book.session.resume(book.now) == [ToUpstream(other)]
     assert len(made) == 1
     commands = book.upstream(reply(7))
-    assert to_client(commands) == reply(7) + reply(1, bytes(TURN_BYTES))
+    assert to_client(commands) == reply(7) + reply(1, bytes(ANSWER_BYTES_AT_ONCE))
     assert len(made) == 2
     assert book.session.wants_client or book.session.paused
     while book.session.paused:
@@ -80,7 +88,7 @@ def test_what_waits_is_still_in_order_and_behind_the_brokers_replies() -> None:
 
 
 def test_a_client_that_ends_while_its_requests_wait_is_served_first() -> None:
-    book, made = answering(TURN_BYTES)
+    book, made = answering(ANSWER_BYTES_AT_ONCE)
     book.client(request(ASKED, 1) * 3)
     book.client_closed()
     while book.session.paused:
@@ -89,7 +97,7 @@ def test_a_client_that_ends_while_its_requests_wait_is_served_first() -> None:
 
 
 def test_a_connection_that_is_over_holds_nothing() -> None:
-    book, made = answering(TURN_BYTES)
+    book, made = answering(ANSWER_BYTES_AT_ONCE)
     book.client(request(OTHER, 5), request(ASKED, 1), request(ASKED, 1), b"half")
     assert book.session.held_bytes > 0
     book.session.close(book.now)

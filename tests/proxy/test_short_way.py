@@ -58,6 +58,12 @@ class Desk:
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
         return Look.TAKE
 
+    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+        return None
+
+    def release(self, origin: Origin) -> None:
+        self.asked.append("release")
+
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         self.asked.append(("request", frame, now))
         key, correlation = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[4:8], "big", signed=True)
@@ -67,6 +73,9 @@ class Desk:
             return Pass()
         inject = ((request(PASSED, 77), "injected"),) if key == INJECTED else ()
         return Answer(lambda at: reply(correlation, b"from here"), inject)
+
+    def bound_reply(self, api_key: int, size: int) -> Look:
+        return Look.TAKE
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         self.asked.append(("glance_reply", note, size, now))
@@ -117,10 +126,10 @@ class World:
         for sock in (near, far):
             sock.setblocking(False)
             self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # It is the test that calls.
-        shared = Shared(self.rounds, self.traffic, shortcut, set())
+        shared = Shared(self.rounds, self.traffic, shortcut, {})
         session = Session(self.desk, self.traffic, self.origin, 1_000_000)
         self.link = Link(shared, End(near.detach()), End(far.detach()), session, self.rounds.now)
-        shared.links.add(self.link)
+        shared.links[self.origin.number] = self.link
         self.links = shared.links
         self.way = short_way.ShortWay(self.link, outbox) if outbox else self.link
         self.to_client, self.to_broker, self.replied = bytearray(), bytearray(), 0
@@ -303,7 +312,7 @@ def test_what_a_peer_does_not_take_at_once_is_kept() -> None:
                 world.way.client_ready(EPOLLIN)
                 world.leave()
             assert world.link.upstream.interest == EPOLLIN | EPOLLOUT
-            assert not world.link.client.interest
+            assert not world.link.client.interest & EPOLLIN
             while not world.link.client.backlog:
                 world.broker.sendall(told)
                 world.way.upstream_ready(EPOLLIN)

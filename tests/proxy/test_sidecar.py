@@ -395,3 +395,27 @@ async def test_a_gateway_s_ports_follow_the_node_ids(nursery: trio.Nursery) -> N
     assert taken.port not in (0, base + 1)  # Somebody else has it: any other is better than none.
     assert free.port == base + 2
     nursery.cancel_scope.cancel()
+
+
+async def test_a_half_request_gives_way_to_another_clients() -> None:
+    """Sixteen such requests kept the room for good, and long joins of everybody else were closed."""
+    begun = (90_000).to_bytes(4, "big") + request_frame(1, bytes(100), api_key=ApiKey.JOIN_GROUP)[4:]
+    settings = {"policies": {"group_max_size": {"limit": 5}}, "limits": {"held_frames": 100_000}}
+    async with trio.open_nursery() as nursery:
+        upstream = await Cluster().start(nursery, 1)
+        async with (
+            sidecar(upstream, **settings) as (at, _),
+            await trio.open_tcp_stream(*at.listen) as first,
+            await trio.open_tcp_stream(*at.listen) as second,
+        ):
+            async with connect(*at.listen) as client:
+                await brokers(client)  # The broker serves clients without SASL.
+                await first.send_all(begun)
+                await brokers(client)  # What the first has sent was read before.
+            with trio.fail_after(10):
+                await second.send_all(begun)
+                gone = [await read_to_end(first)]
+            with trio.move_on_after(0.2):
+                gone.append(await second.receive_some())
+            assert gone == [b""], "the older one alone"
+        nursery.cancel_scope.cancel()

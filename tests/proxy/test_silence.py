@@ -98,6 +98,30 @@ async def test_a_client_that_takes_nothing_is_given_up(mock_clock: MockClock) ->
         assert shell.pump.held_bytes == 0
 
 
+async def test_a_client_that_is_not_read_and_has_gone_is_given_up(mock_clock: MockClock) -> None:
+    """Its question waits for a parked request. Nobody reads the client meanwhile, so nobody reads its end either."""
+
+    class Desk(AnsweringDesk):
+        def longest_wait(self, note: Any) -> float:
+            return 500.0
+
+    desk = Desk(answered=16)
+    async with (
+        carried(accepts_and_never_answers, desk=desk, silence=SILENCE) as shell,
+        await shell.connect() as client,
+    ):
+        await client.send_all(request_frame(1, api_key=PARKED_API) + request_frame(2, bytes(100), api_key=16))
+        await holds(lambda: shell.pump.held_bytes >= 100)
+        await client.send_eof()
+        await wait_all_tasks_blocked(0.05)
+        mock_clock.jump(29 - SWEEP_SECONDS)
+        await wait_all_tasks_blocked(0.05)
+        assert shell.pump.connections == 1
+        mock_clock.jump(2 + 2 * SWEEP_SECONDS)
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+        assert shell.pump.held_bytes == 0
+
+
 async def test_without_limits_silence_is_for_ever(mock_clock: MockClock) -> None:
     async with carried(accepts_and_never_answers) as shell, await shell.connect() as client:
         await client.send_all(request_frame(1))
@@ -171,7 +195,7 @@ async def test_while_draining_the_client_is_not_read_and_its_last_reply_arrives(
         await holds(lambda: shell.traffic.received_bytes > 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shell.pump.drain, 60)
-            await holds(lambda: not any(link.session.wants_client for link in shell.pump._links))
+            await holds(lambda: not any(link.session.wants_client for link in shell.pump._links.values()))
             await client.send_all(request_frame(2, b"second"))
             for _ in range(100):
                 await trio.lowlevel.checkpoint()

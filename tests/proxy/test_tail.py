@@ -20,6 +20,7 @@ from group_sidecar.coordinator.partitions import partition_for
 from group_sidecar.proxy import log_reader
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
+from group_sidecar.proxy.client import AuthenticationFailed
 from group_sidecar.proxy.tail import OffsetsTail
 from tests.coordinator.model_log import batch
 from tests.coordinator.sweeping import in_doubt
@@ -388,6 +389,18 @@ async def test_what_may_not_be_read_is_told_once_and_tried_again(
     assert len(warnings(lines)) == 2
 
 
+async def test_refused_credentials_are_no_matter_of_rights(
+    broker: LogBroker, autojump_clock: MockClock, lines: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AuthenticationFailed("wrong password")
+
+    monkeypatch.setattr(BrokerCopy, "connect", refused)
+    async with reading():
+        [line] = lines
+    assert (line["hint"], line["reason"]) == ("mend own_connection.sasl", "wrong password")
+
+
 async def test_expired_offsets_are_told(broker: LogBroker, autojump_clock: MockClock, lines: list[Any]) -> None:
     broker.partitions[0].commit(GROUPS[0], 5)
     async with reading() as side:
@@ -516,3 +529,23 @@ async def test_without_the_log_what_was_found_to_be_wrong_is_left_to_the_broker(
     side.tail.read_again("g")
     assert side.copy.manager.group_lacking("g", now) is not None
     assert in_doubt(side.copy.manager) == ["g"]
+
+
+async def test_a_log_that_does_not_fit_is_not_read_to_its_end(
+    broker: LogBroker, autojump_clock: MockClock, lines: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, all of it was taken into memory first."""
+    monkeypatch.setattr(following, "TABLE_BYTES", 100_000)
+    groups = [name for name in map("group{}".format, range(300)) if partition_for(name, 2) == 0][:100]
+    for group in groups:
+        broker.partitions[0].commit(group, 5, "m" * 3000)
+    broker.partitions[1].commit(GROUPS[1], 6)
+    settings = {"limits": {"offsets": 200}, "offsets_log": {"load_buffer_size": 65_536}}
+    async with reading(since=0.5, **settings) as side:
+        assert side.states == {0: "failed", 1: "owned"}
+        assert 0 < max(broker.fetched(0)) < len(groups) / 2
+        assert side.offset(GROUPS[1]) == 6
+        assert side.copy.manager.overflowed > 0
+        assert [line["reason"] for line in lines if "reason" in line] == [
+            "more bytes of metadata than limits.offsets allows"
+        ]

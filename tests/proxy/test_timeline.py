@@ -59,15 +59,21 @@ async def test_a_group_by_whatever_name(group_id: str) -> None:
     async with recorded(recorder) as at:
         status, content = await ask(at, f"{PATH}?group={quote(group_id, safe='')}")
     timeline = [told(joined(group_id, 1.0)), told(refused)]
-    assert (status, content) == (200, {"group": group_id, "timeline": timeline, "forgotten": ALL_KEPT})
+    assert (status, content) == (
+        200,
+        {"group": group_id, "timeline": timeline, "forgotten": ALL_KEPT, "unreachable": []},
+    )
 
 
 async def test_a_group_that_nobody_knows() -> None:
     async with recorded(FlightRecorder(1 << 20), ["known"]) as at:
-        assert await ask(at, f"{PATH}?group=gone%2Fwild") == (404, {"error": "no such group", "group": "gone/wild"})
+        assert await ask(at, f"{PATH}?group=gone%2Fwild") == (
+            404,
+            {"error": "no such group", "group": "gone/wild", "unreachable": []},
+        )
         assert await ask(at, f"{PATH}?group=known") == (
             200,
-            {"group": "known", "timeline": [], "forgotten": ALL_KEPT},
+            {"group": "known", "timeline": [], "forgotten": ALL_KEPT, "unreachable": []},
         )
 
 

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.coordinator.views import GroupState, GroupView
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.admin.sources import Unreachable
@@ -18,6 +19,7 @@ from tests.proxy.test_sidecar import get, ready, sidecar
 
 GONE = Unreachable("broker:9092", NOW - 60, "broker:9092 cannot be reached: Connection refused")
 SINCE = timestamp(GONE.since)
+OF_GROUP = [f"/api/v1/{what}?group=g" for what in ("group", "offsets", "timeline", "why")]
 
 
 async def until_unready(address: Address | None) -> dict[str, Any]:
@@ -89,10 +91,25 @@ async def test_refused_client_has_the_prober_look(nursery: trio.Nursery, monkeyp
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("path", OF_GROUP)
+async def test_group_that_is_not_known_may_be_the_unreachable_brokers(path: str) -> None:
+    """A broker that is shut down resigns first: the copy knows none of its groups then."""
+    reply = await ask(admin(unreachable=lambda: [GONE]), path)
+    assert (reply.status, [each["broker"] for each in reply.content["unreachable"]]) == (404, [GONE.broker])
+
+
+async def test_page_of_a_group_that_is_not_known() -> None:
+    away, there = "It may be a group of the broker that is unreachable", "another broker is its coordinator"
+    for gone, said, unsaid in (([GONE], away, there), ([], there, away)):
+        page = (await ask(admin(unreachable=lambda gone=gone: gone), "/group?group=g")).body.decode()
+        assert said in page
+        assert unsaid not in page
+
+
 async def test_everybody_is_told_since_when() -> None:
-    app = admin(unreachable=lambda: [GONE])
+    app = admin([GroupView(group_id="g", state=GroupState.STABLE)], unreachable=lambda: [GONE])
     assert (await ask(app, "/readyz")).content["unreachable_since"] == {"broker:9092": SINCE}
-    for path in ("/api/v1/groups", "/api/v1/status"):
+    for path in ("/api/v1/groups", "/api/v1/status", *OF_GROUP):
         told = (await ask(app, path)).content["unreachable"]
         assert told == [{"broker": GONE.broker, "since": SINCE, "reason": GONE.reason}]
     for path in ("/", "/refusals", "/status"):

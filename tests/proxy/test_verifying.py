@@ -32,17 +32,17 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import Traffic, Verification
-from group_sidecar.proxy import verifying as room
+from group_sidecar.proxy import verification_window
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import KafkaClient, connect
+from group_sidecar.proxy.verification_window import CATCH_UP_SECONDS, LARGEST_AT_ONCE
 from group_sidecar.proxy.verifying import (
-    CATCH_UP_SECONDS,
     FIRST_PAUSE,
     IDLE_SECONDS,
-    LARGEST_AT_ONCE,
     LONGEST_PAUSE,
     MOST_CASES,
     MOST_TOLD,
+    MOST_UNJUDGED,
     MOST_WAITING,
     Samples,
     verify_forever,
@@ -304,6 +304,40 @@ async def test_one_agreement_is_not_enough(autojump_clock: MockClock, copy: Copy
     assert copy.manager.distrusted == {"g"}
     await trio.sleep(FIRST_PAUSE + CATCH_UP_SECONDS)
     assert copy.manager.distrusted == set()
+
+
+async def test_a_question_that_is_never_answered_again_does_not_keep_its_group_distrusted(
+    autojump_clock: MockClock, copy: Copy
+) -> None:
+    """It is one about a topic that was deleted, or the sidecar's own user may not see the group any more."""
+    copy.broker_states["g"] = EMPTY
+    copy.answered("g")
+    await trio.sleep(CATCH_UP_SECONDS + FIRST_PAUSE / 2)
+    assert copy.manager.distrusted == {"g"}
+    copy.speechless = True
+    await trio.sleep(2 ** (MOST_UNJUDGED - 1) * FIRST_PAUSE)
+    assert copy.manager.distrusted == {"g"}
+    await trio.sleep(2**MOST_UNJUDGED * FIRST_PAUSE)
+    assert (copy.manager.distrusted, copy.reloaded) == (set(), ["g"])
+    assert copy.traffic.distrusted_groups == 0
+
+
+async def test_a_group_that_differs_now_and_then_stays_distrusted(autojump_clock: MockClock, copy: Copy) -> None:
+    copy.broker_states["g"] = EMPTY
+    copy.answered("g")
+    looks = 0
+
+    def describe(request: DescribeGroupsRequest, version: int) -> Any:
+        nonlocal looks
+        looks += 1
+        copy.speechless = bool(looks % MOST_UNJUDGED)
+        return copy._describe(request, version)
+
+    await trio.sleep(CATCH_UP_SECONDS + FIRST_PAUSE / 2)
+    copy.broker.answers[DescribeGroupsRequest] = describe
+    await trio.sleep(FOREVER)
+    assert looks > 4 * MOST_UNJUDGED
+    assert copy.manager.distrusted == {"g"}
 
 
 async def test_it_looks_again_with_growing_pauses(autojump_clock: MockClock, copy: Copy) -> None:
@@ -610,7 +644,7 @@ def test_while_it_rests_none_is_taken() -> None:
 async def test_no_more_is_looked_for_while_too_much_differs(
     autojump_clock: MockClock, copy: Copy, lines: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "LARGEST_AT_ONCE", 1 << 20)  # A thread would not have the test's clock.
+    monkeypatch.setattr(verification_window, "LARGEST_AT_ONCE", 1 << 20)  # A thread would not have the test's clock.
     names = [f"g{number}" for number in range(MOST_CASES)]
     copy.manager.states = dict.fromkeys(names, STABLE)
     copy.broker_states = dict.fromkeys(names, EMPTY)

@@ -36,7 +36,8 @@ from group_sidecar.coordinator.exchange import Exchange
 from group_sidecar.metrics.traffic import Traffic, Verification
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import KafkaClient, connect
-from group_sidecar.proxy.verifying import CATCH_UP_SECONDS, Samples, verify_forever
+from group_sidecar.proxy.verification_window import CATCH_UP_SECONDS
+from group_sidecar.proxy.verifying import Samples, verify_forever
 from tests.proxy.playbook import EPOCH
 from tests.proxy.scripted_broker import MemoryNetwork, ScriptedBroker
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from group_sidecar.spark.attempts import Attempts, CountError
 from group_sidecar.spark.folders import FolderError, Folders
-from group_sidecar.spark.store import CountError, Store, StoreError
+from group_sidecar.spark.store import Store, StoreError
 from group_sidecar.spark.tables import RECORDS
 from tests.spark.frames import MIDNIGHT, Row, Told, at, frame
 from tests.spark.journals import HOUR, NOW, cells, folders
@@ -170,7 +171,7 @@ def test_lines_that_were_not_written_are_missed(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(spark, str(tmp_path))
-    monkeypatch.setattr(Store, "_count", lambda *_: (1, {}))
+    monkeypatch.setattr(Attempts, "_count", lambda *_: (1, {}))
     with pytest.raises(CountError, match="batch 1 has 2 lines, and 1 were written to _attempts/1"):
         add(store, 1, [Told("a").heartbeat(10)], "{")
     assert (store.hours(), len(folders(tmp_path, "_attempts/1.*"))) == ([], 1)

@@ -64,14 +64,14 @@ class AdminPort:
             return 200, self._page(query)
         known = next((group for group in self.groups if group["group"] == query["group"]), None)
         if known is None:
-            return 404, {"error": "no such group", "group": query["group"]}
+            return 404, self._with_gone({"error": "no such group", "group": query["group"]})
         name = known["group"]
         told: Mapping[str, Json] = {
             "group": {**known, "leader": "", "member_list": [], **self.details.get(name, {})},
             "offsets": {"group": name, "state": known["state"], "offsets": self.offsets.get(name, [])},
             "timeline": {"group": name, "timeline": self.timelines.get(name, []), **(self.forgotten or {})},
         }
-        return 200, told[what]
+        return 200, self._with_gone(told[what])
 
     def _page(self, query: dict[str, str]) -> Json:
         found = [group for group in self.groups if query.get("search", "") in group["group"]]
@@ -79,6 +79,9 @@ class AdminPort:
         start = int(query.get("offset", 0))
         shown = found[start : start + int(query["limit"])]
         told: Json = {"at": "2026-11-21T14:00:00.000Z", "total": len(found), "all": len(self.groups), "groups": shown}
+        return self._with_gone(told)
+
+    def _with_gone(self, told: Json) -> Json:
         return told if self.unreachable is None else {**told, "unreachable": self.unreachable}
 
 

@@ -111,6 +111,19 @@ def test_unreachable_broker_is_a_line_and_a_status(groups: list[dict[str, Any]],
     assert ("g " in result.stdout) is bool(groups)
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("command", ["describe", "members", "offsets", "timeline", "why"])
+def test_unreachable_broker_is_named_beside_one_group(command: str, known: bool) -> None:
+    """A broker that resigns before it goes takes its groups along: "not found" alone would mislead."""
+    port = AdminPort([group("g")] if known else [], unreachable=[GONE])
+    with listening(port):
+        result = run(command, "g", ports=[port])
+    gone = f"{port.address}: broker b:9092 unreachable since 2026-11-21T13:59:00.000Z: Connection refused"
+    said = [gone] if known else ["Group g not found.", gone]
+    assert (result.exit_code, result.stderr.splitlines()) == (2, [f"group-sidecar: {line}" for line in said])
+    assert bool(result.stdout) is (known and command != "timeline")
+
+
 def test_unreachable_broker_in_json() -> None:
     port = AdminPort([], unreachable=[GONE])
     with listening(port):

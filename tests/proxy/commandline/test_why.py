@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from group_sidecar.proxy.commandline.moments import shown
 from tests.proxy.commandline.admin_ports import AdminPort, answered, group, listening, run
 
 BY = {"member_id": "app-1", "client_id": "app", "client_host": "/10.0.0.7", "instance_id": None}
@@ -75,12 +76,18 @@ def test_why_counts_refusals_by_client_and_says_where_it_knows_only_a_part() -> 
         AdminPort([group("g")], timelines={"g": []}),
     ]
     with listening(*ports):
-        printed = run("why", "g", ports=ports).stdout.splitlines()
+        printed = run("why", "g", "--utc", ports=ports).stdout.splitlines()
         found = answered(run("why", "g", "--json", ports=ports))
-    assert [line.split()[:4] for line in printed if "group_max_size" in line] == [
-        ["324", "GROUP_MAX_SIZE_REACHED", "group_max_size", "app"]
+    moment = shown(at, utc=True).split()
+    assert [line.split() for line in printed if "group_max_size" in line] == [
+        ["324", "GROUP_MAX_SIZE_REACHED", "group_max_size", "app", "/10.0.0.7", *moment, *moment]
     ]
-    assert "REFUSALS        at least 324" in printed
+    figures = dict(line.split(maxsplit=1) for line in printed if line.startswith(("REFUSALS", "FAILED", "ALL-KNOWN")))
+    assert figures == {
+        "REFUSALS": "at least 324",
+        "FAILED-COMMITS": "0",
+        "ALL-KNOWN-SINCE": shown(at, utc=True),
+    }
     assert (found["refusals"], found["at_least"]) == (324, ["refusals"])
 
 

@@ -1,0 +1,13 @@
+"""The steps whose worst cases are told."""
+
+from benchmarks.worst_cases import House, timed
+
+
+def test_each_step_can_be_timed() -> None:
+    house = House(600, 600)  # More groups than the sidecar describes at a time.
+    took = {}
+    for step in house.steps():
+        took[step.name] = timed(step._replace(rounds=1))
+        house.settle()
+    assert len(took) > 15
+    assert all(milliseconds >= 0 for milliseconds in took.values())
