@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.population import GROUPS, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import spelled
+from tests.kafka.processes import PATIENCE, spelled
 from tests.kafka.sidecar import COMMAND, SidecarProcess
 from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
 
@@ -43,7 +43,7 @@ class Stage:
 
     def printed(self, *arguments: str, status: int = 0) -> str:
         command = [str(COMMAND), "groups", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == status, done
         return done.stdout
 

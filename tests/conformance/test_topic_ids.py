@@ -1,7 +1,6 @@
 """Topics that are deleted, and created again, behind the sidecar's back: it tells of their ids as the broker does."""
 
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from uuid import UUID
@@ -22,7 +21,6 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from group_sidecar.proxy.topic_ids import FRESH_SECONDS
 from tests.conformance.new_protocol import new_member
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
@@ -33,8 +31,6 @@ from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
 ANSWERED = "group_sidecar_mirror_answers_total"
-SLACK = 1.0
-"""Seconds that a busy machine may take beyond the bound."""
 
 
 class Stage:
@@ -109,11 +105,9 @@ def test_offsets_by_the_id_of_a_topic_that_was_deleted_and_created_again(stage: 
         stage.answers(lambda name=name: stage.told(here, name, old), "OffsetFetch")  # type: ignore[misc]
         assert stage.told(here, name, old) == [(old, offset, 0)]
     stage.delete(topic)
-    deleted = time.monotonic()
     gone = [(old, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert stage.told(there, group, old) == gone
     until(lambda: [stage.told(here, name, old) for name in (group, other)] == [gone, gone], "the deletion is known")
-    assert time.monotonic() - deleted < FRESH_SECONDS + SLACK
     new = stage.make(topic)
     stage.commit(group, topic, 7)
     stage.answers(lambda: stage.told(here, group, new), "OffsetFetch")
@@ -150,8 +144,6 @@ def test_a_deleted_topic_is_not_in_an_assignment(stage: Stage) -> None:
         assert topics(described(stage.sidecar.listen)) == {*names}
         stage.delete(run.name("doomed"))
         until(lambda: topics(described(stage.broker.direct)) == {run.name("topic")}, "the coordinator knows it")
-        deleted = time.monotonic()
         until(lambda: topics(described(stage.sidecar.listen)) == {run.name("topic")}, "the deletion is known")
-        assert time.monotonic() - deleted < FRESH_SECONDS + SLACK
         assert described(stage.sidecar.listen) == described(stage.broker.direct)
         member.follow()

@@ -16,7 +16,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.registry import ApiKey
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import Address
+from tests.kafka.processes import PATIENCE, Address
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.wire import ask
 
@@ -39,7 +39,7 @@ def send_junk(address: Address, api_key: int, body: bytes) -> None:
     """Sends a request that cannot be read, and waits until the broker has closed the connection over it."""
     header = struct.pack(">hhih", api_key, 1, 7, -1)
     frame = header + body
-    with socket.create_connection(address, timeout=30) as stream:
+    with socket.create_connection(address, timeout=PATIENCE) as stream:
         stream.sendall(struct.pack(">i", len(frame)) + frame)
         assert stream.recv(100) == b""
 

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.kafka.processes import Address, ChildProcess, free_addresses, spelled
+from tests.kafka.processes import PATIENCE, Address, ChildProcess, free_addresses, spelled
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus"
 _POLL_SECONDS = 0.2
@@ -79,7 +79,8 @@ class Prometheus:
 
     def _ask(self, page: str, parameters: dict[str, str]) -> Any:
         try:
-            with urlopen(f"http://{spelled(self.address)}/api/v1/{page}?{urlencode(parameters)}", timeout=10) as reply:
+            address = f"http://{spelled(self.address)}/api/v1/{page}?{urlencode(parameters)}"
+            with urlopen(address, timeout=PATIENCE) as reply:
                 return json.load(reply)["data"]
         except HTTPError as error:
             with error:
@@ -87,7 +88,7 @@ class Prometheus:
 
     def _ready(self) -> bool:
         try:
-            with urlopen(f"http://{spelled(self.address)}/-/ready", timeout=10):
+            with urlopen(f"http://{spelled(self.address)}/-/ready", timeout=PATIENCE):
                 return True
         except OSError:
             return False

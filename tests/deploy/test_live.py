@@ -16,8 +16,8 @@ from tests.kafka.processes import spelled
 from tests.kafka.sidecar import SidecarProcess
 
 PREFIX = "shop"
-SECONDS = 60
-"""Until everything has data: a few scrapes, and as many evaluations of rules that build on each other."""
+SECONDS = 300
+"""At most, until everything has data: a few scrapes, and as many evaluations of rules that build on each other."""
 
 SETTINGS = {
     "policies": {"group_max_size": {"limit": MOST_MEMBERS}},

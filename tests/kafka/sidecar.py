@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.kafka.processes import Address, ChildProcess, free_addresses, spelled
+from tests.kafka.processes import PATIENCE, Address, ChildProcess, free_addresses, spelled
 
 COMMAND = Path(sys.executable).with_name("group-sidecar")
 
@@ -76,7 +76,7 @@ class SidecarProcess:
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         """Status and body of a page of the admin port; status 0 where nobody answers."""
-        connection = http.client.HTTPConnection(*self.admin, timeout=5)
+        connection = http.client.HTTPConnection(*self.admin, timeout=PATIENCE)
         try:
             connection.request(method, path)
             response = connection.getresponse()

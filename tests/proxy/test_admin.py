@@ -19,6 +19,7 @@ from group_sidecar.proxy.admin import serving
 from group_sidecar.proxy.admin.serving import serve_admin
 from group_sidecar.proxy.admin.sources import Readiness
 from group_sidecar.proxy.reloading import Outcome
+from tests.kafka.processes import PATIENCE
 from tests.proxy import admin_stage as stage
 from tests.proxy.admin_stage import READY, Reply, admin, no_reload
 
@@ -232,7 +233,7 @@ async def test_nobody_is_served_a_websocket() -> None:
 def fetch(port: int, *requests: tuple[str, str, dict[str, str]]) -> list[Reply]:
     """Sends requests over one connection, blocking."""
     replies = []
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
         for method, path, headers in requests:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()

@@ -16,6 +16,7 @@ import pytest
 
 from group_sidecar.proxy import cli
 from group_sidecar.proxy.server import listen, port_of
+from tests.kafka.processes import PATIENCE
 from tests.proxy.fakes import ANY_PORT
 
 COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli")
@@ -54,7 +55,7 @@ try:
 finally:
     print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "Usage" in done.stdout
     assert done.stderr == "[]\n"
 
@@ -80,7 +81,7 @@ def test_an_interrupt_is_no_traceback() -> None:
                 with connection:
                     assert connection.recv(1)
                     process.send_signal(signal.SIGINT)
-                    assert process.communicate(timeout=30) == ("", "")
+                    assert process.communicate(timeout=PATIENCE) == ("", "")
             assert process.returncode == 130
 
 
@@ -152,7 +153,7 @@ def test_an_address_in_use_is_one_line_and_status_2(flag: str) -> None:
         address = f"127.0.0.1:{port_of([taken])}"
         addresses = {"--listen": "127.0.0.1:0", "--upstream": "127.0.0.1:1", flag: address}
         flags = [part for pair in addresses.items() for part in pair]
-        ended = subprocess.run([*COMMAND, "run", *flags], capture_output=True, text=True, timeout=30, check=False)
+        ended = subprocess.run([*COMMAND, "run", *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
     assert line.startswith("group-sidecar: cannot listen on ")
@@ -229,10 +230,10 @@ def test_a_sidecar_runs_until_it_is_told_to_stop(number: signal.Signals) -> None
             started = process.stderr.readline()
             assert "started" in started
             [listening] = [word for word in started.split() if word.startswith("listen=")]
-            with socket.create_connection(("127.0.0.1", int(listening.rpartition(":")[2])), timeout=10) as client:
+            with socket.create_connection(("127.0.0.1", int(listening.rpartition(":")[2])), timeout=PATIENCE) as client:
                 assert client.recv(1) == b""  # Its broker is unreachable.
             os.kill(process.pid, number)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=PATIENCE) == 0
             assert "stopped" in process.stderr.read().splitlines()[-1]
         finally:
             process.kill()

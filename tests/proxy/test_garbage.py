@@ -11,6 +11,7 @@ import pytest
 from group_sidecar.codecs.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from group_sidecar.proxy import desk
 from group_sidecar.proxy.garbage import LONG_FRAME, Undisturbed
+from tests.kafka.processes import PATIENCE
 from tests.proxy.playbook import Line, certain_copy
 
 KEPT = """
@@ -38,7 +39,7 @@ assert not any(each() for each in lost[:-20])
 def test_what_is_kept_is_not_searched_again_and_what_is_lost_is_found() -> None:
     """In a process of its own, as it is for the whole process. Its start has some objects that are not set aside."""
     start = "import gc\nSTART = len(gc.get_objects())\n"
-    subprocess.run([sys.executable, "-c", start + KEPT], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", start + KEPT], check=True, timeout=PATIENCE)
 
 
 @pytest.fixture

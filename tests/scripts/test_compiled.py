@@ -3,7 +3,6 @@
 import importlib
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tomllib
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -11,26 +10,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.as_python import ROOT, run_as_python
+
 NAMED: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["group-sidecar"]["compiled"]
 ALL = [*NAMED, *(str(each.relative_to(ROOT)) for each in sorted(ROOT.glob("*/*.pyx")))]
 CAN = shutil.which("cc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
-AS_PYTHON = """
-import sys
-from importlib.machinery import EXTENSION_SUFFIXES, FileFinder, SourceFileLoader
-from pathlib import Path
-def sources(folder):
-    if Path(folder).parent == Path(sys.argv[1]):
-        return FileFinder(folder, (SourceFileLoader, [".py"]))
-    raise ImportError
-sys.path_hooks.insert(0, sources)
-sys.path_importer_cache.clear()
-import pytest
-from group_sidecar.proxy import pump, session
-if pump.SHORT_WAY or not session.__file__.endswith(".py"):
-    sys.exit("compiled")
-sys.exit(pytest.main(sys.argv[2:]))
-"""
+AS_PYTHON = "import pytest; sys.exit(pytest.main(sys.argv[2:]))"
 
 
 def module(file: str) -> str:
@@ -58,6 +43,5 @@ def test_a_module_that_is_compiled_stands_in_the_makefile() -> None:
 def test_as_python_it_does_the_same() -> None:
     tests = ["test_session.py", "test_desk.py", "test_poller.py", "test_server.py", "test_pump.py"]
     files = [str(ROOT / "tests" / "proxy" / name) for name in tests]
-    command = [sys.executable, "-c", AS_PYTHON, str(ROOT), "-q", "-o", "cache_dir=build/pytest-python", *files]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = run_as_python(AS_PYTHON, "-q", "-o", "cache_dir=build/pytest-python", *files)
     assert ran.returncode == 0, ran.stdout

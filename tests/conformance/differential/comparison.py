@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from group_sidecar.codecs.schema import Struct
 from tests.conformance.differential.questions import Question
-from tests.kafka.processes import Address
+from tests.kafka.processes import PATIENCE, Address
 from tests.kafka.sidecar import SidecarProcess
 from tests.kafka.wire import Wire
 
@@ -61,7 +61,7 @@ class Asker:
 
     def __init__(self, direct: Address, sidecar: SidecarProcess) -> None:
         self._direct, self._through = Wire(direct, client_id="asker"), Wire(sidecar.listen, client_id="asker")
-        self._admin = http.client.HTTPConnection(*sidecar.admin, timeout=10)
+        self._admin = http.client.HTTPConnection(*sidecar.admin, timeout=PATIENCE)
         self._counted = self._count()
 
     def ask(self, question: Question) -> Outcome:

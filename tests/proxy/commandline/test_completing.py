@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from group_sidecar.proxy.commandline.completing import mend_bash_words
+from tests.kafka.processes import PATIENCE
 from tests.proxy.commandline.admin_ports import AdminPort, group, listening
 
 PROGRAM = Path(sys.executable).with_name("group-sidecar")
@@ -17,7 +18,7 @@ PROGRAM = Path(sys.executable).with_name("group-sidecar")
 def program(*arguments: str, **environ: str) -> str:
     """What the program says in this environment; nothing on standard error."""
     done = subprocess.run(
-        [PROGRAM, *arguments], env=os.environ | environ, capture_output=True, text=True, timeout=60, check=True
+        [PROGRAM, *arguments], env=os.environ | environ, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert done.stderr == ""
     return done.stdout
@@ -30,7 +31,7 @@ def in_bash(*words: str) -> list[str]:
     asked = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _group_sidecar_completion {PROGRAM}"
     shown = f'{script}\n{asked}; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(
-        ["bash", "--norc", "-c", shown], capture_output=True, text=True, timeout=60, check=True, cwd="/"
+        ["bash", "--norc", "-c", shown], capture_output=True, text=True, timeout=PATIENCE, check=True, cwd="/"
     )
     assert done.stderr == ""
     return done.stdout.splitlines()

@@ -1,0 +1,233 @@
+"""What is done to all members of a large group at once: cases whose steps can be counted.
+
+Each case prepares a group, yields, does the one thing, yields again, and checks the outcome. Run as a program, it
+prints for each case the bytecode instructions of that one thing in a group of `FEW` members and in one of `MANY`, as
+JSON. Only the Python sources can be counted, see `tests.as_python`.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
+from group_sidecar.codecs.offsets_topic import encode_value
+from group_sidecar.coordinator.events import (
+    DescribedMember,
+    GroupDescribed,
+    JoinAccepted,
+    Joining,
+    JoinSent,
+    LeaveSent,
+    MembersLeft,
+    MemberUnknown,
+    RebalanceSeen,
+    ReplyLost,
+)
+from group_sidecar.coordinator.groups import Group
+from group_sidecar.coordinator.logged import generation_logged
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.views import GroupState
+
+FEW, MANY = 250, 1_000
+NOW = 1_000.0
+
+Case = Callable[[GroupMetadataManager, int], Iterator[None]]
+
+
+def knowing_nothing() -> GroupMetadataManager:
+    """A manager whose clients have nobody beside them, and that knows no group."""
+    manager = GroupMetadataManager(exclusive=True)
+    manager.inherit(())
+    return manager
+
+
+def member_id(number: int) -> str:
+    return f"member-{number}"
+
+
+def instance_id(number: int) -> str:
+    return f"instance-{number}"
+
+
+def describe(
+    manager: GroupMetadataManager, members: int, *, static: bool, state: GroupState = GroupState.STABLE
+) -> Group:
+    """The broker tells of a group of so many members."""
+    described = tuple(
+        DescribedMember(
+            member_id=member_id(number),
+            instance_id=instance_id(number) if static else None,
+            client_id="c",
+            client_host="/10.0.0.1",
+            metadata=b"",
+            assignment=b"",
+        )
+        for number in range(members)
+    )
+    manager.apply(
+        [
+            GroupDescribed(
+                group_id="g",
+                sent_at=NOW,
+                state=state,
+                protocol_type="consumer",
+                protocol="range",
+                members=described,
+                as_of=manager.changes_of("g")[0],
+            )
+        ],
+        NOW,
+    )
+    group = manager.group_metadata_cache["g"]
+    assert len(group.members) == members
+    return group
+
+
+def lose(manager: GroupMetadataManager, sent: Joining) -> None:
+    """A join whose reply is lost."""
+    manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=sent)], NOW + 1)
+    manager.apply([ReplyLost(group_id="g", sent_at=NOW + 1, token=sent.token, creates=True)], NOW + 1)
+
+
+def joining(number: int, *, static: bool = False, member: str = "") -> Joining:
+    return Joining(
+        token=f"{number}:1",
+        member_id=member,
+        instance_id=instance_id(number) if static else None,
+        client_id="c",
+        client_host="/10.0.0.1",
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        parks=True,
+        said="",
+    )
+
+
+def all_leave(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
+    group = describe(manager, members, static=static)
+    leaving = tuple(("", instance_id(n)) if static else (member_id(n), None) for n in range(members))
+    sent = LeaveSent(group_id="g", sent_at=NOW + 1, members=leaving, client_id="c", client_host="/10.0.0.1")
+    left = MembersLeft(group_id="g", sent_at=NOW + 1, members=leaving, client_id="c", client_host="/10.0.0.1")
+    yield
+    manager.apply([sent, left], NOW + 2)
+    yield
+    assert not group.members
+
+
+def all_are_unknown_and_their_joins_were_lost(manager: GroupMetadataManager, members: int) -> Iterator[None]:
+    group = describe(manager, members, static=False)
+    for number in range(members):
+        lose(manager, joining(number, member=member_id(number)))
+    unknown = [MemberUnknown(group_id="g", sent_at=NOW + 2, member_id=member_id(number)) for number in range(members)]
+    yield
+    manager.apply(unknown, NOW + 3)
+    yield
+    assert not group.members
+    assert not group.reservations.haunted
+
+
+def described_while_as_many_joins_were_lost(manager: GroupMetadataManager, members: int) -> Iterator[None]:
+    group = describe(manager, members, static=True, state=GroupState.PREPARING_REBALANCE)
+    for number in range(members):
+        lose(manager, joining(number, member=f"other-{number}"))
+    yield
+    describe(manager, members, static=True, state=GroupState.PREPARING_REBALANCE)
+    yield
+    assert len(group.members) == members
+
+
+def leader_is_told_of_others(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
+    group = describe(manager, members, static=static)
+    sent = joining(members + 1, member=member_id(0))
+    manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=sent)], NOW + 1)
+    roster = tuple((f"new-{n}", instance_id(n) if static else None, b"") for n in range(members))
+    accepted = JoinAccepted(
+        group_id="g",
+        sent_at=NOW + 1,
+        joining=sent,
+        member_id="new-0",
+        generation=group.generation + 2,
+        protocol_type="consumer",
+        protocol="range",
+        leader="new-0",
+        roster=roster,
+    )
+    yield
+    manager.apply([accepted], NOW + 2)
+    yield
+    assert set(group.members) == {f"new-{n}" for n in range(members)}
+
+
+def all_static_members_join_again(manager: GroupMetadataManager, members: int) -> Iterator[None]:
+    group = describe(manager, members, static=True)
+    joins = [joining(number, static=True) for number in range(members)]
+    manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=each) for each in joins], NOW + 1)
+    first, generation = member_id(0), group.generation
+    seen = RebalanceSeen(group_id="g", sent_at=NOW + 2, member_id=first, generation=generation, alive=True)
+    yield
+    manager.apply([seen], NOW + 3)
+    yield
+    assert group.rebalance is not None
+
+
+def log_tells_of_others(manager: GroupMetadataManager, members: int) -> Iterator[None]:
+    group = describe(manager, members, static=True)
+    logged = tuple(
+        MemberMetadata(
+            member_id=f"new-{number}",
+            group_instance_id=instance_id(number + members // 2),
+            client_id="c",
+            client_host="/10.0.0.1",
+            session_timeout=45_000,
+            subscription=b"",
+            assignment=b"",
+        )
+        for number in range(members)
+    )
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=group.generation + 2, protocol="range", leader="new-0", members=logged
+    )
+    raw = encode_value(value, 3)
+    yield
+    generation_logged(group, raw, NOW + 2, news=True)
+    yield
+    assert set(group.members) == {f"new-{n}" for n in range(members)}
+
+
+CASES: dict[str, Case] = {
+    "all leave": partial(all_leave, static=False),
+    "all leave, static": partial(all_leave, static=True),
+    "all are unknown": all_are_unknown_and_their_joins_were_lost,
+    "described": described_while_as_many_joins_were_lost,
+    "leader is told": partial(leader_is_told_of_others, static=False),
+    "leader is told, static": partial(leader_is_told_of_others, static=True),
+    "all join again": all_static_members_join_again,
+    "log": log_tells_of_others,
+}
+
+
+def instructions(case: Case, members: int) -> int:
+    """Bytecode instructions of what a case does with a group of so many members."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        nonlocal counted
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        counted += event == "opcode"
+        return count
+
+    running = case(knowing_nothing(), members)
+    next(running)
+    sys.settrace(count)
+    next(running)
+    sys.settrace(None)
+    return counted
+
+
+if __name__ == "__main__":
+    json.dump({name: [instructions(case, size) for size in (FEW, MANY)] for name, case in CASES.items()}, sys.stdout)
