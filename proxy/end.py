@@ -26,6 +26,17 @@ TURN_BYTES = 1_048_576
 processors are never idle, each time may cost one of the scheduler's slices, some milliseconds."""
 
 
+def keep_read_buffers() -> None:
+    """From now on the buffers of long reads come from memory that the process keeps, where the C library is glibc.
+
+    It asks the kernel for each block above a threshold, and gives the block back after the read: then the kernel has to
+    clear 64 pages for each 256 KiB that are read. A large block that is given back raises the threshold (mallopt(3),
+    M_MMAP_THRESHOLD).
+    """
+    block = bytes(2 * CHUNK)
+    del block
+
+
 class End:
     """One socket of a connection. `interest`: the events that are waited for. `room`: most bytes of the next read.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import trio
 
 from group_sidecar.metrics.traffic import CloseReason, Traffic
-from group_sidecar.proxy.end import End, Shortcut
+from group_sidecar.proxy.end import End, Shortcut, keep_read_buffers
 from group_sidecar.proxy.link import Link, Shared, Silence
 from group_sidecar.proxy.poller import Poller
 from group_sidecar.proxy.session import Session
@@ -42,6 +42,7 @@ class Pump:
     """
 
     def __init__(self, poller: Poller, traffic: Traffic, silence: Silence = NEVER, *, together: bool = True) -> None:
+        keep_read_buffers()
         self.poller = poller
         self._outbox = Outbox(together) if SHORT_WAY else None
         if self._outbox:

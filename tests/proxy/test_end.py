@@ -4,14 +4,34 @@ import os
 import random
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from group_sidecar.proxy.end import CHUNK, SHORTCUT_BYTES, SMALL_CHUNK, TURN_BYTES, End, Shortcut
+from tests.kafka.processes import PATIENCE
 from tests.proxy.fakes import tcp_pair
 
+FAULTS = """
+import fcntl, os, resource
+from group_sidecar.proxy.end import CHUNK, End, keep_read_buffers
+source, target = os.pipe()
+fcntl.fcntl(target, fcntl.F_SETPIPE_SZ, CHUNK)
+def faults():
+    end = End(source)
+    for _ in range(100):
+        end.room = CHUNK
+        os.write(target, bytes(CHUNK // 2))
+        end.read()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+keep_read_buffers()
+faults()
+print(-faults() + faults())
+"""
+"""Prints how many pages the kernel gives for a hundred long reads."""
 MUCH = 16 << 20
 """More than two sockets and a pipe take."""
 
@@ -122,3 +142,9 @@ def test_a_read_grows_with_what_comes_and_shrinks_again(way: Way) -> None:
     way.sender.send(bytes(2 * CHUNK))
     sizes = [len(way.source.read()) for _ in range(3)]
     assert sizes[0] == SMALL_CHUNK < sizes[1] <= sizes[2] <= CHUNK
+
+
+def test_long_reads_are_into_memory_that_is_kept() -> None:
+    """A buffer that is mapped for each read costs 64 pages, each cleared by the kernel."""
+    ran = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert int(ran.stdout) < 100
