@@ -7,6 +7,7 @@ groups that are not there. Must not know: events, the log, who asks.
 from collections.abc import Container, Iterator, Mapping
 from itertools import count
 
+from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.coordinator.bounded import TABLE_BYTES, Table, name_bytes
 from group_sidecar.coordinator.committed import text_of
 from group_sidecar.coordinator.events import FOREVER, NEVER
@@ -286,7 +287,8 @@ class GroupCache:
         bound of their metadata none.
         """
         kept = offsets.committed.seen
-        bulky = self._offsets_text + text_of(new.values()) > self.most_text
+        at_most = self._offsets_text + MAX_STRING_BYTES * len(new)
+        bulky = at_most > self.most_text and self._offsets_text + text_of(new.values()) > self.most_text
         if not bulky and (self._offsets_count + len(new) <= self.most_offsets or new.keys() <= kept.keys()):
             return new
         self.overflowed += 1

@@ -7,6 +7,7 @@ stood there at one moment. Must not know: how sure any of it is, transactions, w
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
+from operator import attrgetter
 from uuid import UUID
 
 from group_sidecar.codecs.errors import DecodeError
@@ -14,6 +15,7 @@ from group_sidecar.codecs.offsets_topic import read_offset, read_suffix, suffix
 from group_sidecar.codecs.primitives import decoded
 from group_sidecar.coordinator.views import DELETED_OFFSET, CommittedOffset, TopicPartition, committed_offset
 
+_metadata = attrgetter("metadata")
 _TAGGED = b"\0\4"
 _ONE_TAG = b"\1\0\x10"
 """Behind an OffsetCommitValue v4: one tagged field, number 0, of 16 bytes."""
@@ -125,7 +127,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
 
 def text_of(offsets: Iterable[CommittedOffset | None]) -> int:
     """Returns how many characters of metadata offsets have."""
-    return sum(len(offset.metadata) for offset in offsets if offset is not None and offset.metadata)
+    return sum(map(len, filter(None, map(_metadata, filter(None, offsets)))))
 
 
 class OffsetsRead:
