@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +23,7 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from group_sidecar.policies.patterns import GroupPattern
+from group_sidecar.policies.policy import Count
 from group_sidecar.policies.registry import POLICIES
 from group_sidecar.proxy.addresses import Address, parse_address
 
@@ -41,8 +43,26 @@ def with_port(address: Address) -> Address:
     return address
 
 
+def _is_no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _never_or_a_second(seconds: float) -> float:
+    if 0 < seconds < 1:
+        raise ValueError("must be 0 or at least 1")
+    return seconds
+
+
 ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[Count, Field(ge=1)]
+Number = Annotated[float, BeforeValidator(_is_no_truth)]
+"""A number. `true`, which YAML also reads from `yes` and `on`, is not 1."""
+Interval = Annotated[Number, Field(ge=0.1)]
+"""Seconds between two rounds of work. A shorter interval would keep the process busy with that work alone."""
+Timeout = Annotated[Number, Field(ge=0), AfterValidator(_never_or_a_second)]
+"""Seconds; 0 for never. A timeout that is next to 0 would close every connection at once."""
 _TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")
 """What a topic may be called (Kafka class ``org.apache.kafka.common.internals.Topic``)."""
 
@@ -61,7 +81,7 @@ class Gateway(Section):
 
     advertise: str | None = None
     """The host that clients reach the gateway by. Default: the host of `listen`, unless that is a wildcard."""
-    first_port: int = Field(default=0, ge=0, le=0xFFFF)
+    first_port: Count = Field(default=0, ge=0, le=0xFFFF)
     """Node N gets the port `first_port` + N; with 0 any port that is free."""
 
 
@@ -95,10 +115,10 @@ class Answers(Section):
     authorizer: Literal["auto", "none"] = "auto"
     """`auto`: the broker is asked (DescribeAcls), and while it is not known to have none a client is only shown what
     the broker has lately shown to it. `none`: your word that it has none, for brokers that cannot be asked."""
-    rights_seconds: float = Field(default=30, ge=0)
+    rights_seconds: Number = Field(default=30, ge=0)
     """For how long what an authorizer has granted is remembered, and so how long a right that was taken back may still
     be used; not where that passes through this sidecar. With 0 all is left to such a broker."""
-    verify: float = Field(default=0.01, ge=0, le=1)
+    verify: Number = Field(default=0.01, ge=0, le=1)
     """The share of its answers that the sidecar also asks the broker for, to compare them; 0 for none. A group that
     differs is left to the broker until both agree again."""
 
@@ -204,19 +224,19 @@ class OffsetsLog(Section):
     read: bool = True
     """Whether the partitions that the broker leads are read. Without them the sidecar works from what passes by, and by
     asking."""
-    load_buffer_size: int = Field(default=5_242_880, ge=65_536, le=0x3FFFFFFF)
+    load_buffer_size: Count = Field(default=5_242_880, ge=65_536, le=0x3FFFFFFF)
     """Bytes that are read at a time; more only for a batch that is larger. The broker's `offsets.load.buffer.size`."""
 
 
 class Limits(Section):
     """Bounds of what is held."""
 
-    largest_frame: int = Field(default=104_857_600, ge=1024, le=0x7FFFFFFF)
+    largest_frame: Count = Field(default=104_857_600, ge=1024, le=0x7FFFFFFF)
     """Bytes of a request; a longer one closes its connection. The broker's `socket.request.max.bytes`."""
-    inspected_frame: int = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
+    inspected_frame: Count = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
     """Bytes of a request or reply that is looked into; a longer one passes unread. A longer request that a policy
     judges closes its connection."""
-    inspected_elements: int = Field(default=3_000, ge=100)
+    inspected_elements: Count = Field(default=3_000, ge=100)
     """Array elements of a commit that is looked into: topics and partitions together. One with more of them passes
     unread, and its group is in doubt until the log or the broker has told how it is. A commit that a policy judges may
     have seven times as many, a judged join or heartbeat twice as many; with more it closes its connection. Of APIs
@@ -224,7 +244,7 @@ class Limits(Section):
     that are described or deleted, 300 that leave together. An answer that would take longer to make than such a commit
     is left to the broker. Every other client waits while the sidecar understands a message: by default about 5 ms
     where its modules are compiled."""
-    held_frames: int = Field(default=268_435_456, ge=1024)
+    held_frames: Count = Field(default=268_435_456, ge=1024)
     """Announced bytes of requests, for each broker, that come in pieces and are held until all of each has come; they
     count until the broker has replied. Requests of up to 16 KiB do not count. Where there is no room, the oldest
     request of the client address that has announced most gives way: it passes unread, or closes its connection where a
@@ -234,15 +254,16 @@ class Limits(Section):
     connections: Positive = 10_000
     """Client connections at a time; further ones are closed at once. Each takes two descriptors: where the system
     allows fewer of these, there are fewer connections."""
-    idle_seconds: float = Field(default=900, ge=0)
-    """Seconds without a byte after which a connection that waits for no reply is closed; 0 for never. Longer than the
-    ten minutes of the broker's `connections.max.idle.ms`."""
-    stalled_seconds: float = Field(default=30, gt=0)
+    idle_seconds: Timeout = 900
+    """Seconds without a byte after which a connection that waits for no reply is closed, at least 1; 0 for never.
+    Longer than the ten minutes of the broker's `connections.max.idle.ms`."""
+    stalled_seconds: Number = Field(default=30, ge=1)
     """Seconds without a byte after which a connection is closed whose client has sent a part of a request, or has
     closed its side and is still owed a reply. The default of Kafka clients' `request.timeout.ms`."""
-    reply_seconds: float = Field(default=900, ge=0)
+    reply_seconds: Timeout = 900
     """Seconds without a byte after which a connection is closed whose client waits for a reply, or does not take what
-    it was sent; 0 for never. A JoinGroup may wait for its own timeouts and a minute, where that is longer."""
+    it was sent, at least 1; 0 for never. A JoinGroup may wait for its own timeouts and a minute, where that is
+    longer."""
     groups: Positive = 100_000
     """Groups that are remembered, with 2,500 bytes of metadata and assignments of their members each on average (at
     least 64 MB in all). A group for whose members there is no more room is described by the broker."""
@@ -252,10 +273,10 @@ class Limits(Section):
     left to the broker, of the log all those of the largest partition."""
     rights: Positive = 200_000
     """Grants of authorizers that are remembered, for each broker: one for each group and topic that a user is shown."""
-    remembered_answers: int = Field(default=67_108_864, ge=0)
+    remembered_answers: Count = Field(default=67_108_864, ge=0)
     """Bytes of answers about groups that are kept as they were encoded, with their questions, for each broker; 0 for
     none. One answer may take a quarter of them."""
-    flight_recorder: int = Field(default=33_554_432, ge=0)
+    flight_recorder: Count = Field(default=33_554_432, ge=0)
     """Bytes, roughly, of what is kept of each group's past: joins, leaves, rebalances and refusals; 0 for none."""
 
 
@@ -268,19 +289,19 @@ class Journal(Section):
     """The topic that records are written to, on the sidecar's own broker, of Kafka 0.11 or later; a gateway's is the
     one at `upstream`. It must be there, with a partition that this broker leads. The user of `own_connection` needs the
     operations DESCRIBE and WRITE on it, before Kafka 3.0 also IDEMPOTENT_WRITE on the cluster."""
-    interval_seconds: float = Field(default=10, gt=0)
+    interval_seconds: Interval = 10
     """Seconds between two restatements of what stands, and between two writes to the folder."""
     segment_bytes: Positive = 8_388_608
     """Bytes after which a segment is closed."""
-    segment_seconds: float = Field(default=10, gt=0)
+    segment_seconds: Interval = 10
     """Seconds after which a segment is closed; readers see closed ones only."""
     total_bytes: Positive = Field(default=268_435_456, validate_default=True)
     """Bytes of all segments together, beyond which the oldest are deleted; at least twice `segment_bytes`."""
-    retention_seconds: float = Field(default=604_800, gt=0)
+    retention_seconds: Number = Field(default=604_800, ge=1)
     """Seconds after which a segment is deleted, however few there are."""
-    topic_batch_bytes: int = Field(default=524_288, ge=1024, le=0x3FFFFFFF)
+    topic_batch_bytes: Count = Field(default=524_288, ge=1024, le=0x3FFFFFFF)
     """Bytes of a batch before compression. Where the topic's `max.message.bytes` is less, it shrinks by itself."""
-    topic_linger_seconds: float = Field(default=0.5, ge=0)
+    topic_linger_seconds: Number = Field(default=0.5, ge=0)
     """Seconds that records wait for others, to go in one batch."""
     topic_compression: Literal["none", "gzip"] = "gzip"
     """How batches are compressed."""

@@ -2,16 +2,18 @@
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from group_sidecar.policies.group_max_size import GroupMaxSize, Limits
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.config import ENVIRONMENT, Config, ConfigError, load_config
+from group_sidecar.proxy.config_faults import section_of
 
 LEAST: dict[str, Any] = {"listen": "127.0.0.1:9092", "upstream": "broker:9092"}
 
@@ -156,8 +158,14 @@ def test_nothing_changes_once_it_is_read() -> None:
             for topic in ("", "a b", ".", "..", "t" * 250, "t\n")
         ),
         ({"journal": {"topic": "t", "topic_batch_bytes": 1023}}, "journal.topic_batch_bytes: must be at least 1024"),
-        ({"journal": {"folder": "f", "retention_seconds": 0}}, "journal.retention_seconds: must be more than 0"),
-        ({"journal": {"folder": "f", "interval_seconds": 0}}, "journal.interval_seconds: must be more than 0"),
+        ({"journal": {"folder": "f", "retention_seconds": 0}}, "journal.retention_seconds: must be at least 1"),
+        *(
+            ({"journal": {"folder": "f", name: 1e-300}}, f"journal.{name}: must be at least {least}")
+            for name, least in (("interval_seconds", "0.1"), ("segment_seconds", "0.1"), ("retention_seconds", "1"))
+        ),
+        ({"limits": {"stalled_seconds": 1e-300}}, "limits.stalled_seconds: must be at least 1"),
+        ({"limits": {"idle_seconds": 1e-300}}, "limits.idle_seconds: must be 0 or at least 1"),
+        ({"limits": {"reply_seconds": 0.5}}, "limits.reply_seconds: must be 0 or at least 1"),
         (
             {"journal": {"folder": "f", "segment_bytes": 10, "total_bytes": 19}},
             "journal.total_bytes: must be at least twice segment_bytes",
@@ -174,6 +182,36 @@ def test_nothing_changes_once_it_is_read() -> None:
 )
 def test_a_fault_is_one_line_with_the_file_and_the_path(write: Any, settings: dict[str, Any], line: str) -> None:
     assert faults(write({**LEAST, **settings})) == [f"sidecar.yaml: {line}"]
+
+
+def numbers(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The path of each setting that is a number, in sections and not in lists, and what a wrong one must be."""
+    for name, field in model.model_fields.items():
+        path = (*above, name)
+        kinds = {kind for part in (field.annotation, *get_args(field.annotation)) for kind in (part, *get_args(part))}
+        if (section := section_of(field.annotation)) is not None and get_origin(field.annotation) is not tuple:
+            yield from numbers(section, path)
+        elif bool not in kinds and kinds & {int, float}:
+            yield path, "a number" if float in kinds else "a whole number"
+
+
+def test_true_is_no_number(write: Any) -> None:
+    """Python takes True for 1, so a limit of one group would be in force without a word."""
+    found = list(numbers(Config))
+    assert (("limits", "groups"), "a whole number") in found
+    assert (("answers", "verify"), "a number") in found
+    assert (("policies", "group_max_size", "limit"), "a whole number") in found
+    for path, kind in found:
+        settings: Any = True
+        for name in reversed(path):
+            settings = {name: settings}
+        assert f"sidecar.yaml: {'.'.join(path)}: must be {kind}" in faults(write({**LEAST, **settings}))
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 900.5])
+def test_timeout_of_zero_or_a_second(seconds: float) -> None:
+    limits = load_config(flags={**LEAST, "limits": {"idle_seconds": seconds, "reply_seconds": seconds}}).limits
+    assert (limits.idle_seconds, limits.reply_seconds) == (seconds, seconds)
 
 
 @pytest.mark.parametrize(

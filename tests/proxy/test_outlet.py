@@ -64,7 +64,7 @@ def epoch() -> float:
 
 
 async def test_what_stands_is_told_at_every_interval(tmp_path: Path) -> None:
-    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=0.01), nobody)
+    outlet = Outlet("here", Journal(folder=tmp_path, interval_seconds=0.1), nobody)
     traffic = Traffic()
     traffic.received_bytes = 11
     async with trio.open_nursery() as nursery:
@@ -123,7 +123,7 @@ async def test_a_topic_gets_the_same_records(
     network.brokers[at] = broker
     monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
     folder = tmp_path if beside_a_folder else None
-    settings = Journal(folder=folder, topic=TOPIC, interval_seconds=0.01, topic_linger_seconds=0)
+    settings = Journal(folder=folder, topic=TOPIC, interval_seconds=0.1, topic_linger_seconds=0)
     outlet = Outlet("here", settings, lambda: connect(*at))
     assert [*outlet.outlets()] == (["folder", "topic"] if beside_a_folder else ["topic"])
     async with trio.open_nursery() as running:
@@ -140,7 +140,7 @@ async def test_a_disk_that_fails_is_told_once_and_once_that_it_is_back(
 ) -> None:
     folder = tmp_path / "records"
     folder.write_text("in the way")
-    outlet = Outlet("here", Journal(folder=folder, interval_seconds=0.01), nobody)
+    outlet = Outlet("here", Journal(folder=folder, interval_seconds=0.1), nobody)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet), epoch)
         await holds(lambda: outlet.outlets()["folder"].failures >= 3)
