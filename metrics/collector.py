@@ -88,6 +88,7 @@ class Sources:
     Attributes:
         copies: the copies of the coordinators, one per broker.
         mirror_ready: whether these copies are ready to answer.
+        refusing_brokers: how many brokers are reached and refuse the sidecar's own connection.
         held_bytes: bytes held in unfinished frames.
         recorded_bytes: bytes of the flight recorder.
         tables: the tables of all copies that grow with what clients send.
@@ -107,6 +108,7 @@ class Sources:
     instruments: Instruments
     mirror_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
+    refusing_brokers: Callable[[], int] = int
     recorded_bytes: Callable[[], int] = int
     tables: Callable[[], Iterable[Table]] = list
     logs: Callable[[], Collection[LogReading]] = list
@@ -196,6 +198,7 @@ def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
     yield from _policies(sources.traffic)
     yield from _logs(sources.logs())
     yield f.MIRROR_READY.single(sources.mirror_ready())
+    yield f.REFUSING_BROKERS.single(sources.refusing_brokers())
     yield f.HELD_BYTES.single(sources.held_bytes())
     yield f.RECORDED_BYTES.single(sources.recorded_bytes())
     yield f.TASK_FAILURES.fill(((task,), n) for task, n in sources.task_failures().items())

@@ -225,6 +225,11 @@ MIRROR_RELAYS = _counter(
     "api",
 )
 MIRROR_READY = _gauge("mirror_ready", "1 while the copy of the group coordinator is ready to answer, else 0.")
+REFUSING_BROKERS = _gauge(
+    "refusing_brokers",
+    "Brokers that are reached and refuse the sidecar's own connection: its TLS, its credentials, its questions, or the "
+    "right to read __consumer_offsets.",
+)
 
 # Reading the coordinator's log.
 OFFSETS_LOG_PARTITIONS = _gauge(

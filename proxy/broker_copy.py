@@ -110,6 +110,8 @@ class BrokerCopy:
         self._coordinators: Mapping[int, Node] = {}
         self._trouble: str | None = "not asked yet"
         self._unreachable_since: float | None = None
+        self.refuses = False
+        """Whether the broker is reached and refuses the sidecar's own connection. Its clients are served."""
 
     def connect(self, *, again: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
         """A connection of the sidecar's own to the broker, with its own credentials. Raises as `client.connect`.
@@ -356,7 +358,7 @@ class BrokerCopy:
 
     def probe_failed(self, reason: str) -> None:
         """The broker did not answer the prober."""
-        self._trouble = reason
+        self._trouble, self.refuses = reason, False
         if self._unreachable_since is None:
             self._unreachable_since = self.epoch(trio.current_time())
         # The one that comes back may have other rules, and want SASL.
@@ -365,8 +367,13 @@ class BrokerCopy:
 
     def probe_succeeded(self) -> None:
         """The broker answered the prober."""
-        self._trouble = None
+        self._trouble, self.refuses = None, False
         self._unreachable_since = None
+
+    def probe_refused(self) -> None:
+        """The broker is there, and refuses the prober."""
+        self.probe_succeeded()
+        self.refuses = True
 
     def ready(self) -> tuple[bool, str]:
         """Whether the broker answers, and what is wrong where it does not."""

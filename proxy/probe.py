@@ -121,7 +121,10 @@ class Probed(Protocol):
         """At each attempt that found no broker, with one line for people."""
 
     def probe_succeeded(self) -> None:
-        """At each round that was answered, and where the broker is there but does not answer the sidecar."""
+        """At each round that was answered."""
+
+    def probe_refused(self) -> None:
+        """At each attempt that found the broker there, serving its clients but not the sidecar."""
 
 
 async def probe_forever(copy: Probed, supervisor: Supervisor | None = None, impulse: "Impulse | None" = None) -> None:
@@ -257,7 +260,7 @@ class _Prober:
         self.attempts.failures += 1
         reason = str(error) or type(error).__name__
         if shut_out or isinstance(error, TlsFailed | AuthenticationFailed):
-            self._copy.probe_succeeded()
+            self._copy.probe_refused()
         else:
             self._copy.probe_failed(reason)
         condition = next(said for kind, said in _CONDITIONS if isinstance(error, kind))

@@ -101,6 +101,10 @@ class ServedBrokers:
         """Whether all of them answer the sidecar."""
         return all(broker.copy.ready()[0] for broker in self)
 
+    def refusing(self) -> int:
+        """How many of them are reached and refuse the sidecar's own connection, or the right to read the log."""
+        return sum(broker.copy.refuses or bool(broker.tail and broker.tail.denied) for broker in self)
+
     def is_reachable(self, address: Address) -> bool:
         """Whether the broker at an address answers the sidecar."""
         broker = self._by_address.get(address)

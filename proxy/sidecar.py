@@ -195,6 +195,7 @@ class Sidecar:
             traffic=self._traffic,
             instruments=self._instruments,
             mirror_ready=self._brokers.are_ready,
+            refusing_brokers=self._brokers.refusing,
             held_bytes=lambda: self._pump.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,
             tables=lambda: [table for copy in self._brokers.copies() for table in copy.tables],

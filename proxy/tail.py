@@ -35,7 +35,11 @@ Standing = dict[str, object]
 
 
 class OffsetsTail:
-    """Reads one broker's part of the log."""
+    """Reads one broker's part of the log.
+
+    Attributes:
+        denied: whether the broker denies the sidecar the right to read the log, or refuses its credentials.
+    """
 
     def __init__(self, copy: BrokerCopy) -> None:
         settings = copy.config.offsets_log
@@ -45,6 +49,7 @@ class OffsetsTail:
         self._table = copy.manager.log.partitions
         self._attempts = Attempts()
         self._trouble = "not read yet"
+        self.denied = False
         self._table.expected = True
 
     @property
@@ -126,7 +131,7 @@ class OffsetsTail:
     def _succeeded(self) -> None:
         self._table.expected = True
         self._attempts.failures = 0
-        self._trouble = ""
+        self._trouble, self.denied = "", False
         if self._attempts.enters("read"):
             log.info(f"reading {OFFSETS_TOPIC}", broker=str(self._copy.address))
 
@@ -137,7 +142,8 @@ class OffsetsTail:
         """
         self._attempts.failures += 1
         self._trouble = str(error) or type(error).__name__
-        expected, denied = isinstance(error, BrokerError | DecodeError), _denied(error)
+        expected = isinstance(error, BrokerError | DecodeError)
+        self.denied = denied = _denied(error)
         if denied:
             self._table.expected = False
             self._reader.give_up()

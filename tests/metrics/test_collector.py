@@ -267,6 +267,11 @@ def test_mirror_ready(ready: bool) -> None:
     assert World(mirror_ready=lambda: ready).value("mirror_ready") == ready
 
 
+def test_refusing_brokers() -> None:
+    assert World().value("refusing_brokers") == 0
+    assert World(refusing_brokers=lambda: 2).value("refusing_brokers") == 2
+
+
 def test_the_outlets_of_the_journal() -> None:
     world = World(outlets={"folder": Outlet(5, {"full": 2, "error": 0}, 3, 12.5), "topic": Outlet(7, {"full": 1})})
     assert world.series("records_written_total") == {("folder",): 5, ("topic",): 7}

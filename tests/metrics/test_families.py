@@ -97,7 +97,7 @@ WANTED = """
     offset_commit_failures_total policy_evaluations_total policy_rejections_total requests_total
     request_duration_seconds mirror_answers_total mirror_fallbacks_total mirror_divergences_total mirror_ready
     decode_failures_total client_connections upstream_connect_failures_total tls_connections_total
-    received_bytes_total sent_bytes_total
+    received_bytes_total sent_bytes_total refusing_brokers
     records_written_total records_dropped_total records_last_flush_timestamp_seconds collect_duration_seconds
     series_suppressed build_info
 """

@@ -180,6 +180,16 @@ async def test_it_is_ready_while_the_broker_answers() -> None:
     assert told == [(False, "not asked yet"), (True, "reachable"), (False, "closed the connection")]
 
 
+async def test_refused_until_served_or_gone() -> None:
+    """A broker that refuses the sidecar is there for its clients, so the copy stays ready."""
+    copy = broker_copy()
+    for ends in (copy.probe_succeeded, lambda: copy.probe_failed("closed the connection")):
+        copy.probe_refused()
+        assert (copy.refuses, copy.ready(), copy.unreachable) == (True, (True, "reachable"), None)
+        ends()
+        assert not copy.refuses
+
+
 @pytest.mark.parametrize(
     ("mode", "journal", "tells"),
     [("sidecar", {"folder": "journal"}, True), ("sidecar", None, False), ("gateway", {"folder": "journal"}, False)],

@@ -34,8 +34,9 @@ from group_sidecar.proxy.pump import Pump
 from group_sidecar.proxy.questions import brokers
 from group_sidecar.proxy.server import ListenError, listen, port_of
 from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from tests.kafka.processes import PATIENCE
 from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, reply_frame, request_frame
-from tests.proxy.scripted_broker import ScriptedBroker
+from tests.proxy.scripted_broker import HangUp, ScriptedBroker
 
 
 class Cluster:
@@ -138,6 +139,29 @@ async def test_the_log_is_not_read_where_that_is_switched_off(nursery: trio.Nurs
     async with sidecar(upstream, offsets_log={"read": False}) as (at, _):
         assert "offsets_log" not in await ready(at)
         assert cluster.scripted[1].requests(MetadataRequest) == []
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_refuses_the_sidecar_is_counted(nursery: trio.Nursery) -> None:
+    """Such a broker serves its clients: `mirror_ready` stays 1, so another metric has to say it."""
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    answers = cluster.scripted[1].answers
+    answer = answers.pop(DescribeAclsRequest)
+    answers[DescribeAclsRequest] = HangUp()
+
+    async def told(at: Addresses, line: bytes) -> None:
+        with trio.fail_after(PATIENCE):
+            while True:
+                _, metrics = await get(at.admin, "/metrics")
+                if line in metrics:
+                    assert b"group_sidecar_mirror_ready 1.0\n" in metrics
+                    return
+
+    async with sidecar(upstream) as (at, _):
+        await told(at, b"group_sidecar_refusing_brokers 1.0\n")
+        answers[DescribeAclsRequest] = answer
+        await told(at, b"group_sidecar_refusing_brokers 0.0\n")
     nursery.cancel_scope.cancel()
 
 

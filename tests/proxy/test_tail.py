@@ -380,8 +380,11 @@ async def test_what_may_not_be_read_is_told_once_and_tried_again(
         assert len(broker.requests(MetadataRequest)) == 11
         assert warnings(lines) == ["the sidecar may not read __consumer_offsets: it works from the wire and by asking"]
         assert told(lines, "reading") == []
+        denials = [side.tail.denied]
         broker.topic_error, broker.granted = 0, True
         await trio.sleep(61)
+        denials.append(side.tail.denied)
+        assert denials == [True, False]
         assert side.states == {0: "owned", 1: "owned"}
         broker.granted = False  # It may be taken away as well.
         await trio.sleep(1)
