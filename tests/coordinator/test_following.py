@@ -95,6 +95,10 @@ class Reader:
         view = self.manager.view(group, at)
         return view.offsets_lacking or {partition: each.offset for partition, each in view.offsets.items()}
 
+    def shown(self, at: float) -> dict[tuple[str, int], int]:
+        """What metrics and pages show, however sure it is."""
+        return {partition: each.offset for partition, each in self.manager.view("g", at).offsets.items()}
+
     def stored(self, sent_at: float, now: float, **offsets: int) -> None:
         """A commit passed by."""
         told = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
@@ -458,6 +462,7 @@ def test_a_commit_stays_while_the_log_of_its_deleted_group_is_held_back(exclusiv
     reader.stored(1.5, 1.6, p0=7)
     reader.read(offset(1, 6), at=1.4)
     assert reader.offsets(1.6) is Lacking.IN_DOUBT  # Another client may have made the group again.
+    assert reader.shown(1.6) == {T0: 7, T1: 6}, "metrics and pages show the commit meanwhile"
     reader.read(offset(0, 7), at=2)
     assert reader.offsets(2) == {T0: 7, T1: 6}
     assert not reader.log.awaited
