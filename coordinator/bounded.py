@@ -70,16 +70,21 @@ class BoundedTable(Generic[V]):
         """The oldest entry; None in an empty table."""
         return next(iter(self._values.items()), None)
 
-    def put(self, name: str, value: V) -> None:
-        """Puts a value under a name, as the newest, and evicts the oldest entries beyond the bounds."""
+    def put(self, name: str, value: V) -> bool:
+        """Puts a value under a name, as the newest, and evicts the oldest entries beyond the bounds. Returns whether
+        any was evicted.
+        """
         self.pop(name)
         self._values[name] = value
         self.bytes += name_bytes(name)
+        evicts = False
         while len(self._values) > self._most or self.bytes > self._most_bytes:
             oldest, gone = self._values.popitem(last=False)
             self.bytes -= name_bytes(oldest)
+            evicts = True
             if self._evicted is not None:
                 self._evicted(oldest, gone)
+        return evicts
 
     def pop(self, name: str) -> V | None:
         """Takes an entry out; None where there is none."""

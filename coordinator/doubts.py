@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.cache import GroupCache
-from group_sidecar.coordinator.events import FOREVER
 from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.offsets import GroupOffsets
 from group_sidecar.coordinator.partitions import FRESH_SECONDS, PartitionState
@@ -119,7 +118,8 @@ class Doubts:
             return Lacking.COLD
         if cache.partitions.matter and not cache.partitions.follows_all(now):
             return Lacking.COLD
-        return None if cache.distrusted <= cache.groups.keys() else Lacking.IN_DOUBT
+        unsure = not cache.distrusted <= cache.groups.keys() or any(each.lost_deletions for _, each in cache.partitions)
+        return Lacking.IN_DOUBT if unsure else None
 
     def unsettled(self) -> Iterator[list[str]]:
         """Groups of which the broker must be asked. Its word is of no use while the wire does not tell everything.
@@ -145,4 +145,6 @@ class Doubts:
         if now - partition.fresh_at > FRESH_SECONDS:
             return Lacking.STALE
         # A group that was deleted and is still in the log may have been made again around the sidecar.
-        return Lacking.IN_DOUBT if partition.deleted.get(group_id, FOREVER) <= partition.fresh_at else None
+        deleted_at = partition.deleted.get(group_id)
+        held_back = deleted_at is not None and deleted_at <= partition.fresh_at
+        return Lacking.IN_DOUBT if held_back or partition.lost_deletions else None

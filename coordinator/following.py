@@ -26,7 +26,7 @@ from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.log import LoggedGroup, PartitionLog
 from group_sidecar.coordinator.logged import consumer_group_logged, generation_logged, metadata_gone
 from group_sidecar.coordinator.partitions import Partition, PartitionState, PartitionTable, Tenure, partition_for
-from group_sidecar.coordinator.tombstones import WHOLE_GROUP
+from group_sidecar.coordinator.tombstones import AWAITED_SECONDS, WHOLE_GROUP
 from group_sidecar.coordinator.views import DELETED_OFFSET, GroupKind, GroupState, Lacking, TopicPartition
 
 LEFT_BEHIND = 100_000
@@ -64,6 +64,10 @@ class LogFollower:
         yield Table("logged_offsets", offsets, offsets * LOGGED_BYTES + heavy)
         ahead = sum(len(partition.ahead) for _, partition in self.partitions)
         yield Table("groups_ahead_of_log", ahead, ahead * ENTRY_BYTES)
+        deleted = [partition.deleted for _, partition in self.partitions]
+        yield Table("deleted_groups_ahead_of_log", sum(map(len, deleted)), sum(each.bytes for each in deleted))
+        awaited = [partition.log.awaited for _, partition in self.partitions]
+        yield Table("awaited_tombstones", sum(each.size for each in awaited), sum(each.bytes for each in awaited))
         yield Table("groups_left_behind", len(self.left_behind), self.left_behind.bytes)
 
     # Which partitions there are.
@@ -191,16 +195,15 @@ class LogFollower:
         for name in awaited:
             self._release(partition.log, name, asked_at)
             partition.ahead.add(name.decode())
-        partition.deleted = {
-            group: at
-            for group, at in partition.deleted.items()
-            if at > asked_at or awaited.awaits_group(group.encode())
-        }
+        for group_id in list(partition.deleted):
+            at = partition.deleted.get(group_id)
+            if at is not None and at <= asked_at and not awaited.awaits_group(group_id.encode()):
+                partition.deleted.pop(group_id)
         held_back, partition.log.changed = partition.log.changed, {}
         for name in held_back:
             self._follow_group(partition, name, now)
         # Of a deleted group the log is held back: what the wire has said since is not to be found below it yet.
-        for group_id in partition.ahead - partition.deleted.keys():
+        for group_id in partition.ahead.difference(partition.deleted):
             if self._catch_up(partition, group_id, asked_at, now):
                 partition.ahead.discard(group_id)
         return self._cleaned_up(now)
@@ -358,15 +361,18 @@ class LogFollower:
     def deleted(self, group_id: str, now: float, *, existed: bool) -> None:
         """A client had a group deleted: the log will say so. A group that did not exist leaves no tombstone."""
         if (partition := self.partitions.holding(group_id)) is not None:
-            partition.deleted[group_id] = now
+            evicts = partition.deleted.put(group_id, now)
             if existed:
-                partition.log.awaited.expect(group_id.encode(), WHOLE_GROUP, now)
+                evicts |= partition.log.awaited.expect(group_id.encode(), WHOLE_GROUP, now)
+            if evicts:
+                partition.evicted_until = now + AWAITED_SECONDS
 
     def deleted_offsets(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> None:
         """A client had offsets deleted: likewise."""
         if (partition := self.partitions.holding(group_id)) is not None:
             for each in partitions:
-                partition.log.awaited.expect(group_id.encode(), suffix_of(*each), now)
+                if partition.log.awaited.expect(group_id.encode(), suffix_of(*each), now):
+                    partition.evicted_until = now + AWAITED_SECONDS
 
     def understood(self, event: GroupDescribed) -> GroupDescribed:
         """What it means that a group is described as Dead: where Empty ones are not kept, it may have offsets yet."""

@@ -12,8 +12,10 @@ from functools import lru_cache
 from operator import mul
 from sys import byteorder
 
+from group_sidecar.coordinator.bounded import BoundedTable
 from group_sidecar.coordinator.events import FOREVER, NEVER
 from group_sidecar.coordinator.log import PartitionLog
+from group_sidecar.coordinator.tombstones import DELETION_BYTES, MOST_DELETIONS
 
 DEFAULT_PARTITIONS = 50
 """`offsets.topic.num.partitions`."""
@@ -65,6 +67,7 @@ class Partition:
         serves: whether the broker's own coordinator has loaded it, as far as is known.
         ahead: the groups of which the wire has told more than the log, or may have.
         deleted: groups that were deleted on the wire, and when, until the log says so too.
+        evicted_until: deletions were evicted. Until the log was read past this time, it may lack their tombstones.
     """
 
     tenure: Tenure
@@ -75,7 +78,15 @@ class Partition:
     reason: str = ""
     serves: bool = True
     ahead: set[str] = field(default_factory=set)
-    deleted: dict[str, float] = field(default_factory=dict)
+    deleted: BoundedTable[float] = field(
+        default_factory=lambda: BoundedTable(MOST_DELETIONS, most_bytes=DELETION_BYTES)
+    )
+    evicted_until: float = NEVER
+
+    @property
+    def lost_deletions(self) -> bool:
+        """Whether a deletion was evicted whose tombstone the log may still lack: no group is certain then."""
+        return self.fresh_at < self.evicted_until
 
 
 class PartitionTable:

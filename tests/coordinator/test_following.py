@@ -28,7 +28,7 @@ from group_sidecar.coordinator.facts import Departure, MemberGone, OffsetsExpire
 from group_sidecar.coordinator.log import PartitionLog
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.partitions import FRESH_SECONDS, PartitionState, StaleEpoch
-from group_sidecar.coordinator.tombstones import AWAITED_SECONDS
+from group_sidecar.coordinator.tombstones import AWAITED_SECONDS, DELETION_BYTES, MOST_DELETIONS
 from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupState, Lacking
 from tests.coordinator.model_log import Entry, batch
 from tests.coordinator.sweeping import in_doubt, swept
@@ -508,6 +508,76 @@ def test_a_partition_that_is_read_anew_awaits_nothing() -> None:
     reader.log = reader.follower.begin_load(0, 4, 0, 2)
     reader.read(offset(0, 5), at=3)
     assert reader.offsets(3) == {T0: 5}
+
+
+def sizes(reader: Reader) -> dict[str, int]:
+    """Entries of the tables of deletions."""
+    names = ("deleted_groups_ahead_of_log", "awaited_tombstones")
+    return {table.name: table.entries for table in reader.manager.tables() if table.name in names}
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_deletions_ahead_of_the_log_are_bounded(existed: bool) -> None:
+    """A follower of a broker before 4.0 lags, and a client deletes groups all the while, by long names too."""
+    reader = Reader()
+    names = [f"g{number}" for number in range(2 * MOST_DELETIONS)] + [f"{'x' * 30_000}{n}" for n in range(100)]
+    for name in names:
+        reader.manager.apply([GroupDeleted(group_id=name, sent_at=1, existed=existed)], 1)
+        deletes(reader, 1, T0)
+    assert max(sizes(reader).values()) <= MOST_DELETIONS
+    tables = {table.name: table.bytes for table in reader.manager.tables()}
+    assert max(tables[name] for name in sizes(reader)) <= DELETION_BYTES
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_evicted_deletion_leaves_all_groups_to_the_broker(exclusive: bool) -> None:
+    """The log still has the group, and nobody remembers that it was deleted."""
+    reader = Reader(exclusive=exclusive, load=[generation(4), offset(0, 5), offset(0, 6, group="h")])
+    names = ["g", *(f"d{number}" for number in range(MOST_DELETIONS))]
+    reader.manager.apply([GroupDeleted(group_id=name, sent_at=1) for name in names], 1)
+    reader.read(offset(0, 1, group="other"), at=2)
+    assert [reader.offsets(2), reader.offsets(2, "h")] == [Lacking.IN_DOUBT] * 2
+    reader.read(offset(0, None), gone(), at=3)
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert [reader.offsets(1 + AWAITED_SECONDS, name) for name in "gh"] == [{}, {T0: 6}]
+    assert set(sizes(reader).values()) == {0}
+
+
+def test_evicted_deletion_leaves_the_list_to_the_broker() -> None:
+    reader = Reader(exclusive=True)
+    reader.stored(0.1, 0.2, p0=5)
+    reader.read(offset(0, 5), at=0.5)
+    assert reader.manager.listing_lacking(0.5) is None
+    names = ["g", *(f"d{number}" for number in range(MOST_DELETIONS))]
+    reader.manager.apply([GroupDeleted(group_id=name, sent_at=1) for name in names], 1)
+    reader.catch_up(2, 2)
+    assert reader.manager.listing_lacking(2) is Lacking.IN_DOUBT
+    reader.read(offset(0, None), gone(), at=3)
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert reader.manager.listing_lacking(1 + AWAITED_SECONDS) is None
+
+
+def test_evicted_deletions_of_offsets_leave_all_groups_to_the_broker() -> None:
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    for number in range(MOST_DELETIONS):
+        reader.manager.apply([OffsetsDeleted(group_id=f"d{number}", sent_at=1, partitions=(T0,))], 1)
+    assert sizes(reader)["awaited_tombstones"] == MOST_DELETIONS
+    reader.catch_up(2, 2)
+    assert reader.offsets(2) is Lacking.IN_DOUBT
+    reader.read(offset(0, None), at=3)
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert reader.offsets(1 + AWAITED_SECONDS) == {}
+
+
+def test_read_and_forgotten_tombstones_leave_nothing() -> None:
+    reader = Reader(load=[generation(4), offset(0, 5), offset(1, 6)])
+    deletes(reader, 1, T0, T1)
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
+    assert sizes(reader) == {"deleted_groups_ahead_of_log": 1, "awaited_tombstones": 3}
+    reader.read(offset(0, None), offset(1, None), gone(), at=2)
+    assert set(sizes(reader).values()) == {0}
+    assert reader.log.awaited.bytes == 0
 
 
 # Leadership.
