@@ -154,6 +154,15 @@ class BrokerDesk:
         self._holding.release(origin.number)
         return self._unheld(api_key, api_version, origin, reason)
 
+    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
+        """See Desk."""
+        if type(note) is Shown:
+            return self._learning.undecoded(_key(note), note.frame)
+        if type(note) is Unfollowed:
+            return note
+        # A place in a group may be reserved for a join, and the reply to a question may have to be changed.
+        return self._closing.because(reason, _key(note), _UNHELD[reason], origin)
+
     def release(self, origin: Origin) -> None:
         """See Desk."""
         self._holding.release(origin.number)

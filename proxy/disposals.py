@@ -105,6 +105,11 @@ class Desk(Protocol):
     def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
         """A request is not held any longer, though it is not whole, for a reason. As `hold`, but for Look.TAKE."""
 
+    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
+        """A request that waits for its reply is not kept any longer, for a reason. Returns the note that its reply has
+        instead of `note`; a HangUp where the reply cannot be done without the request.
+        """
+
     def release(self, origin: Origin) -> None:
         """Nothing of a client's requests is kept any more."""
 

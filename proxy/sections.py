@@ -248,9 +248,10 @@ class Limits(Section):
     """Announced bytes of requests, for each broker, that come in pieces and are held until all of each has come; they
     count until the broker has replied. Requests of up to 16 KiB do not count. Where there is no room, the oldest
     request of the client address that has announced most gives way: it passes unread, or closes its connection where a
-    policy judges it or its reply is owed. So does a request that comes more slowly than 16 KiB a second for longer than
-    `limits.stalled_seconds`. An eighth of the bytes is for clients that have not authenticated. An IPv6 network of 64
-    bits counts as one address."""
+    policy judges it. A request that comes more slowly than 16 KiB a second for longer than `limits.stalled_seconds`
+    gives way, too. A request that has come whole and waits for its reply is forgotten, and its group is in doubt; a
+    join, a question or a judged request closes its connection then. An eighth of the bytes is for clients that have not
+    authenticated. An IPv6 network of 64 bits counts as one address."""
     connections: Positive = 10_000
     """Client connections at a time; further ones are closed at once. Each takes two descriptors: where the system
     allows fewer of these, there are fewer connections."""

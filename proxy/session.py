@@ -39,6 +39,7 @@ from group_sidecar.proxy.framing import (
     Look,
     Run,
 )
+from group_sidecar.proxy.holding import SMALL_FRAME
 from group_sidecar.proxy.raw_tokens import SMALLEST_REPLY, SMALLEST_REQUEST, RawTokens
 from group_sidecar.proxy.tls_start import MOST_HELLO, TlsStart, is_client_hello
 
@@ -50,6 +51,8 @@ MOST_KEPT = 262_144
 a connection at a time, so a client loses nothing by it."""
 KEPT_BESIDE = 256
 """Bytes that a kept request takes beside its own, about."""
+LONGEST_KEPT = SMALL_FRAME + KEPT_BESIDE
+"""Bytes kept of one request that are no reason to forget it: such a request needs no room to be held."""
 ANSWER_BYTES_AT_ONCE = 262_144
 """Bytes of answers that are made in one go: then the client has to take them, and other connections have their turn."""
 SLOWEST_REQUEST = 16_384
@@ -265,7 +268,7 @@ class Session:
 
     def give_way(self, now: float, reason: CloseReason) -> list[Command]:
         """The request that is held may not be held any longer, for a reason. It goes on unread, in what has come, or
-        the connection ends. The connection ends, too, where the request is whole and its reply is owed.
+        the connection ends. A request that is whole and waits for its reply is forgotten, or the connection ends.
         """
         self._now, self._held_since = now, None
         if begun := b"" if self._over else self._requests.let_go():
@@ -277,8 +280,26 @@ class Session:
                 self.expected.append((correlation, key, now, note, False, 0))
                 self._out.append(ToUpstream(begun))
         elif self.kept_bytes:
-            self._failed = reason
+            self._forget(reason)
         return self._commands()
+
+    def _forget(self, reason: CloseReason) -> None:
+        """Keeps no long request any more. The replies to those that were forwarded go on unread."""
+        self.desk.catch_up()
+        if self._turn is not None and len(self._turn.request) > LONGEST_KEPT:
+            self._failed = reason  # Only the sidecar may answer it.
+            return
+        for place, (correlation, key, since, note, injected, kept) in enumerate(list(self.expected)):
+            if kept <= LONGEST_KEPT:
+                continue
+            half_come = place == 0 and self._replies.held_bytes > 0  # Such a reply was promised to the desk.
+            note = HangUp(reason) if half_come else self.desk.forget(note, self.origin, reason)
+            if type(note) is HangUp:
+                self._failed = note.reason
+                return
+            self.expected[place] = correlation, key, since, note, injected, 0
+            self.drop(kept)
+        self._go_on()
 
     def client_closed(self, now: float) -> list[Command]:
         """The client will send no more. What it sent before is still served."""

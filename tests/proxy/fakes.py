@@ -46,6 +46,9 @@ class PassingDesk:
     def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
         return None
 
+    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
+        return note
+
     def release(self, origin: Origin) -> None:
         pass
 

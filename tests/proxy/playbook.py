@@ -103,6 +103,9 @@ class ScriptedDesk:
     def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
         return None
 
+    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
+        return note
+
     def release(self, origin: Origin) -> None:
         pass
 

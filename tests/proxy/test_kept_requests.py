@@ -1,16 +1,29 @@
 """What a connection keeps of requests whose replies are owed: bounded, counted, and freed with the replies."""
 
+from typing import Any
+
+from group_sidecar.codecs.headers import encode_reply
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupResponse
-from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import CloseReason
+from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import Close
 from group_sidecar.proxy.desk import BrokerDesk
+from group_sidecar.proxy.holding import SMALL_FRAME
 from group_sidecar.proxy.session import KEPT_BESIDE, MOST_EXPECTED, MOST_KEPT
-from tests.proxy.playbook import Line, certain_copy, joining, request, to_client, to_upstream
+from tests.proxy.playbook import EPOCH, Line, certain_copy, joining, request, to_client, to_upstream
 
 MANY = 4_000
 COMMIT = OffsetCommitRequest(group_id="g" * 20_000, topics=())
@@ -117,6 +130,88 @@ def test_a_long_request_counts_towards_the_bound_of_all_until_it_has_its_reply()
     again.exchange(BEAT, HeartbeatResponse(error_code=25), 0)
     again.client(again.frame(question, 0)[:1000])
     assert desk.crowded_out() == []
+
+
+def committing(offset: int, metadata: str) -> OffsetCommitRequest:
+    """A commit to group g."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
+    return OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),))
+
+
+LONG_COMMIT = committing(5, "m" * 30_000)
+STORED = OffsetCommitResponse(
+    topics=(
+        OffsetCommitResponseTopic(
+            name="t", partitions=(OffsetCommitResponsePartition(partition_index=0, error_code=0),)
+        ),
+    )
+)
+
+
+def parked_commits(**settings: Any) -> tuple[BrokerCopy, BrokerDesk, list[Line]]:
+    """Two clients that each wait for a join and for a long commit behind it. There is room for one such commit."""
+    copy = certain_copy(limits={"held_frames": 50_000}, **settings)
+    desk = BrokerDesk(copy)
+    lines = [Line(copy, desk=desk) for _ in range(2)]
+    for line in lines:
+        line.exchange(committing(1, ""), STORED, 2)
+        line.says(joining(), 3)
+    assert copy.manager.view("g", EPOCH + lines[1].now).offsets_lacking is None
+    for line in lines:
+        frame = line.frame(LONG_COMMIT, 2)
+        line.client(frame[:1000])
+        assert to_upstream(line.client(frame[1000:])) == frame
+    return copy, desk, lines
+
+
+def test_a_commit_that_gives_way_to_another_is_forgotten_and_its_client_gets_the_reply() -> None:
+    copy, desk, (first, _) = parked_commits()
+    assert desk.crowded_out() == [first.session.origin.number]
+    assert first.session.give_way(first.now, CloseReason.REQUEST_TOO_LONG) == []
+    assert first.session.held_bytes < SMALL_FRAME
+    assert copy.manager.view("g", EPOCH + first.now).offsets_lacking is Lacking.UNDECODABLE
+    assert len(to_client(first.broker_says(PARKED_REPLY, 3, correlation=2))) > 0
+    assert len(to_client(first.broker_says(STORED, 2))) > 0
+    assert first.session.held_bytes == 0
+    assert first.session.at_ease
+    view = copy.manager.view("g", EPOCH + first.now)
+    assert view.offsets_lacking is Lacking.UNDECODABLE, "what was committed is for the log or the broker to say"
+    assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
+
+
+def test_a_client_that_was_not_read_for_its_long_commits_is_read_again_once_they_are_forgotten() -> None:
+    line = Line(certain_copy())
+    sent = pipelined(line, LONG_COMMIT, 2)
+    line.client(beat := line.frame(BEAT, 0))
+    wanted = [line.session.wants_client]
+    assert to_upstream(line.session.give_way(line.now, CloseReason.REQUEST_TOO_LONG)) == beat
+    wanted.append(line.session.wants_client)
+    assert wanted == [False, True]
+    for _ in range(sent):
+        assert len(to_client(line.broker_says(STORED, 2, correlation=1))) > 0
+
+
+def test_a_commit_that_a_policy_judges_is_not_forgotten() -> None:
+    _, _, (first, _) = parked_commits(policies={"offset_metadata_max_bytes": {"limit": 40_000}})
+    commands = first.session.give_way(first.now, CloseReason.REQUEST_TOO_LONG)
+    assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]
+
+
+def test_a_request_whose_reply_has_half_come_is_not_forgotten() -> None:
+    """The desk was to be shown that reply together with the request."""
+    line = Line(certain_copy())
+    line.says(HeartbeatRequest(group_id="g" * 20_000, generation_id=1, member_id="m"), 0)
+    line.upstream(encode_reply(HeartbeatResponse(error_code=0), 0, 1)[:-1])
+    commands = line.session.give_way(line.now, CloseReason.REQUEST_TOO_LONG)
+    assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]
+
+
+def test_a_question_that_waits_for_its_turn_is_not_forgotten() -> None:
+    line = Line(certain_copy())
+    line.says(joining(), 3)
+    line.says(DescribeGroupsRequest(groups=("x" * 30_000,)), 0)
+    commands = line.session.give_way(line.now, CloseReason.REQUEST_TOO_LONG)
+    assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
 def test_a_connection_that_ends_frees_what_was_kept() -> None:

@@ -121,6 +121,9 @@ class AnyDesk:
     def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
         return None
 
+    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
+        return note
+
     def release(self, origin: Origin) -> None:
         pass
 
