@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks import whole_cases, whole_offset_cases
+from benchmarks import whole_cases, whole_gateway_cases, whole_offset_cases
 from benchmarks.loading import batch
 from benchmarks.whole_cases import CROWD, MEMBERS, OWN, Case, Sizes, log_group, member_id
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
@@ -34,6 +34,7 @@ from group_sidecar.proxy import garbage
 from group_sidecar.proxy.desk import BrokerDesk
 from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.element_bounds import GROUP_COST, OFFSETS_OF_COST, ElementBounds
+from group_sidecar.proxy.reply_rewriting import LARGEST_METADATA, REWRITTEN_TIMES
 from group_sidecar.proxy.replying import MOST_DESCRIBED
 from group_sidecar.proxy.session import Session
 from tests.proxy.playbook import certain_copy
@@ -251,6 +252,8 @@ def main() -> None:
     all_cases += [
         (judge, case) for case in whole_offset_cases.judged(bounds.request(ApiKey.OFFSET_COMMIT, judged=True))
     ]
+    gateway = House(0, advertise=whole_gateway_cases.advertised)
+    all_cases += [(gateway, case) for case in whole_gateway_cases.rewritten(REWRITTEN_TIMES * most, LARGEST_METADATA)]
     for where, case in all_cases:
         if asked.only not in case.name:
             continue

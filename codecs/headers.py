@@ -90,6 +90,11 @@ def body_start(head: bytes, flexible: bool) -> int | None:
 
 def split_reply(frame: bytes, flexible: bool) -> bytes:
     """The body of a reply frame (without its length). Raises DecodeError where the header is cut off."""
+    return frame[reply_start(frame, flexible) :]
+
+
+def reply_start(frame: bytes, flexible: bool) -> int:
+    """Where the body of a reply frame (without its length) begins. Raises DecodeError likewise."""
     end = 4
     try:
         if flexible:
@@ -98,7 +103,7 @@ def split_reply(frame: bytes, flexible: bool) -> bytes:
             raise WireError(f"{end} bytes announced, {len(frame)} left")
     except WireError as error:
         raise DecodeError("ResponseHeader", "", str(error)) from error
-    return frame[end:]
+    return end
 
 
 def encode_request(message: Struct, header: RequestHeader) -> bytes:

@@ -193,7 +193,7 @@ class BrokerDesk:
         if api_key == _API_VERSIONS and api_version not in APIS[_API_VERSIONS].versions:
             return TAKE
         if api_key in self._reply_only:
-            return ReplyOnly(api_key, api_version)
+            return ReplyOnly(api_key, api_version) if self._rewriter.changes(api_key, api_version) else None
         if api_key in RULE_CHANGES:
             self._copy.rights.rules_change()
             return RuleChange(api_key)

@@ -6,17 +6,21 @@ versions in ApiVersions. Must not know: connections, groups. Nothing else is eve
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from io import BytesIO
 from typing import TypeVar
 
-from group_sidecar.codecs.headers import framed_reply, split_reply
+from group_sidecar.codecs.headers import framed_reply, reply_start
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse
 from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
-from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from group_sidecar.codecs.messages.find_coordinator import MANY_KEYS_SINCE, Coordinator, FindCoordinatorResponse
 from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker, with_brokers
-from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
+from group_sidecar.codecs.messages.produce import TOPIC_IDS_SINCE, NodeEndpoint, ProduceResponse
+from group_sidecar.codecs.places import tags_at, with_coordinators
+from group_sidecar.codecs.primitives import compact_text, decoded, read_exact, read_uvarint
 from group_sidecar.codecs.registry import APIS, ApiKey
-from group_sidecar.codecs.schema import Struct
+from group_sidecar.codecs.schema import Struct, decode_start, encode
 from group_sidecar.proxy.additions import Versions
+from group_sidecar.proxy.framing import LENGTH_BYTES
 from group_sidecar.proxy.passable import PASSABLE
 
 Advertise = Callable[[int, str, int], tuple[str, int]]
@@ -35,6 +39,13 @@ SERVED: Mapping[int, ApiVersion] = {
     for key in (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS)
 }
 """What is offered where the broker has no such API at all."""
+
+_WALKED: Mapping[int, range] = {
+    ApiKey.FIND_COORDINATOR: range(MANY_KEYS_SINCE, FindCoordinatorResponse.VERSIONS.stop),
+    ApiKey.PRODUCE: range(ProduceResponse.FLEXIBLE, ProduceResponse.VERSIONS.stop),
+}
+_NO_TOPICS, _THROTTLE_BYTES = b"\1", 4
+"""Of a Produce reply: the topics of one that has none, and the time behind them."""
 
 
 def api_versions(
@@ -109,9 +120,53 @@ def long_metadata(version: int, frame: bytes, advertise: Advertise) -> bytes:
     Raises:
         DecodeError: its brokers cannot be read.
     """
-    body = split_reply(frame, version >= MetadataResponse.HEADER_FLEXIBLE)
-    changed = with_brokers(version, body, lambda broker: _moved(broker, broker.node_id, advertise))
-    return framed_reply(int.from_bytes(frame[:4], "big", signed=True), frame[4 : len(frame) - len(body)] + changed)
+    at = reply_start(frame, version >= MetadataResponse.HEADER_FLEXIBLE)
+    start, changed, end = with_brokers(version, frame, at, lambda broker: _moved(broker, broker.node_id, advertise))
+    size = start + len(changed) + len(frame) - end
+    rest = memoryview(frame)
+    return b"".join((size.to_bytes(LENGTH_BYTES, "big"), rest[:start], changed, rest[end:]))
+
+
+def walks(api_key: int, version: int) -> bool:
+    """Whether `walked` knows where the addresses of such a reply stand."""
+    return version in _WALKED.get(api_key, ())
+
+
+def walked(api_key: int, version: int, frame: bytes, advertise: Advertise, most: int) -> bytes | None:
+    """A reply of many entries with each address replaced, whole; None where it has none. What has no address is not
+    decoded: of `most` entries at most.
+
+    `frame`: without its length.
+
+    Raises:
+        Odd: the reply has to be decoded.
+        ValueError: an address stands there for which a gateway has no port.
+    """
+    at = reply_start(frame, flexible=True)
+    body = frame[at:]
+    if api_key == ApiKey.FIND_COORDINATOR:
+        changed = with_coordinators(body, most, lambda address: _moved_address(address, advertise))
+    else:
+        tags = tags_at(body, most, topic_ids=version >= TOPIC_IDS_SINCE)
+        if body[tags : tags + 1] == b"\0":
+            return None
+        # Nothing but the tagged fields, as in a reply without topics.
+        told, rest = decode_start(ProduceResponse, version, _NO_TOPICS + body[tags - _THROTTLE_BYTES :])
+        changed = encode(addresses(told, advertise), version).removeprefix(_NO_TOPICS) + rest
+        changed = body[: tags - _THROTTLE_BYTES] + changed
+    return framed_reply(int.from_bytes(frame[:4], "big", signed=True), frame[4:at] + changed)
+
+
+def _moved_address(address: bytes, advertise: Advertise) -> bytes:
+    """The same of a place's bytes: node id, host in its compact form, and port."""
+    stream = BytesIO(address)
+    node_id = int.from_bytes(read_exact(stream, 4), "big", signed=True)
+    host = decoded(read_exact(stream, read_uvarint(stream) - 1))
+    port = int.from_bytes(read_exact(stream, 4), "big", signed=True)
+    if not host:
+        return address
+    host, port = advertise(node_id, host, port)
+    return address[:4] + compact_text(host) + port.to_bytes(4, "big", signed=True)
 
 
 def _moved(place: Place, node_id: int, advertise: Advertise) -> Place:

@@ -7,6 +7,8 @@ v4 many keys at once (KIP-699); v5 TRANSACTION_ABORTABLE (KIP-890); v6 key type 
 from group_sidecar.codecs.primitives import INT8, INT16, INT32, STRING
 from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
 
+MANY_KEYS_SINCE = 4
+
 
 @request(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest(Struct):
@@ -17,7 +19,7 @@ class FindCoordinatorRequest(Struct):
 
     key: str = f(STRING, until=3, default="")
     key_type: int = f(INT8, since=1, default=0)
-    coordinator_keys: tuple[str, ...] = f(Array(STRING), since=4, default=())
+    coordinator_keys: tuple[str, ...] = f(Array(STRING), since=MANY_KEYS_SINCE, default=())
 
 
 @struct
@@ -42,4 +44,4 @@ class FindCoordinatorResponse(Struct):
     node_id: int = f(INT32, until=3, default=0)
     host: str = f(STRING, until=3, default="")
     port: int = f(INT32, until=3, default=0)
-    coordinators: tuple[Coordinator, ...] = f(Array(Coordinator), since=4, default=())
+    coordinators: tuple[Coordinator, ...] = f(Array(Coordinator), since=MANY_KEYS_SINCE, default=())

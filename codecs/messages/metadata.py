@@ -92,21 +92,26 @@ class MetadataResponse(Struct):
 
 
 def with_brokers(
-    version: int, body: bytes, change: Callable[[MetadataResponseBroker], MetadataResponseBroker]
-) -> bytes:
-    """A reply's body with each broker changed. The topics, which are nearly all of a long one, are not decoded.
+    version: int, frame: bytes, at: int, change: Callable[[MetadataResponseBroker], MetadataResponseBroker]
+) -> tuple[int, bytes, int]:
+    """The brokers of a reply, each changed. The topics, which are nearly all of a long one, are not decoded.
 
     Args:
         version: the reply's API version, one of those described.
-        body: the reply behind its header.
+        frame: the reply.
+        at: where its body begins.
         change: gives what stands in a broker's place.
+
+    Returns:
+        Where the brokers begin in the frame, what stands in their place, and where they end.
 
     Raises:
         DecodeError: the brokers cannot be read.
         ValueError: a changed broker does not fit its fields.
     """
     fields = layout(MetadataResponse, version, version >= MetadataResponse.FLEXIBLE).plain
-    stream = BytesIO(body)
+    stream = BytesIO(frame)
+    stream.seek(at)
     try:
         if "throttle_time_ms" in fields:
             fields["throttle_time_ms"]._parse(stream, None, "")
@@ -114,10 +119,9 @@ def with_brokers(
         brokers = fields["brokers"]._parse(stream, None, "")
     except ConstructError as error:
         raise DecodeError(f"{MetadataResponse.NAME} v{version}", "brokers", str(error)) from error
-    end = stream.tell()
     changed = BytesIO()
     try:
         fields["brokers"]._build(tuple(map(change, brokers)), changed, None, "")
     except ConstructError as error:
         raise ValueError(f"{MetadataResponse.NAME} v{version}: brokers: {error}") from error
-    return b"".join((memoryview(body)[:start], changed.getbuffer(), memoryview(body)[end:]))
+    return start, changed.getvalue(), stream.tell()

@@ -28,6 +28,8 @@ from group_sidecar.codecs.primitives import (
 )
 from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
 
+TOPIC_IDS_SINCE = 13
+
 
 @struct
 class PartitionProduceData(Struct):
@@ -42,7 +44,7 @@ class TopicProduceData(Struct):
     """A topic's partitions; named up to v12, by id from v13 on."""
 
     name: str = f(STRING, until=12, default="")
-    topic_id: UUID = f(UUID_, since=13, default=ZERO_UUID)
+    topic_id: UUID = f(UUID_, since=TOPIC_IDS_SINCE, default=ZERO_UUID)
     partition_data: tuple[PartitionProduceData, ...] = f(Array(PartitionProduceData))
 
 
@@ -91,7 +93,7 @@ class TopicProduceResponse(Struct):
     """A topic's partitions; named up to v12, by id from v13 on."""
 
     name: str = f(STRING, until=12, default="")
-    topic_id: UUID = f(UUID_, since=13, default=ZERO_UUID)
+    topic_id: UUID = f(UUID_, since=TOPIC_IDS_SINCE, default=ZERO_UUID)
     partition_responses: tuple[PartitionProduceResponse, ...] = f(Array(PartitionProduceResponse))
 
 

@@ -15,6 +15,13 @@ from group_sidecar.codecs.messages.api_versions import (
 )
 from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
+from group_sidecar.codecs.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import decode
@@ -188,7 +195,7 @@ def test_unreadable_reply_closes_a_gateways_connection(key: int, capsys: pytest.
         assert "passed on" not in said
 
 
-@pytest.mark.parametrize(("keys", "closed"), [(400, False), (401, True)])
+@pytest.mark.parametrize(("keys", "closed"), [(700, False), (701, True)])
 def test_a_reply_of_very_many_addresses_is_not_decoded(keys: int, closed: bool) -> None:
     """One FindCoordinator of 50,000 keys held up all clients of a gateway for a third of a second."""
     copy = gateway(limits={"inspected_elements": 100})
@@ -201,6 +208,37 @@ def test_a_reply_of_very_many_addresses_is_not_decoded(keys: int, closed: bool) 
     commands = line.upstream(encode_reply(FindCoordinatorResponse(coordinators=found), 4, 1))
     assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
     assert b"kafka-1" not in to_client(commands)
+
+
+@pytest.mark.parametrize(("partitions", "closed"), [(699, False), (700, True)])
+def test_a_produce_reply_of_very_many_partitions_is_not_decoded(partitions: int, closed: bool) -> None:
+    """3,000 partitions with another leader each took 22 ms: their tagged fields are slow to read."""
+    line = Line(gateway(limits={"inspected_elements": 100}))
+    asked(line, ApiKey.PRODUCE, 12)
+    led = LeaderIdAndEpoch(leader_id=1, leader_epoch=2)
+    told = ProduceResponse(
+        responses=(
+            TopicProduceResponse(
+                name="t",
+                partition_responses=tuple(
+                    PartitionProduceResponse(index=index, error_code=6, base_offset=-1, current_leader=led)
+                    for index in range(partitions)
+                ),
+            ),
+        ),
+        node_endpoints=(NodeEndpoint(node_id=1, host="kafka-1", port=9092),),
+    )
+    commands = line.upstream(encode_reply(told, 12, 1))
+    assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+    assert b"kafka-1" not in to_client(commands)
+
+
+@pytest.mark.parametrize("version", range(ProduceResponse.FLEXIBLE))
+def test_a_produce_reply_that_can_carry_no_address_passes_as_it_comes(version: int) -> None:
+    line = Line(gateway())
+    asked(line, ApiKey.PRODUCE, version)
+    told = reply(1, bytes(100))
+    assert line.upstream(told[:20]) == [ToClient(told[:20])]
 
 
 def test_a_port_that_cannot_be_opened_closes_the_connection(capsys: pytest.CaptureFixture[str]) -> None:

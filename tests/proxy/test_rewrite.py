@@ -7,17 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.headers import encode_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker
 from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
+from group_sidecar.codecs.places import Odd
+from group_sidecar.codecs.primitives import WireError
 from group_sidecar.codecs.registry import APIS, ApiKey
 from group_sidecar.codecs.schema import Struct, decode, encode, specs
+from group_sidecar.proxy.framing import LENGTH_BYTES
 from group_sidecar.proxy.passable import LAST_FETCH_WITHOUT_ENDPOINTS
-from group_sidecar.proxy.rewrite import SERVED, addresses, api_versions
+from group_sidecar.proxy.rewrite import SERVED, addresses, api_versions, walked, walks
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.codecs.strategies import structs
+from tests.proxy.playbook import framed
 
 INSPECTED = frozenset({ApiKey.JOIN_GROUP, ApiKey.METADATA})
 PLACES = (MetadataResponseBroker, FindCoordinatorResponse, Coordinator, DescribeClusterBroker, NodeEndpoint)
@@ -43,6 +49,42 @@ def moved(value: Any) -> Any:
         host, port = advertise(node, value.host, value.port)
         return replace(value, host=host, port=port, unknown_tags=())
     return replace(value, unknown_tags=()) if isinstance(value, ADDRESSED) else value
+
+
+@given(st.one_of(structs(FindCoordinatorResponse), structs(ProduceResponse)), st.data())
+def test_a_reply_that_is_walked_becomes_what_a_decoded_one_does(told: Any, data: st.DataObject) -> None:
+    message = type(told)
+    version = data.draw(st.sampled_from([v for v in message.VERSIONS if walks(message.KEY, v)]))
+    told = brought_down(told, version)
+    frame = encode_reply(told, version, 7)[LENGTH_BYTES:] + b"rest"
+    try:
+        heard = walked(message.KEY, version, frame, advertise, 1000)
+    except Odd:
+        assert "unknown_tags=((" in repr(told)
+        return
+    changed = addresses(told, advertise)
+    body = encode_reply(changed, version, 7)[LENGTH_BYTES:] + b"rest"
+    assert heard == (None if changed == told and heard is None else framed(body))
+    cut = data.draw(st.integers(4, len(frame) - 1 - len(b"rest")))
+    with pytest.raises((Odd, DecodeError, WireError)):
+        walked(message.KEY, version, frame[:cut], advertise, 1000)
+
+
+def test_each_address_is_looked_up_once_in_a_reply_of_very_many() -> None:
+    asked: list[int] = []
+
+    def count(node_id: int, host: str, port: int) -> tuple[str, int]:
+        asked.append(node_id)
+        return advertise(node_id, host, port)
+
+    found = tuple(
+        Coordinator(key=f"g-{n}", node_id=n % 3, host=f"kafka-{n % 3}", port=9092, error_code=0, error_message=None)
+        for n in range(1000)
+    )
+    told = FindCoordinatorResponse(coordinators=found)
+    heard = walked(ApiKey.FIND_COORDINATOR, 4, encode_reply(told, 4, 1)[LENGTH_BYTES:], count, 1000)
+    assert heard == encode_reply(addresses(told, advertise), 4, 1)
+    assert sorted(asked) == [0, 1, 2]
 
 
 def is_of_controllers(message: Struct) -> bool:
