@@ -23,6 +23,7 @@ from benchmarks import whole_cases, whole_gateway_cases, whole_offset_cases
 from benchmarks.loading import batch
 from benchmarks.whole_cases import CROWD, MEMBERS, OWN, Case, Sizes, log_group, member_id
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.coordinator.events import DescribedMember, GroupDescribed
 from group_sidecar.coordinator.facts import Fact
@@ -36,7 +37,7 @@ from group_sidecar.proxy.disposals import Origin
 from group_sidecar.proxy.element_bounds import GROUP_COST, OFFSETS_OF_COST, ElementBounds
 from group_sidecar.proxy.reply_rewriting import LARGEST_METADATA, REWRITTEN_TIMES
 from group_sidecar.proxy.replying import MOST_DESCRIBED
-from group_sidecar.proxy.session import Session
+from group_sidecar.proxy.session import MOST_KEPT, Session
 from tests.proxy.playbook import certain_copy
 
 GOAL_MS = 5.0
@@ -212,7 +213,24 @@ class Sender:
     def _lost(self, case: Case, clock: Clock) -> float:
         session = self._session(case)
         self._sent(case, session, Clock(None))
-        return clock.time(lambda: session.close(NOW))
+        return self._ended(session, clock)
+
+    def _ended(self, session: Session, clock: Clock) -> float:
+        """The longest step when a connection ends."""
+        taken = clock.time(lambda: session.close(NOW))
+        while self._house.copy.losses:
+            taken = max(taken, clock.time(self._desk.follow_losses))
+        return taken
+
+    def owed(self, case: Case) -> float:
+        """The longest step when a connection ends on which as much is owed as may be kept for it."""
+        frame = encode_request(case.request, RequestHeader(case.request.KEY, case.version, 1, "consumer-1"))
+        most = 0.0
+        for _ in range(ROUNDS):
+            session = self._session(case)
+            session.receive_client(frame * (2 * MOST_KEPT // len(frame)), NOW)
+            most = max(most, self._ended(session, self._clock))
+        return most
 
 
 def cases(sizes: Sizes, groups: int) -> Iterator[Case]:
@@ -262,6 +280,8 @@ def main() -> None:
         taken = sender.longest(case)
         reply = "answered" if sender.answered else f"{taken.reply:.1f}"
         print(f"| {case.name} | {taken.request:.1f} | {reply} | {taken.lost:.1f} |", flush=True)
+        if isinstance(case.request, DeleteGroupsRequest):
+            print(f"| 512 KiB of {case.name} | - | - | {sender.owed(case):.1f} |", flush=True)
         if profile:
             pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 

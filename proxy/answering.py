@@ -95,6 +95,8 @@ class Answering:
             return Lacking.UNAUTHORIZED
         if self._copy.lacks(request.KEY):
             return None  # The broker could only close the connection: the best that is known will do.
+        if self._copy.losses:
+            return Lacking.STALE
         return lacking(request, exchange.version, manager, at, added=self._added(exchange))
 
     def _is_long(self, request: Struct) -> bool:

@@ -28,6 +28,7 @@ from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import KafkaClient
 from group_sidecar.proxy.config import Config
 from group_sidecar.proxy.credentials import connect_as
+from group_sidecar.proxy.losses import Losses
 from group_sidecar.proxy.principals import ANONYMOUS, Principal
 from group_sidecar.proxy.questions import Node
 from group_sidecar.proxy.rewrite import Advertise
@@ -94,6 +95,7 @@ class BrokerCopy:
         """Groups that were forgotten and whose offsets only the broker has, and how often it is to be asked yet."""
         self.rights = Rights(config.answers.rights_seconds, config.limits.rights, traffic)
         self.samples = Samples(config.answers.verify, traffic)
+        self.losses = Losses()
         self._observe = observe
         self._interest = interest or self.own_partitions
         self._epoch_of_zero = time.time() - trio.current_time() if epoch_of_zero is None else epoch_of_zero
@@ -324,6 +326,7 @@ class BrokerCopy:
         """How large each table is that grows with what clients send."""
         yield from self.manager.tables()
         names = sum(map(len, self.names.values())) + len(self.names) * ENTRY_BYTES
+        yield self.losses.table
         yield Table("topic_names", len(self.names), names)
         yield Table("topic_names_wanted", len(self._names_wanted), len(self._names_wanted) * ENTRY_BYTES)
 

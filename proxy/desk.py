@@ -435,14 +435,22 @@ class BrokerDesk:
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         """See Desk."""
-        with Undisturbed():
-            for note in notes:
-                self._lost(note, now)
+        if not self._copy.losses.put_off(notes, now):
+            with Undisturbed():
+                for note in notes:
+                    self._lost(note, now)
         if own := self._principals.gone(origin):
             self._copy.rights.drop(own)
         self._holding.release(origin.number)
         self._enforcing.gone(origin)
         self._learning.gone(origin)
+
+    def follow_losses(self) -> bool:
+        """Looks into some of what was lost with connections. Returns whether more waits."""
+        with Undisturbed():
+            for note, at in self._copy.losses.take():
+                self._lost(note, at)
+        return bool(self._copy.losses)
 
     def _reply_unread(self, note: Any, now: float) -> None:
         """A reply came and could not be read."""

@@ -30,7 +30,10 @@ async def carry(poller: Poller) -> None:
     """Has a poller turn until cancelled."""
     try:
         while True:
-            await trio.lowlevel.wait_readable(poller.fileno())
+            if poller.owes:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(poller.fileno())
             poller.turn(0)
             poller.catch_up()
     finally:

@@ -31,6 +31,7 @@ class Poller:
 
     Attributes:
         now: when this round began, on trio's clock.
+        owes: something of what was put off is not done yet: rounds go on, whether anybody is ready or not.
         time: gives that.
         failed: is told of an exception of what was put off.
     """
@@ -39,11 +40,12 @@ class Poller:
         self._epoll = epoll()
         self._callbacks: dict[int, Callback] = {}
         self._after: list[Callable[[], None]] = []
-        self._put_off: list[Callable[[], None]] = []
+        self._put_off: list[Callable[[], object]] = []
         self._lone_rounds = 0
         self.time: Callable[[], float] = trio.current_time
         self.failed: Callable[[Exception], None] = _unheard
         self.now = 0.0
+        self.owes = False
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
         """Calls back whenever a descriptor is ready for one of these events, or broken; with EPOLLET among them, when
@@ -71,8 +73,10 @@ class Poller:
         """Calls when the sockets of a round have been served. It must not raise."""
         self._after.append(call)
 
-    def before_others(self, call: Callable[[], None]) -> None:
-        """Calls before anybody else has a turn, and where nobody has, after some rounds."""
+    def before_others(self, call: Callable[[], object]) -> None:
+        """Calls before anybody else has a turn, and where nobody has, after some rounds; where it returns True, again
+        with the next round.
+        """
         self._put_off.append(call)
 
     def forget(self, fd: int) -> None:
@@ -90,7 +94,7 @@ class Poller:
     def turn(self, seconds: float | None) -> None:
         """A round: calls back who is ready within so long; None waits as long as it takes."""
         callbacks = self._callbacks
-        ready = self._epoll.poll(seconds, READY_AT_ONCE)
+        ready = self._epoll.poll(0 if self.owes else seconds, READY_AT_ONCE)
         self.now = self.time()
         for fd, events in ready:
             callback = callbacks.get(fd)
@@ -99,15 +103,16 @@ class Poller:
         for call in self._after:
             call()
         self._lone_rounds += 1
-        if len(ready) > 1 or self._lone_rounds >= LONE_ROUNDS:
+        if len(ready) > 1 or self._lone_rounds >= LONE_ROUNDS or self.owes:
             self.catch_up()
 
     def catch_up(self) -> None:
         """Somebody else has a turn now: calls what was put off."""
         self._lone_rounds = 0
+        self.owes = False
         for call in self._put_off:
             try:
-                call()
+                self.owes = call() is True or self.owes
             except Exception as error:  # noqa: BLE001  It must not end the loop that carries all connections.
                 self.failed(error)
 

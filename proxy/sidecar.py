@@ -314,6 +314,7 @@ class Sidecar:
             broker = ServedBroker.of(copy, self._config)
             self._brokers.put(address, broker)
             self._poller.before_others(broker.desk.catch_up)
+            self._poller.before_others(broker.desk.follow_losses)
             self._poller.before_others(lambda: self._pump.give_way(broker.desk.crowded_out()))
             broker.start(self._tasks, self._supervisor)
         return broker

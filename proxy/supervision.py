@@ -25,7 +25,7 @@ class Task(StrEnum):
     ADMIN = "admin"
     """The admin port."""
     CATCH_UP = "catch_up"
-    """Applying replies that were forwarded before they were decoded."""
+    """Applying replies that were forwarded before they were decoded, and looking into requests that got none."""
     CONNECTIONS = "connections"
     """Closing idle connections, and connecting clients to a broker that is not next door."""
     FACTS = "facts"

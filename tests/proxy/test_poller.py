@@ -205,6 +205,41 @@ async def test_what_is_paused_is_called_when_it_is_resumed(nursery: trio.Nursery
     other.close()
 
 
+async def test_what_is_not_done_goes_on_while_nobody_is_ready() -> None:
+    poller = Poller()
+    left = [3]
+
+    def some() -> bool:
+        left[0] -= 1
+        return left[0] > 0
+
+    poller.before_others(some)
+    poller.before_others(lambda: False)
+    poller.catch_up()
+    while poller.owes:
+        poller.turn(None)
+    assert left == [0]
+    poller.close()
+
+
+async def test_a_program_that_carries_a_poller_goes_on_with_what_is_not_done(nursery: trio.Nursery) -> None:
+    poller = Poller()
+    echo, done, turns = Echo(poller), trio.Event(), iter(range(5))
+
+    def some() -> bool:
+        if next(turns, None) is None:
+            done.set()
+            return False
+        return True
+
+    nursery.start_soon(carry, poller)
+    poller.before_others(some)
+    assert await asked(echo, b"begin") == b"begin"
+    await done.wait()
+    nursery.cancel_scope.cancel()
+    echo.close()
+
+
 async def test_what_is_put_off_waits_for_some_lone_rounds_or_for_company() -> None:
     poller = Poller()
     first, second = Echo(poller), Echo(poller)
