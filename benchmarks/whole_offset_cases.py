@@ -60,7 +60,14 @@ def judged(most: int) -> Iterator[Case]:
             first, *others = case.request.topics
             noted = replace(first.partitions[0], committed_metadata=LONG_NOTE)
             topics = (replace(first, partitions=(noted, *first.partitions[1:])), *others)
-            yield case._replace(name=f"{case.name}, one taken out", request=replace(case.request, topics=topics))
+            told: Any = case.reply
+            entry, *rest = told.topics
+            left = (replace(entry, partitions=entry.partitions[1:]),) if len(entry.partitions) > 1 else ()
+            yield case._replace(
+                name=f"{case.name}, one taken out",
+                request=replace(case.request, topics=topics),
+                reply=replace(told, topics=(*left, *rest)),
+            )
 
 
 def _partitions(

@@ -48,11 +48,12 @@ class OffsetMetadataMaxBytes(Policy):
             (at, index): size
             for at, topic in enumerate(topics)
             for index, partition in enumerate(topic.partitions)
-            if (size := utf16_units(partition.committed_metadata or "")) > limit
+            # A character has two units at most, so that most need not be encoded to be counted.
+            if (text := partition.committed_metadata) and 2 * len(text) > limit and (size := utf16_units(text)) > limit
         }
         return RefusePartitions(error_code=self.broker_error, sizes=sizes, limit=limit) if sizes else ALLOW
 
 
 def utf16_units(text: str) -> int:
     """The length of a text as Java counts it."""
-    return len(text.encode("utf-16-le")) // 2
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from group_sidecar.codecs.compiled import NO_BOUND
 from group_sidecar.codecs.errors import ErrorCode, TooManyElements
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -359,11 +358,11 @@ class BrokerDesk:
 
     def _reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         if isinstance(note, Exchange):
-            most = NO_BOUND if isinstance(note, Withheld) else self._bounds.reply(note.request.KEY)
+            most = self._bounds.reply(note.request.KEY)
+            if isinstance(note, Withheld):
+                return self._merged(note, frame, most, origin, now)
             answer = open_reply(note.request.KEY, note.version, frame, most)
             self._learning.replied(note, answer.message, origin, now)
-            if isinstance(note, Withheld):
-                return Reply(answer.sealed(note.merged(answer.message)))
             told = self._rewriter.relocated(note.request.KEY, answer.message)
             return _AS_IT_CAME if told is answer.message else Reply(answer.sealed(told))
         if isinstance(note, Handshake):
@@ -386,6 +385,15 @@ class BrokerDesk:
             note.take(self._rewriter.relocated(note.api_key, message))
             return _AS_IT_CAME
         return Reply(self._rewriter.rewritten(note, frame))
+
+    def _merged(self, note: Withheld, frame: bytes, most: int, origin: Origin, now: float) -> Reply:
+        """The reply to what is left of a commit. It is decoded however long; more than `most` teach nothing."""
+        answer = open_reply(note.request.KEY, note.version, frame)
+        if note.elements <= most:
+            self._learning.replied(note, answer.message, origin, now)
+        else:
+            self._learning.unread(note, now)
+        return Reply(answer.sealed(note.merged(answer.message)))
 
     def _shaken(self, note: Handshake, reply: Struct, origin: Origin) -> int:
         """Follows who is on the connection. Gives how many raw tokens come next."""

@@ -77,11 +77,19 @@ class Withheld(Exchange):
     whole: Commit
     refusal: RefusePartitions
 
+    @property
+    def elements(self) -> int:
+        """Topics and partitions that the broker got."""
+        sent: Commit = self.request
+        return sum(1 + len(topic.partitions) for topic in sent.topics)
+
     def merged(self, reply: CommitReply) -> CommitReply:
         """What the client gets, from what the broker said of the rest: in the order that Kafka 4 has.
 
         That is the request's; but where some partitions are not there, these come first, and each topic comes once.
         """
+        if self._answers_in_order(reply):
+            return replace(reply, topics=self._spliced(reply))
         told = _Told(reply)
         answers: list[tuple[int, PartitionReply]] = []
         for at, topic in enumerate(self.whole.topics):
@@ -101,6 +109,39 @@ class Withheld(Exchange):
             entry[1].append(answer)
         topics = tuple(_WITH_PARTITIONS[type(entry)](entry, tuple(each)) for entry, each in entries.values())
         return replace(reply, topics=topics)
+
+    def _answers_in_order(self, reply: CommitReply) -> bool:
+        """Whether the reply says something of each partition that was sent, in its place, and of single ones only. So
+        do all replies to commits that succeed, and so the longest need not be looked up partition by partition.
+        """
+        sent: Commit = self.request
+        return len(sent.topics) == len(reply.topics) and all(
+            _name(asked) == _name(told)
+            and [p.partition_index for p in asked.partitions] == [p.partition_index for p in told.partitions]
+            and OF_ONE.issuperset({p.error_code for p in told.partitions})
+            for asked, told in zip(sent.topics, reply.topics, strict=True)
+        )
+
+    def _spliced(self, reply: CommitReply) -> tuple[TopicReply, ...]:
+        """The topics of such a reply, with the errors of what was withheld between them."""
+        entries, topics = iter(reply.topics), []
+        losing: dict[int, set[int]] = {}
+        for at, index in self.refusal.sizes:
+            losing.setdefault(at, set()).add(index)
+        for at, topic in enumerate(self.whole.topics):
+            lost = losing.get(at)
+            if lost is None:
+                # One that was sent without partitions was left out if any other lost some.
+                topics += [next(entries)] if topic.partitions else []
+                continue
+            entry = next(entries) if len(lost) < len(topic.partitions) else _entry(topic, ())
+            kept = iter(entry.partitions)
+            answers = tuple(
+                _answer(topic, partition.partition_index, self.refusal.error_code) if index in lost else next(kept)
+                for index, partition in enumerate(topic.partitions)
+            )
+            topics.append(_WITH_PARTITIONS[type(entry)](entry, answers))
+        return tuple(topics)
 
     def unknown(self, correlation_id: int) -> bytes:
         """What the client gets where nobody can read what the broker said: as where a write timed out, to try again.

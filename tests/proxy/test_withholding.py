@@ -183,6 +183,37 @@ def test_the_copy_learns_of_the_rest_alone(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
+def test_a_reply_in_order_is_not_looked_up_partition_by_partition(
+    key: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 21,000 partitions that took 40 ms."""
+    looked_up: list[Any] = []
+
+    class LookedUp(withholding._Told):
+        def __init__(self, reply: Any) -> None:
+            looked_up.append(reply)
+            super().__init__(reply)
+
+    monkeypatch.setattr(withholding, "_Told", LookedUp)
+    assert commits(Line(limited()), key, version, MIXED, fine(REST)) == REFUSED
+    assert looked_up == []
+    swapped = [REST[1], REST[0]]
+    assert commits(Line(limited()), key, version, MIXED, fine(swapped)) == REFUSED
+    assert len(looked_up) == 1
+
+
+def test_a_long_reply_is_told_to_the_client_and_teaches_nothing() -> None:
+    """To follow 21,000 partitions takes 20 ms: the log will tell them."""
+    for partitions, learnt in ((99, True), (100, False)):
+        copy = limited(limits={"inspected_elements": 100})
+        sent = [(index, "") for index in range(partitions)]
+        told = commits(Line(copy), COMMIT, 8, [("b", [*sent, (partitions, LONG)])], fine([("b", sent)]))
+        assert told == [("b", [*((index, 0) for index, _ in sent), (partitions, 12)])]
+        assert bool(stored(copy)) is learnt
+        assert (copy.manager.view("g", EPOCH + 100).offsets_lacking is None) is learnt
+
+
+@pytest.mark.parametrize(("key", "version"), EACH)
 def test_what_has_nothing_too_long_passes_as_it_came(key: int, version: int) -> None:
     copy = limited()
     asked: Asked = [("b", [(2, SHORT), (0, None), (0, "")]), ("a", []), ("b", [(1, "😀😀")])]
