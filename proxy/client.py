@@ -21,7 +21,7 @@ from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest, ApiVersionsResponse
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
-from group_sidecar.codecs.registry import APIS, api_name
+from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.proxy.additions import Versions
 from group_sidecar.proxy.addresses import Address
@@ -31,6 +31,9 @@ DEFAULT_TIMEOUT = 10.0
 """Seconds to wait for a connection, and for each reply."""
 LARGEST_REPLY = 64 * 1024 * 1024
 """Bytes; Metadata of 100,000 partitions takes about a tenth of it."""
+LARGEST_AT_ONCE = 16_384
+"""Bytes of a reply beyond which it is decoded in a thread: the data path shares this one. Of a Fetch nearly all is
+records, which stay bytes."""
 SOON = 0.5
 """Seconds until a broker that has not answered ApiVersions is asked what Kafka 0.9 would answer."""
 
@@ -171,8 +174,10 @@ class KafkaClient:
         """
         if version is None:
             version = self.version_for(type(request))
-        reply, _ = decode_start(APIS[request.KEY].response, version, await self.ask_undecoded(request, version))
-        return reply
+        response, body = APIS[request.KEY].response, await self.ask_undecoded(request, version)
+        if len(body) <= LARGEST_AT_ONCE or request.KEY == ApiKey.FETCH:
+            return decode_start(response, version, body)[0]
+        return (await trio.to_thread.run_sync(decode_start, response, version, body))[0]
 
     async def ask_undecoded(self, request: Struct, version: int) -> bytes:
         """As `ask`, and gives the body of the reply as it came."""

@@ -18,7 +18,6 @@ from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
-from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy.attempts import Pace
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.client import KafkaClient, UnsupportedApi
@@ -37,8 +36,6 @@ _ALL = "all groups"
 _ALL_OFFSETS = (2, 7)  # OffsetFetch: null topics ask for all (KIP-88); before v8 of one group.
 _BY_ID_SINCE = 12  # Metadata (KIP-516).
 
-LARGEST_AT_ONCE = 16_384
-"""Bytes of a Metadata reply beyond which it is decoded in a thread: the data path shares this one."""
 SHARDS = 32
 """Groups in doubt are kept in so many parts, lest one look at 100,000 of them hold up the data path."""
 
@@ -157,12 +154,5 @@ async def _names_of(client: KafkaClient, topic_ids: Sequence[UUID]) -> dict[UUID
     topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids)
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     version = client.version_for(MetadataRequest, lowest=_BY_ID_SINCE)
-    body = await client.ask_undecoded(request, version)
-    if len(body) <= LARGEST_AT_ONCE:
-        return _read_names(version, body)
-    return await trio.to_thread.run_sync(_read_names, version, body)
-
-
-def _read_names(version: int, body: bytes) -> dict[UUID, str]:
-    reply, _ = decode_start(MetadataResponse, version, body)
+    reply: MetadataResponse = await client.ask(request, version)
     return {topic.topic_id: topic.name for topic in reply.topics if topic.name and topic.topic_id.int}

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +17,7 @@ from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsReq
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from group_sidecar.codecs.schema import encode
+from group_sidecar.codecs.schema import decode_start, encode
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.client import (
     CLIENT_ID,
@@ -59,6 +60,26 @@ async def test_learns_the_versions_and_asks_in_the_highest_common_one(network: M
         assert client.version_for(HeartbeatRequest) == 4
     assert [version for _, version in broker.asked] == [3, 1]
     assert set(broker.clients) == {CLIENT_ID}
+
+
+@pytest.mark.parametrize(("groups", "here"), [(1, True), (2000, False)])
+async def test_a_long_reply_is_decoded_in_a_thread(
+    groups: int, here: bool, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The description of a group with 5,000 members held up the data path for 20 ms."""
+    listed = tuple(ListedGroup(group_id=f"group-{n}", protocol_type="consumer") for n in range(groups))
+    told = ListGroupsResponse(error_code=0, groups=listed)
+    network.brokers[BROKER] = ScriptedBroker({ListGroupsRequest: told})
+    threads: list[bool] = []
+
+    def decoded(*args: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return decode_start(*args)
+
+    async with connect(*BROKER) as client:
+        monkeypatch.setattr("group_sidecar.proxy.client.decode_start", decoded)
+        assert await client.ask(ListGroupsRequest()) == told
+    assert threads == [here]
 
 
 async def test_asks_for_versions_anew_in_v0_where_v3_is_not_known(network: MemoryNetwork) -> None:
