@@ -11,7 +11,7 @@ true, and `tend` makes up for it some groups at a time.
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from group_sidecar.codecs.instances import maker
@@ -35,6 +35,8 @@ AT_ONCE = 100
 """Groups that are looked at between two breaths: about a millisecond."""
 MOST_AT_ONCE = 300
 """Groups that one request for the list may look at, or encode: about three milliseconds."""
+SHARDS = 256
+"""Parts in which the encoded groups of a kind are joined: with 100,000 groups one change costs to join 400 again."""
 SPARE_DEADLINES = 1000
 """Deadlines of groups that are gone or have been looked at since, beyond as many as count."""
 
@@ -118,7 +120,7 @@ class Listing:
         yield Table("relisted_groups", len(self._changed), len(self._changed) * ENTRY_BYTES)
         yield Table("listed_deadlines", len(self._deadlines), len(self._deadlines) * ENTRY_BYTES)
         encoded, entries = self._encoded.values(), len(self._entries)
-        yield Table("listed_groups", entries, entries * ENTRY_BYTES + sum(each.bytes for each in encoded))
+        yield Table("listed_groups", entries, entries * ENTRY_BYTES + 2 * sum(each.bytes for each in encoded))
 
     def begin_anew(self) -> None:
         """Marks all groups to be looked at again, because any of them may have changed."""
@@ -158,6 +160,7 @@ class Listing:
             while encoded.waiting:
                 encoded.encode(self._entries, AT_ONCE)
                 yield
+            yield from encoded.join()
         yield from self._tidy()
 
     def lacking(self, now: float, most: int | None = None) -> Lacking | None:
@@ -181,11 +184,10 @@ class Listing:
         encoded = self._form(version)
         encoded.encode(self._entries)
         asked = asked_for(request)
-        told: list[bytes] = []
-        for kind, groups in encoded.kinds.items():
-            if asked(_of_kind(kind)) and (empty or kind[1] != EMPTY):
-                told += groups.values()
-        return encode_list(told, version)
+        told = [
+            groups for kind, groups in encoded.kinds.items() if asked(_of_kind(kind)) and (empty or kind[1] != EMPTY)
+        ]
+        return encode_list(sum(map(len, told)), chain.from_iterable(groups.joined() for groups in told), version)
 
     def _form(self, version: int) -> "_Encoded":
         encoded = self._encoded.get(form(version))
@@ -251,7 +253,7 @@ class _Encoded:
     """
 
     def __init__(self, version: int, entries: Iterable[str]) -> None:
-        self.kinds: dict[_Kind, dict[str, bytes]] = {}
+        self.kinds: dict[_Kind, _Groups] = {}
         self.waiting = dict.fromkeys(entries)
         self.bytes = 0
         self._version = version
@@ -262,8 +264,8 @@ class _Encoded:
         """A group is listed as something else from now on, or not any more."""
         self.waiting.pop(group_id, None)
         if before is not None and (groups := self.kinds.get(kind := _kind(before))) is not None:
-            self.bytes -= len(groups.pop(group_id, b""))
-            if not groups:
+            self.bytes -= groups.remove(group_id)
+            if not len(groups):
                 del self.kinds[kind]
                 self._ends.pop(kind, None)
         if now is not None:
@@ -277,9 +279,77 @@ class _Encoded:
             end = self._ends.get(kind)
             if end is None:
                 end = self._ends[kind] = encode_group(_of_kind(kind), self._version)[len(self._name("")) :]
-            encoded = self.kinds.setdefault(kind, {})[group_id] = self._name(group_id) + end
+            groups = self.kinds.get(kind)
+            if groups is None:
+                groups = self.kinds[kind] = _Groups()
+            encoded = self._name(group_id) + end
+            groups.add(group_id, encoded)
             self.bytes += len(encoded)
             most = None if most is None else most - 1
+
+    def join(self) -> Iterator[None]:
+        """Joins what a list would have to join, some at a time."""
+        done = 0
+        for groups in list(self.kinds.values()):
+            for shard in groups.shards:
+                done += 1
+                if groups.join(shard) or done % AT_ONCE == 0:
+                    yield
+
+
+class _Groups:
+    """The encoded groups of a kind, in shards, each of which is joined once until one of its groups changes.
+
+    Attributes:
+        joins: how many shards were joined.
+    """
+
+    __slots__ = ("_count", "_joined", "_shards", "joins")
+
+    def __init__(self) -> None:
+        self._shards: dict[int, dict[str, bytes]] = {}
+        self._joined: dict[int, bytes] = {}
+        self._count = 0
+        self.joins = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, group_id: str, encoded: bytes) -> None:
+        """Adds a group that is not there."""
+        shard = hash(group_id) % SHARDS
+        self._shards.setdefault(shard, {})[group_id] = encoded
+        self._joined.pop(shard, None)
+        self._count += 1
+
+    def remove(self, group_id: str) -> int:
+        """Removes a group, if it is there. Returns how many bytes it had."""
+        shard = hash(group_id) % SHARDS
+        encoded = self._shards.get(shard, {}).pop(group_id, None)
+        if encoded is None:
+            return 0
+        self._joined.pop(shard, None)
+        self._count -= 1
+        return len(encoded)
+
+    def joined(self) -> Iterator[bytes]:
+        """All of them, joined by shards."""
+        for shard in self._shards:
+            self.join(shard)
+            yield self._joined[shard]
+
+    @property
+    def shards(self) -> list[int]:
+        """The numbers of the shards that there are."""
+        return list(self._shards)
+
+    def join(self, shard: int) -> bool:
+        """Joins a shard. Returns whether it was not joined before."""
+        if shard in self._joined:
+            return False
+        self._joined[shard] = b"".join(self._shards[shard].values())
+        self.joins += 1
+        return True
 
 
 def _kind(entry: ListedGroup) -> _Kind:

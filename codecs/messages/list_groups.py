@@ -6,7 +6,7 @@ v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible (KIP-482);
 A list is long and its groups seldom change: `encode_group` and `encode_list` write one from parts that are kept.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING, compact_text, text, uvarint
 from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
@@ -60,9 +60,9 @@ def encode_group(group: ListedGroup, version: int) -> bytes:
     return b"".join((*parts, b"\0"))
 
 
-def encode_list(groups: Collection[bytes], version: int) -> bytes:
-    """The body of a reply without error, of groups as they are encoded in this version."""
+def encode_list(count: int, groups: Iterable[bytes], version: int) -> bytes:
+    """The body of a reply without error, of so many groups as they are encoded in this version, some in each part."""
     head = (b"\0\0\0\0" if version >= THROTTLED_SINCE else b"") + b"\0\0"
     if version < _FLEXIBLE:
-        return b"".join((head, len(groups).to_bytes(4, "big"), *groups))
-    return b"".join((head, uvarint(len(groups) + 1), *groups, b"\0"))
+        return b"".join((head, count.to_bytes(4, "big"), *groups))
+    return b"".join((head, uvarint(count + 1), *groups, b"\0"))

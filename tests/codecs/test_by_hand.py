@@ -23,14 +23,15 @@ LONG = "x" * (MAX_STRING_BYTES + 1)
 @given(st.lists(structs(ListedGroup, tagged=False), max_size=3).map(tuple))
 def test_a_list_of_groups(version: int, groups: tuple[ListedGroup, ...]) -> None:
     said = ListGroupsResponse(error_code=0, groups=groups)
-    assert lists.encode_list([lists.encode_group(each, version) for each in groups], version) == encode(said, version)
+    encoded = [lists.encode_group(each, version) for each in groups]
+    assert lists.encode_list(len(groups), encoded, version) == encode(said, version)
 
 
 @pytest.mark.parametrize("count", [126, 127, 128, 16_383])
 def test_a_list_of_many_groups(count: int) -> None:
     groups = tuple(ListedGroup(group_id=str(number), protocol_type="consumer") for number in range(count))
     said = ListGroupsResponse(error_code=0, groups=groups)
-    assert lists.encode_list([lists.encode_group(each, 3) for each in groups], 3) == encode(said, 3)
+    assert lists.encode_list(len(groups), [lists.encode_group(each, 3) for each in groups], 3) == encode(said, 3)
 
 
 @pytest.mark.parametrize("version", ListGroupsResponse.VERSIONS)

@@ -156,6 +156,26 @@ def test_it_is_tended_some_groups_at_a_time() -> None:
     assert world.looks == looks + AT_ONCE + 50
 
 
+def test_only_what_changed_is_joined_again() -> None:
+    """To join 100,000 groups for each list took 10 ms."""
+    world, request = World(), ListGroupsRequest()
+    for number in range(1000):
+        world.put(f"group-{number}", Plain())
+    world.listing.refresh(1.0)
+    assert len(decode(ListGroupsResponse, 4, world.listing.reply(request, 4)).groups) == 1000
+    (groups,) = world.listing._form(4).kinds.values()
+    first = groups.joins
+    assert first == len(groups.shards)
+    world.put("group-7", None)
+    world.listing.refresh(2.0)
+    for _ in world.listing.tend(2.0):
+        pass
+    assert groups.joins == first + 1
+    told = decode(ListGroupsResponse, 4, world.listing.reply(request, 4))
+    assert {group.group_id for group in told.groups} == {f"group-{n}" for n in range(1000)} - {"group-7"}
+    assert groups.joins == first + 1
+
+
 def test_a_doubt_that_comes_sooner_than_was_thought_is_noticed() -> None:
     world = World()
     world.put("a", Plain(doubtful_from=10.0))
