@@ -36,8 +36,8 @@ AT_ONCE = 100
 MOST_AT_ONCE = 300
 """Groups that one request for the list may look at, or encode: about three milliseconds."""
 SHARDS = 1024
-"""Parts in which the encoded groups of a kind are joined. With 100,000 groups one change costs to join 100 again, and as
-many changes as one request may look at less than a third of all."""
+"""Parts in which the encoded groups of a kind are joined. With 100,000 groups one change costs to join 100 again, and
+as many changes as one request may look at less than a third of all."""
 SPARE_DEADLINES = 1000
 """Deadlines of groups that are gone or have been looked at since, beyond as many as count."""
 
