@@ -23,6 +23,8 @@ from group_sidecar.coordinator.views import CommittedOffset, GroupKind, GroupSta
 
 OFFSET_BYTES = 250
 """Estimated bytes of a committed offset that was seen on the wire, with a short metadata text."""
+TRANSACTION_BYTES = 750
+"""Estimated bytes of an open transaction beside its offsets: two dictionaries and a set, each with one entry."""
 ROOMY_METADATA = 50
 """Characters that the metadata of an offset may have on average before there is too much of it. Kafka lets one have
 4,096 (`offset.metadata.max.bytes`)."""
@@ -42,6 +44,7 @@ class GroupCache:
         most_text: characters of the metadata of offsets, a bound too.
         metadata: bytes that the members of all groups have.
         groups, offsets: by group id.
+        transactions: by producer id the groups that have offsets pending in its transaction, where the log is not read.
         partitions: which groups the log tells of.
         pasts: groups that may have a past that was not seen.
         distrusted: groups of which the broker was found to say something else.
@@ -59,6 +62,7 @@ class GroupCache:
     def __init__(self, *, exclusive: bool, true_hosts: bool, most_groups: int, most_offsets: int) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        self.transactions: dict[int, set[str]] = {}
         self.partitions = PartitionTable()
         self.pasts = UnseenPasts(most_groups, self.groups)
         self.unread = Unread()
@@ -84,6 +88,8 @@ class GroupCache:
         """How large each table here is."""
         yield Table("groups", len(self.groups), self.name_bytes)
         yield Table("offsets", self._offsets_count, self._offsets_count * OFFSET_BYTES + self._offsets_text)
+        open_bytes = len(self.transactions) * TRANSACTION_BYTES
+        yield Table("open_transactions", len(self.transactions), open_bytes)
         yield self.metadata.table
         yield Table("distrusted_groups", len(self.distrusted), sum(map(name_bytes, self.distrusted)))
         yield from self.pasts.tables
@@ -183,6 +189,14 @@ class GroupCache:
         self.distrusted.discard(group_id)
         if (offsets := self.offsets.pop(group_id, None)) is not None:
             self._count_offsets(offsets, (0, 0))
+            for producer_id in offsets.pending:
+                self._leave_transaction(producer_id, group_id)
+
+    def _leave_transaction(self, producer_id: int, group_id: str) -> None:
+        groups = self.transactions[producer_id]
+        groups.discard(group_id)
+        if not groups:
+            del self.transactions[producer_id]
 
     def unlearn(self, group_id: str) -> None:
         """Nothing is known of the group any more but who is at the broker's door: those replies are yet to come."""
@@ -281,12 +295,16 @@ class GroupCache:
         offsets.changes = next(self.ticks)
 
     def within_bound(
-        self, offsets: GroupOffsets, new: Mapping[TopicPartition, CommittedOffset], now: float
+        self,
+        offsets: GroupOffsets,
+        new: Mapping[TopicPartition, CommittedOffset],
+        now: float,
+        producer_id: int | None = None,
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Those that may be kept: all, or at the bound of their number those that take the place of others, and at the
-        bound of their metadata none.
+        bound of their metadata none. `producer_id`: whose transaction they are pending in; None if they are committed.
         """
-        kept = offsets.committed.seen
+        kept = offsets.committed.seen if producer_id is None else offsets.pending.get(producer_id, {})
         at_most = self._offsets_text + MAX_STRING_BYTES * len(new)
         bulky = at_most > self.most_text and self._offsets_text + text_of(new.values()) > self.most_text
         if not bulky and (self._offsets_count + len(new) <= self.most_offsets or new.keys() <= kept.keys()):

@@ -1,6 +1,6 @@
 """What each event does to the committed offsets of groups.
 
-Owns: `Committing`: the rules by which events become changes of a `GroupOffsets`, and which transactions are open. Must
+Owns: `Committing`: the rules by which events become changes of a `GroupOffsets`. Must
 not know: members, who asks, what is lacking to answer.
 """
 
@@ -35,7 +35,6 @@ class Committing:
     def __init__(self, cache: GroupCache, log: LogFollower) -> None:
         self._cache = cache
         self._log = log
-        self._transactions: dict[int, set[str]] = {}
         self.rules: Mapping[type[Any], Callable[[Any, float], list[Fact]]] = {
             OffsetsStored: self._offsets_stored,
             OffsetsPending: self._offsets_pending,
@@ -74,15 +73,15 @@ class Committing:
 
     def _offsets_pending(self, event: OffsetsPending, now: float) -> list[Fact]:
         if (offsets := self._offsets_of(event, now)) is not None:
-            kept = self._cache.within_bound(offsets, event.offsets, now)
+            kept = self._cache.within_bound(offsets, event.offsets, now, event.producer_id)
             offsets.hold(event.producer_id, kept, now)
             self._cache.account(event.group_id, now)
             if kept and not offsets.followed:
-                self._transactions.setdefault(event.producer_id, set()).add(event.group_id)
+                self._cache.transactions.setdefault(event.producer_id, set()).add(event.group_id)
         return []
 
     def _transaction_ended(self, event: TransactionEnded, now: float) -> list[Fact]:
-        for group_id in self._transactions.pop(event.producer_id, ()):
+        for group_id in self._cache.transactions.pop(event.producer_id, ()):
             if (offsets := self._cache.group_offsets(group_id)) is not None:
                 offsets.end(event.producer_id, committed=event.committed)
                 self._cache.account(group_id, now)

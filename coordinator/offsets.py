@@ -37,7 +37,7 @@ class GroupOffsets:
         self.unfollowed: Lacking | None = None
         self.doubtful: dict[TopicPartition, float] = {}
         self.counted = (0, 0)
-        self._held_text = 0
+        self._held = self._held_text = 0
         self.changes, self.epoch = 0, epoch
         self.changed_at = 0.0
         self._logged: LoggedGroup | None = None
@@ -46,8 +46,7 @@ class GroupOffsets:
     @property
     def size(self) -> tuple[int, int]:
         """How many offsets are kept beside the log's, committed or pending, and characters of their metadata."""
-        held = sum(map(len, self.pending.values())) if self.pending else 0
-        return len(self.committed.seen) + held, self.committed.text + self._held_text
+        return len(self.committed.seen) + self._held, self.committed.text + self._held_text
 
     @property
     def lacking(self) -> Lacking | None:
@@ -142,11 +141,14 @@ class GroupOffsets:
         if offsets and not self.followed:
             held = self.pending.setdefault(producer_id, {})
             self._held_text += text_of(offsets.values()) - text_of(map(held.get, offsets))
+            self._held -= len(held)
             held.update(offsets)
+            self._held += len(held)
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         """A producer's transaction ended: its offsets count, or are dropped."""
         held = self.pending.pop(producer_id, {})
+        self._held -= len(held)
         self._held_text -= text_of(held.values())
         if committed:
             self.committed.put(held)

@@ -12,6 +12,7 @@ from group_sidecar.codecs.messages.offset_delete import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.coordinator.events import (
     AnyEvent,
+    GroupDeleted,
     LogEndsSeen,
     LogStartsSeen,
     OffsetsDeleted,
@@ -353,6 +354,37 @@ def test_what_goes_makes_room(room: list[AnyEvent]) -> None:
     assert manager.overflowed == 1
     manager.apply([stored(9, 10, group="h", p2=3)], 10)
     assert manager.overflowed == 2
+
+
+def test_offsets_of_many_transactions_are_bounded() -> None:
+    """Each producer's offset of a partition is one more, also where the partition has a committed one."""
+    manager = copy(most_offsets=4)
+    manager.apply([stored(1, 2, p0=5)], 2)
+    for producer_id in range(9):
+        manager.apply([pending_of(producer_id)], 4)
+    assert (tables(manager), manager.overflowed) == ({"offsets": 4, "open_transactions": 3}, 6)
+    manager.apply([pending_of(2, value=7)], 5)
+    manager.apply([TransactionEnded(producer_id=2, committed=True)], 6)
+    assert (known(manager), tables(manager)) == ({T0: 7}, {"offsets": 3, "open_transactions": 2})
+    assert manager.overflowed == 6, "what is kept is kept up to date"
+
+
+def test_a_group_that_goes_leaves_its_transactions() -> None:
+    manager = copy()
+    manager.apply([pending_of(8, "g"), pending_of(9, "g"), pending_of(9, "h")], 4)
+    manager.apply([GroupDeleted(group_id="g", sent_at=5)], 6)
+    assert tables(manager) == {"offsets": 1, "open_transactions": 1}
+    manager.apply([TransactionEnded(producer_id=producer_id, committed=True) for producer_id in (8, 9)], 7)
+    assert tables(manager) == {"offsets": 1, "open_transactions": 0}
+
+
+def pending_of(producer_id: int, group: str = "g", value: int = 6) -> OffsetsPending:
+    return OffsetsPending(group_id=group, sent_at=3, producer_id=producer_id, offsets={T0: offset(value, 4)})
+
+
+def tables(manager: GroupMetadataManager) -> dict[str, int]:
+    """How many entries the tables of offsets have."""
+    return {table.name: table.entries for table in manager.tables() if table.name in ("offsets", "open_transactions")}
 
 
 def test_a_transaction_that_ends_takes_no_room_of_its_own() -> None:
