@@ -14,6 +14,7 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
+from group_sidecar.coordinator.bounded_ids import ContestedIds, IssuedIds
 from group_sidecar.coordinator.events import FOREVER, NEVER, DescribedMember, JoinAccepted, Joining, JoinSent
 from group_sidecar.coordinator.hosts import located
 from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Leave, Member
@@ -46,7 +47,7 @@ class Group:
 
     Attributes:
         generation_at, stable_at: when this generation was first seen, and first seen stable.
-        pending: until when a member id that was issued may be used (KIP-394).
+        pending: member ids that were issued and not used yet (KIP-394).
         departed: member ids that were in this generation and have gone, or have gone and would join yet.
         contested: instance ids of which a new member was fenced before it was in; the next one took over who it is.
         past: whether it may have static members that were not seen.
@@ -86,9 +87,9 @@ class Group:
         self.protocol_type = self.protocol = self.leader = ""
         self.members: dict[str, Member] = {}
         self.overdue: dict[str, Member] = {}
-        self.pending: dict[str, float] = {}
+        self.pending = IssuedIds()
         self.departed: set[str] = set()
-        self.contested: set[str] = set()
+        self.contested = ContestedIds()
         self.reservations = Reservations()
         self.past, self.unsure = unsure is not None, unsure
         self.doubted_until = NEVER
@@ -174,7 +175,7 @@ class Group:
     def empty_out(self, now: float) -> None:
         """The last member is gone: the group is Empty, one generation on, its protocol forgotten, its type kept."""
         preparing = self.joins or self.state is GroupState.PREPARING_REBALANCE
-        if preparing and any(now <= until for until in self.pending.values()):
+        if preparing and self.pending.may_be_used(now):
             self.doubt(now)  # The rebalance waits for these, with nobody in the group.
         self.become(GroupState.EMPTY)
         self.generation, self.generation_at = self.generation + 1 if self.outlasts_members else 0, now
@@ -264,8 +265,7 @@ class Group:
     def expire(self, now: float) -> list[Member]:
         """Sets aside the members that the broker must have removed."""
         self.reservations.expire(now)
-        for member_id in [m for m, until in self.pending.items() if until < now]:
-            del self.pending[member_id]
+        self.pending.expire(now)
         late = self.late(now)
         for member in late:
             self.overdue[member.member_id] = self.members.pop(member.member_id)
@@ -295,7 +295,7 @@ class Group:
             member.sync_by = self.generation_at + member.rebalance_timeout_ms / 1000
             member.assignment = b""
         self.members[member.member_id] = member
-        self.pending.pop(member.member_id, None)
+        self.pending.discard(member.member_id)
 
     def static_members(self) -> StaticMembers:
         """The static members by their instance ids, for whoever looks for many of them."""
@@ -368,7 +368,7 @@ class Group:
 
     def drop(self, member_id: str) -> Member | None:
         """Takes a member out for good, also one that is overdue or only pending."""
-        self.pending.pop(member_id, None)
+        self.pending.discard(member_id)
         self.leaving.pop(member_id, None)
         self.reservations.forget(member_id)
         member = self.members.pop(member_id, None) or self.overdue.pop(member_id, None)

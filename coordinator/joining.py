@@ -63,7 +63,7 @@ def member_id_issued(group: Group, event: MemberIdIssued, now: float) -> list[Fa
     group.reservations.release(event.joining.token)
     if group.state is GroupState.DEAD:
         group.become(GroupState.EMPTY)
-    group.pending[event.member_id] = now + event.joining.session_timeout_ms / 1000
+    group.pending.issue(event.member_id, now + event.joining.session_timeout_ms / 1000)
     return []
 
 

@@ -26,7 +26,8 @@ def seats(group: Group, now: float, *, exclusive: bool) -> Seats:
         state, members = _state_since(told, group), told.members
     # Whom the broker does not know it turns away: clients come back with the ids of a group that has died meanwhile.
     certain = sure or told is not None
-    unknown = held.parked_beside({*members, *group.pending}) if certain else 0
+    strange = certain and not group.pending.forgot_any(now)
+    unknown = held.parked_beside({*members, *group.pending}) if strange else 0
     return Seats(
         state=state,
         members=members.union(held.arrivals.ins(now)),

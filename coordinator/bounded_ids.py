@@ -1,0 +1,80 @@
+"""Ids of one group that clients can have made without becoming members of it, as many as they like.
+
+Owns: `IssuedIds` and `ContestedIds`: which are kept, their bounds, and what holds of an id that is not kept. Must not
+know: the group, what follows for it.
+
+One client may ask for 10,000 ids a second. The broker keeps each for a session timeout, which may be half an hour.
+"""
+
+from collections.abc import Iterator
+
+from group_sidecar.coordinator.events import NEVER
+
+MOST_IDS = 1_000
+"""Ids of each kind that are kept of one group. So many are looked at with each join that a policy judges."""
+LONGEST_ID = 512
+"""Characters of an id that is kept. The broker makes member ids of a client id, which may have 32,767."""
+
+
+class IssuedIds:
+    """Member ids that the broker has issued, and until when they may be used (KIP-394). The oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        self._forgotten_until = NEVER
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._until)
+
+    def issue(self, member_id: str, until: float) -> None:
+        """An id was issued."""
+        self._until.pop(member_id, None)
+        self._until[member_id] = until
+        if len(member_id) > LONGEST_ID:
+            self._forget(member_id)
+        elif len(self._until) > MOST_IDS:
+            self._forget(next(iter(self._until)))
+
+    def _forget(self, member_id: str) -> None:
+        self._forgotten_until = max(self._forgotten_until, self._until.pop(member_id))
+
+    def discard(self, member_id: str) -> None:
+        """An id is in use, or may not be used any more."""
+        self._until.pop(member_id, None)
+
+    def expire(self, now: float) -> None:
+        """Drops the ids whose time is over."""
+        for member_id in [each for each, until in self._until.items() if until < now]:
+            del self._until[member_id]
+
+    def may_be_used(self, now: float) -> bool:
+        """Whether any id may still be used."""
+        return self.forgot_any(now) or any(now <= until for until in self._until.values())
+
+    def forgot_any(self, now: float) -> bool:
+        """Whether an id that is not kept may still be used."""
+        return now <= self._forgotten_until
+
+
+class ContestedIds:
+    """Instance ids of which a new member may have been in that was never seen. Of too many, any id may be one."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._any = False
+
+    def __contains__(self, instance_id: str | None) -> bool:
+        return bool(instance_id) and (self._any or instance_id in self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def add(self, instance_id: str) -> None:
+        """An id is contested."""
+        if len(instance_id) > LONGEST_ID or len(self._ids) >= MOST_IDS:
+            self._any = True
+        else:
+            self._ids.add(instance_id)
