@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from group_sidecar.coordinator.arrivals import Arrivals
 from group_sidecar.coordinator.events import (
     CONFIRMED_SECONDS,
+    FOREVER,
     LOST_SECONDS,
     NEW_MEMBER_SECONDS,
     GroupDescribed,
@@ -77,6 +78,7 @@ class Reservations:
         self._ghosts: dict[Seat, _Ghost] = {}
         self._ghosts_by_member: dict[str, list[Seat]] | None = None
         """Made when somebody looks for a member among them; some of these may have gone since."""
+        self._ghosts_kept_until = FOREVER  # All of them; some may have gone since.
         self._strangers = 0
         self._newcomers: frozenset[str] = frozenset()
         self.arrivals = Arrivals()
@@ -103,7 +105,8 @@ class Reservations:
             while len(self._ghosts) >= MOST_GHOSTS:
                 del self._ghosts[next(iter(self._ghosts))]
             self._ghosts_by_member = None
-            self._ghosts[_seat(event.joining)] = _Ghost(event.joining, now + LOST_SECONDS)
+            ghost = self._ghosts[_seat(event.joining)] = _Ghost(event.joining, now + LOST_SECONDS)
+            self._ghosts_kept_until = min(self._ghosts_kept_until, ghost.until + NEW_MEMBER_SECONDS)
         return event
 
     def _count(self, joining: Joining, by: int) -> None:
@@ -132,6 +135,8 @@ class Reservations:
 
     def _keep_ghosts(self, ghosts: dict[Seat, _Ghost]) -> None:
         self._ghosts, self._ghosts_by_member = ghosts, None
+        until = min((ghost.until for ghost in ghosts.values()), default=FOREVER)
+        self._ghosts_kept_until = until + NEW_MEMBER_SECONDS
 
     def outdate(self) -> None:
         """Somebody has gone: what the broker said before is not so any longer."""
@@ -179,7 +184,7 @@ class Reservations:
 
     def expire(self, now: float) -> None:
         """Forgets what can no longer be: the broker drops a new member whose first generation does not come."""
-        if self._ghosts:
+        if now >= self._ghosts_kept_until:
             kept = {seat: ghost for seat, ghost in self._ghosts.items() if now < ghost.until + NEW_MEMBER_SECONDS}
             self._keep_ghosts(kept)
         self.arrivals.expire(now)
@@ -200,8 +205,8 @@ class Reservations:
     @property
     def parked(self) -> int:
         """How many wait in a join at the broker, as far as is known."""
-        ghosts = sum(seat not in self._seats for seat in self._ghosts)
-        return len(self._seats) + ghosts + self._strangers
+        both = len(self._ghosts.keys() & self._seats.keys())  # Looks at the smaller one only.
+        return len(self._seats) + len(self._ghosts) - both + self._strangers
 
     def parked_beside(self, known: Set[str]) -> int:
         """How many of these wait with a member id that is none of the known."""

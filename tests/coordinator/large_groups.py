@@ -141,6 +141,18 @@ def described_while_as_many_joins_were_lost(manager: GroupMetadataManager, membe
     assert len(group.members) == members
 
 
+def judged_while_as_many_joins_were_lost(manager: GroupMetadataManager, members: int) -> Iterator[None]:
+    """As many joins of others as were lost are looked at, one by one, as a policy does."""
+    for number in range(members):
+        lose(manager, joining(number))
+    yield
+    for _ in range(members):
+        manager.refresh("g", NOW + 2)
+        manager.seated("g", NOW + 2)
+    yield
+    assert manager.seated("g", NOW + 2).seats.parked == members
+
+
 def leader_is_told_of_others(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
     group = describe(manager, members, static=static)
     sent = joining(members + 1, member=member_id(0))
@@ -204,6 +216,7 @@ CASES: dict[str, Case] = {
     "all leave, static": partial(all_leave, static=True),
     "all are unknown": all_are_unknown_and_their_joins_were_lost,
     "described": described_while_as_many_joins_were_lost,
+    "judged": judged_while_as_many_joins_were_lost,
     "leader is told": partial(leader_is_told_of_others, static=False),
     "leader is told, static": partial(leader_is_told_of_others, static=True),
     "all join again": all_static_members_join_again,
