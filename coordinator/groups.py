@@ -425,7 +425,6 @@ class Group:
             leader=self.leader,
             generation=self.generation,
             members=self._shown[0],
-            awaiting=self.awaiting if self.joins else frozenset(),
             seats=seats,
             offsets=offsets,
             roster_known=self.unsure is None,

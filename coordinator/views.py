@@ -211,7 +211,6 @@ class GroupView:
     """A group at one moment.
 
     Attributes:
-        awaiting: member ids, or request tokens where there is no id yet, whose join is with the broker unanswered.
         seats: who has a place in it, where that was asked for (`GroupMetadataManager.seated`).
         roster_known: whether `members` are all members, not only those that passed by.
         lacking: why DescribeGroups may not be answered from this copy, hosts aside; None where it may.
@@ -228,7 +227,6 @@ class GroupView:
     leader: str = ""
     generation: int = -1
     members: tuple[MemberView, ...] = ()
-    awaiting: frozenset[str] = frozenset()
     seats: Seats = UNSEATED
     roster_known: bool = False
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)

@@ -153,6 +153,18 @@ def judged_while_as_many_joins_were_lost(manager: GroupMetadataManager, members:
     assert manager.seated("g", NOW + 2).seats.parked == members
 
 
+def judged_while_as_many_joins_are_unanswered(manager: GroupMetadataManager, members: int) -> Iterator[None]:
+    """The same, with as many joins that wait at the broker."""
+    for number in range(members):
+        manager.apply([JoinSent(group_id="g", sent_at=NOW, joining=joining(number))], NOW)
+    yield
+    for _ in range(members):
+        manager.refresh("g", NOW + 2)
+        manager.seated("g", NOW + 2)
+    yield
+    assert manager.seated("g", NOW + 2).seats.parked == members
+
+
 def leader_is_told_of_others(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
     group = describe(manager, members, static=static)
     sent = joining(members + 1, member=member_id(0))
@@ -217,6 +229,7 @@ CASES: dict[str, Case] = {
     "all are unknown": all_are_unknown_and_their_joins_were_lost,
     "described": described_while_as_many_joins_were_lost,
     "judged": judged_while_as_many_joins_were_lost,
+    "judged, unanswered": judged_while_as_many_joins_are_unanswered,
     "leader is told": partial(leader_is_told_of_others, static=False),
     "leader is told, static": partial(leader_is_told_of_others, static=True),
     "all join again": all_static_members_join_again,

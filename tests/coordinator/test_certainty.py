@@ -178,7 +178,7 @@ def test_a_description_during_a_join_counts_for_nothing(world: World) -> None:
     b.join()
     world.settle()
     assert world.view().state is GroupState.PREPARING_REBALANCE
-    assert world.view().awaiting == {b.member_id}
+    assert world.awaiting() == {b.member_id}
 
 
 def test_a_description_of_what_is_gone_makes_nothing(world: World) -> None:

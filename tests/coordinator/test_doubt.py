@@ -139,7 +139,7 @@ def test_a_lost_join_of_a_member(world: World) -> None:
     b.metadata = b"changed"
     b.join()
     b.reconnect()
-    assert (world.view().lacking, world.view().awaiting) == (Lacking.IN_DOUBT, frozenset())
+    assert (world.view().lacking, world.awaiting()) == (Lacking.IN_DOUBT, frozenset())
     world.handle_lost(0)
     world.pass_time(1.5)
     world.gather(a)

@@ -62,12 +62,12 @@ def stable(world: World, *clients: Client) -> None:
 def test_a_first_member(world: World) -> None:
     client = Client(world, "a", "g")
     client.join()
-    assert (seen(world).lacking, seen(world).awaiting) == (Lacking.IN_DOUBT, frozenset())
+    assert (seen(world).lacking, world.awaiting()) == (Lacking.IN_DOUBT, frozenset())
     assert all_groups(world.manager, world.now()) == [], "a reservation is no group"
     world.settle()
     assert (seen(world).state, seen(world).protocol_type) == (GroupState.EMPTY, "")
     client.join()
-    assert seen(world).awaiting == {"a-1"}
+    assert world.awaiting() == {"a-1"}
     assert seen(world).state is GroupState.PREPARING_REBALANCE
     world.settle()
     assert (seen(world).state, seen(world).generation) == (GroupState.COMPLETING_REBALANCE, 1)
@@ -193,7 +193,7 @@ def test_a_leader_or_new_metadata_forces_a_rebalance(world: World, who: str) -> 
     if who == "b":
         b.metadata = b"changed"
     (a if who == "a" else b).join()
-    assert (seen(world).state, seen(world).awaiting) == (
+    assert (seen(world).state, world.awaiting()) == (
         GroupState.PREPARING_REBALANCE,
         frozenset({f"{who}-{1 + (who == 'b')}"}),
     )
@@ -646,7 +646,7 @@ def test_a_member_that_waits_in_a_join_does_not_expire(world: World) -> None:
         world.settle()
     world.sweep()
     assert facts(world, MemberGone) == []
-    assert seen(world).awaiting == {b.member_id}
+    assert world.awaiting() == {b.member_id}
 
 
 def test_a_member_that_waits_in_a_sync_does_not_expire(world: World) -> None:

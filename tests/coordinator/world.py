@@ -240,6 +240,10 @@ class World:
         """A group as the copy has it now."""
         return self.manager.view(group_id, self.now())
 
+    def awaiting(self, group_id: str = "g") -> frozenset[str]:
+        """Whose joins are with the broker: member ids, or tokens of those that have no id yet."""
+        return self.manager.group_metadata_cache[group_id].awaiting
+
     def lacking(self, group_id: str = "g") -> tuple[Lacking | None, Lacking | None]:
         """What the copies of a group and of its offsets lack now."""
         view = self.view(group_id)

@@ -151,7 +151,7 @@ def test_joins_of_one_connection_are_told_apart() -> None:
     copy = certain_copy()
     line = Line(copy)
     line.client(line.frame(joining(), 3), line.frame(joining(), 3))
-    assert len(copy.manager.view("g", EPOCH + 100).awaiting) == 2
+    assert len(copy.manager.group_metadata_cache["g"].awaiting) == 2
 
 
 def test_a_commit_by_topic_id_is_followed_where_its_name_is_known() -> None:
@@ -379,9 +379,9 @@ def test_a_join_that_is_given_up_holds_no_place() -> None:
     copy = certain_copy()
     line = Line(copy)
     line.says(joining(), 3)
-    assert copy.manager.view("g", EPOCH + 100).awaiting
+    assert copy.manager.group_metadata_cache["g"].awaiting
     line.session.close(line.now)
-    assert not copy.manager.view("g", EPOCH + 100).awaiting
+    assert not copy.manager.group_metadata_cache["g"].awaiting
 
 
 @pytest.mark.parametrize("way", ["reply", "gone"])

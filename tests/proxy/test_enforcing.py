@@ -199,7 +199,7 @@ def test_a_leave_on_the_same_connection_makes_room() -> None:
     commands = line.broker_says(LeaveGroupResponse(error_code=0), 2, correlation=3)
     assert [type(command) for command in commands] == [ToClient, ToUpstream]
     assert to_upstream(commands) == join
-    assert copy.manager.view("g", EPOCH + line.now).awaiting  # The join that goes on holds its place.
+    assert copy.manager.group_metadata_cache["g"].awaiting  # The join that goes on holds its place.
     assert not any(isinstance(fact, ClientRefused) for fact in facts)
     assert copy.traffic.policy_evaluations == {"group_max_size": 2}
     assert copy.traffic.policy_rejections == {}
