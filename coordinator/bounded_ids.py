@@ -12,6 +12,9 @@ from group_sidecar.coordinator.events import NEVER
 
 MOST_IDS = 1_000
 """Ids of each kind that are kept of one group. So many are looked at with each join that a policy judges."""
+MOST_DEPARTED = 10_000
+"""Member ids that have left one generation of a group and are kept. A static member that restarts leaves one behind,
+and so does an issued id that leaves before it is used. A client can do either without end."""
 LONGEST_ID = 512
 """Characters of an id that is kept. The broker makes member ids of a client id, which may have 32,767."""
 

@@ -14,8 +14,16 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
-from group_sidecar.coordinator.bounded_ids import ContestedIds, IssuedIds
-from group_sidecar.coordinator.events import FOREVER, NEVER, DescribedMember, JoinAccepted, Joining, JoinSent
+from group_sidecar.coordinator.bounded_ids import LONGEST_ID, MOST_DEPARTED, ContestedIds, IssuedIds
+from group_sidecar.coordinator.events import (
+    FOREVER,
+    LOST_SECONDS,
+    NEVER,
+    DescribedMember,
+    JoinAccepted,
+    Joining,
+    JoinSent,
+)
 from group_sidecar.coordinator.hosts import located
 from group_sidecar.coordinator.members import SHORTEST_TIMEOUT_MS, Leave, Member
 from group_sidecar.coordinator.partitions import UNMOVED
@@ -37,9 +45,9 @@ from group_sidecar.coordinator.views import (
 )
 
 NOBODY, UNKNOWN_GENERATION = frozenset[str](), -1
+"""DescribeGroups does not tell the generation; the next sign of life does."""
 StaticMembers = Mapping[str, Sequence[Member]]
 """Members by their instance ids."""
-"""DescribeGroups does not tell the generation; the next sign of life does."""
 
 
 class Group:
@@ -48,7 +56,8 @@ class Group:
     Attributes:
         generation_at, stable_at: when this generation was first seen, and first seen stable.
         pending: member ids that were issued and not used yet (KIP-394).
-        departed: member ids that were in this generation and have gone, or have gone and would join yet.
+        departed: member ids that have left this generation, or were issued and given up. Replies that are on their way
+            may still name them.
         contested: instance ids of which a new member was fenced before it was in; the next one took over who it is.
         past: whether it may have static members that were not seen.
         unsure: why `members` may not be all members of the generation; None where they are.
@@ -330,7 +339,7 @@ class Group:
         new.identify(joining.client_id, joining.client_host)
         new.take(joining)
         new.seen_at = event.sent_at
-        self.drop(old.member_id)
+        self.drop(old.member_id, now)
         self.members[member_id] = new
         if self.leader == old.member_id:
             self.leader = member_id
@@ -366,15 +375,24 @@ class Group:
         if true_host and member.true_host != true_host:
             member.true_host, self.changes = true_host, next(self._ticks)
 
-    def drop(self, member_id: str) -> Member | None:
+    def drop(self, member_id: str, now: float) -> Member | None:
         """Takes a member out for good, also one that is overdue or only pending."""
         self.pending.discard(member_id)
         self.leaving.pop(member_id, None)
         self.reservations.forget(member_id)
         member = self.members.pop(member_id, None) or self.overdue.pop(member_id, None)
         if member is not None:
-            self.departed.add(member_id)
+            self.depart(member_id, now)
         return member
+
+    def depart(self, member_id: str, now: float) -> None:
+        """Notes that a member id has gone. Where there are too many of them, the group is in doubt instead, until late
+        replies have come and the broker has been asked.
+        """
+        if len(self.departed) < MOST_DEPARTED and len(member_id) <= LONGEST_ID:
+            self.departed.add(member_id)
+        elif member_id not in self.departed:
+            self.doubt(now + LOST_SECONDS)
 
     def contest(self, instance_id: str, static: StaticMembers | None = None) -> None:
         """Another new member had this instance id: whoever has it now may pass for that one."""

@@ -191,7 +191,7 @@ def _member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact
     here, leave = group.members.get(event.member_id), group.leaving.get(event.member_id)
     if here is not None:
         keep_owners(group)
-    if (dropped := group.drop(event.member_id)) is None:
+    if (dropped := group.drop(event.member_id, now)) is None:
         return []
     if dropped.instance_id:
         group.contest(dropped.instance_id)  # Another may have taken over who it is.
@@ -240,8 +240,9 @@ def _members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
             how = _how_left(here, event, named, said)
             facts += gone(group, [here], how, now, said)
             why = why or of_departure(here, how, said)
-        dropped = group.drop(member_id)
-        group.departed.add(member_id)
+        dropped = group.drop(member_id, now)
+        if dropped is None:
+            group.depart(member_id, now)
         if not member_id and instance_id:
             group.contest(instance_id, static)
         # Kafka 4 rebalances also when an id leaves that was only issued. And which member had an instance id
@@ -329,7 +330,7 @@ def _consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -
     group.generation = max(group.generation, event.epoch)
     if event.epoch == _LEFT:
         here = group.members.get(event.member_id)
-        group.drop(event.member_id)
+        group.drop(event.member_id, now)
         group.touch(now)
         facts = gone(group, [here] if here else [], Departure.LEFT, now)
         return facts + _after_departure(group, of_departure(here, Departure.LEFT) if here else Blame(), now)

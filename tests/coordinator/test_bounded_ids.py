@@ -1,9 +1,21 @@
 """Ids that clients can have made without becoming members: how many are kept, and what holds beyond that."""
 
-from group_sidecar.coordinator.bounded_ids import LONGEST_ID, MOST_IDS, ContestedIds, IssuedIds
-from group_sidecar.coordinator.events import Joining, JoinSent, MemberIdIssued
+import pytest
+
+from group_sidecar.coordinator.bounded_ids import LONGEST_ID, MOST_DEPARTED, MOST_IDS, ContestedIds, IssuedIds
+from group_sidecar.coordinator.events import (
+    LOST_SECONDS,
+    GroupDescribed,
+    JoinAccepted,
+    Joining,
+    JoinSent,
+    MemberIdIssued,
+    MembersLeft,
+)
+from group_sidecar.coordinator.groups import Group
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from tests.coordinator.large_groups import NOW, joining, knowing_nothing, lose
+from group_sidecar.coordinator.views import GroupState, Lacking
+from tests.coordinator.large_groups import NOW, describe, joining, knowing_nothing, lose
 
 SESSION_SECONDS = 45.0
 """Of `joining`: for so long an issued id may be used."""
@@ -65,3 +77,76 @@ def test_a_long_contested_id_makes_any_contested() -> None:
     assert ("i" in contested, "j" in contested) == (True, False)
     contested.add("x" * (LONGEST_ID + 1))
     assert (len(contested), "j" in contested) == (1, True)
+
+
+def leave(manager: GroupMetadataManager, member_ids: list[str]) -> None:
+    """The broker lets these ids go."""
+    left = tuple((member_id, None) for member_id in member_ids)
+    manager.apply([MembersLeft(group_id="g", sent_at=NOW, members=left, client_id="c", client_host="/10.0.0.1")], NOW)
+
+
+def asked_again(manager: GroupMetadataManager, at: float) -> Lacking | None:
+    """Why there may be other members, once the broker has been asked at a time and has said that nobody is in."""
+    empty = GroupDescribed(
+        group_id="g",
+        sent_at=at,
+        state=GroupState.EMPTY,
+        protocol_type="consumer",
+        protocol="",
+        members=(),
+        as_of=manager.changes_of("g")[0],
+    )
+    manager.apply([empty], at)
+    return manager.group_metadata_cache["g"].unsure
+
+
+def test_ids_that_leave_before_they_are_used_are_bounded() -> None:
+    manager = knowing_nothing()
+    issue(manager, range(1))
+    leave(manager, [f"m-{number}" for number in range(MOST_DEPARTED)])
+    group = manager.group_metadata_cache["g"]
+    assert group.settled_at == NOW, "what the broker says from now on is all"
+    leave(manager, [f"m-{number}" for number in range(MOST_DEPARTED, 2 * MOST_DEPARTED)])
+    assert len(group.departed) == MOST_DEPARTED
+    assert group.settled_at == NOW + LOST_SECONDS, "a late reply may still name one that is not kept"
+    assert asked_again(manager, NOW + LOST_SECONDS / 2) is Lacking.IN_DOUBT
+    assert asked_again(manager, NOW + LOST_SECONDS) is None
+
+
+def test_a_long_id_that_leaves_is_not_kept() -> None:
+    manager = knowing_nothing()
+    issue(manager, range(1))
+    leave(manager, ["x" * LONGEST_ID, "x" * (LONGEST_ID + 1)])
+    group = manager.group_metadata_cache["g"]
+    assert group.departed == {"x" * LONGEST_ID}
+    assert group.settled_at == NOW + LOST_SECONDS
+
+
+def restart(manager: GroupMetadataManager, group: Group, number: int) -> None:
+    """A static member joins again, and gets another id in the same generation (KIP-345)."""
+    accepted = JoinAccepted(
+        group_id="g",
+        sent_at=NOW + 1,
+        joining=joining(0, static=True),
+        member_id=f"again-{number}",
+        generation=group.generation,
+        protocol_type="consumer",
+        protocol="range",
+        leader=group.leader,
+        roster=(),
+    )
+    manager.apply([accepted], NOW + 1)
+
+
+def test_ids_of_a_static_member_that_restarts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("group_sidecar.coordinator.groups.MOST_DEPARTED", 3)
+    manager = knowing_nothing()
+    group = describe(manager, 1, static=True)
+    for number in range(3):
+        restart(manager, group, number)
+    assert len(group.departed) == 3
+    settled_at = group.settled_at
+    restart(manager, group, 3)
+    assert list(group.members) == ["again-3"]
+    assert len(group.departed) == 3
+    assert group.settled_at == NOW + 1 + LOST_SECONDS > settled_at
