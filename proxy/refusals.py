@@ -17,6 +17,8 @@ FIRST_WAIT_MS, LONGEST_WAIT_MS = 100, 30_000
 """The wait that the second refusal in a row asks for, doubled with each further one."""
 FORGIVEN_SECONDS = 60.0
 """Refusals that are longer apart than that, and the wait that was asked for, are not in a row."""
+MOST_GROUPS = 100
+"""Groups for which the waits of one connection are kept. A consumer's connection has one, an admin client's a few."""
 
 SAID = frozenset({"error_code", "error_message", "throttle_time_ms"})
 _BLANKS: MappingProxyType[type, Any] = MappingProxyType({str: "", bytes: b"", int: 0, bool: False, float: 0.0})
@@ -54,7 +56,10 @@ def _blank(annotation: Any) -> Any:
 
 
 class Patience:
-    """How long refused clients are asked to wait (KIP-219), by connection and group."""
+    """How long refused clients are asked to wait (KIP-219), by connection and group.
+
+    Of each connection the groups that were refused last are kept. For others the waits begin again.
+    """
 
     def __init__(self) -> None:
         self._refused: dict[int, dict[str, tuple[int, float]]] = {}
@@ -62,11 +67,13 @@ class Patience:
     def refused(self, connection: int, group_id: str, now: float) -> int:
         """A client was refused. How long it is asked to wait, in milliseconds: longer each time in a row."""
         of_connection = self._refused.setdefault(connection, {})
-        times, until = of_connection.get(group_id, (0, now))
+        times, until = of_connection.pop(group_id, (0, now))
         if now > until + FORGIVEN_SECONDS:
             times = 0
         wait = min(FIRST_WAIT_MS << times - 1, LONGEST_WAIT_MS) if times else 0
         of_connection[group_id] = min(times + 1, 16), now + wait / 1000
+        if len(of_connection) > MOST_GROUPS:
+            del of_connection[next(iter(of_connection))]
         return wait
 
     def let_in(self, connection: int, group_id: str) -> None:

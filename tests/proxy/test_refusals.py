@@ -10,7 +10,7 @@ from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode, encode
-from group_sidecar.proxy.refusals import FORGIVEN_SECONDS, LONGEST_WAIT_MS, Patience, error_reply
+from group_sidecar.proxy.refusals import FORGIVEN_SECONDS, LONGEST_WAIT_MS, MOST_GROUPS, Patience, error_reply
 
 
 def asked(key: int) -> object:
@@ -80,3 +80,14 @@ def test_it_is_forgiven_in_time_or_when_the_client_gets_in() -> None:
     patience.refused(1, "g", now=3 * FORGIVEN_SECONDS)
     patience.gone(1)
     assert patience.refused(1, "g", now=3 * FORGIVEN_SECONDS) == 0
+
+
+def test_the_groups_that_a_connection_was_refused_last_are_kept() -> None:
+    patience = Patience()
+    others = [f"other-{number}" for number in range(MOST_GROUPS - 1)]
+    patience.refused(1, "forgotten", now=0.0)
+    for group in ("kept", *others[:-1], "kept", others[-1]):
+        patience.refused(1, group, now=0.0)
+    patience.refused(1, "one more", now=0.0)
+    assert patience.refused(1, "kept", now=0.0) == 200
+    assert patience.refused(1, "forgotten", now=0.0) == 0
