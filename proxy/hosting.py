@@ -34,8 +34,8 @@ async def carry(poller: Poller) -> None:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(poller.fileno())
-            poller.turn(0)
-            poller.catch_up()
+            if not poller.turn(0):
+                poller.catch_up()
     finally:
         poller.close()
 

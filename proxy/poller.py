@@ -91,8 +91,10 @@ class Poller:
         """Ends it."""
         self._epoll.close()
 
-    def turn(self, seconds: float | None) -> None:
-        """A round: calls back who is ready within so long; None waits as long as it takes."""
+    def turn(self, seconds: float | None) -> bool:
+        """A round: calls back who is ready within so long; None waits as long as it takes. Returns whether it has
+        called what was put off: a job that is done in parts does one part in a round.
+        """
         callbacks = self._callbacks
         ready = self._epoll.poll(0 if self.owes else seconds, READY_AT_ONCE)
         self.now = self.time()
@@ -103,8 +105,10 @@ class Poller:
         for call in self._after:
             call()
         self._lone_rounds += 1
-        if len(ready) > 1 or self._lone_rounds >= LONE_ROUNDS or self.owes:
+        catches_up = len(ready) > 1 or self._lone_rounds >= LONE_ROUNDS or self.owes
+        if catches_up:
             self.catch_up()
+        return catches_up
 
     def catch_up(self) -> None:
         """Somebody else has a turn now: calls what was put off."""
@@ -119,9 +123,10 @@ class Poller:
     def host(self, due: deque[Callable[[], object]], outcomes: list[object]) -> None:
         """Rounds, and what is due between them, until there are outcomes."""
         while not outcomes:
-            self.turn(0 if due else None)
+            caught_up = self.turn(0 if due else None)
             if due:
-                self.catch_up()
+                if not caught_up:
+                    self.catch_up()
                 for _ in range(len(due)):
                     due.popleft()()
 

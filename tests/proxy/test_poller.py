@@ -3,7 +3,9 @@
 import os
 import signal
 import socket
+from collections.abc import Callable
 from functools import partial
+from itertools import count
 from select import EPOLLIN
 
 import pytest
@@ -282,6 +284,48 @@ async def test_what_is_put_off_is_done_before_another_task_has_its_turn(nursery:
     nursery.start_soon(carry, poller)
     await _told_in_time(echo, told)
     nursery.cancel_scope.cancel()
+    echo.close()
+
+
+def _parts(poller: Poller, parts: int, done: Callable[[], None]) -> list[float]:
+    """A job that is done in so many parts. Returns the times of the rounds in which it did one."""
+    rounds: list[float] = []
+
+    def some() -> bool:
+        rounds.append(poller.now)
+        if len(rounds) == parts:
+            done()
+        return len(rounds) < parts
+
+    poller.before_others(some)
+    return rounds
+
+
+async def _rounds_of_parts(echo: Echo, poller: Poller) -> list[float]:
+    done = trio.Event()
+    poller.time = count().__next__
+    rounds = _parts(poller, 5, done.set)
+    await asked(echo, b"begin")
+    await done.wait()
+    return rounds
+
+
+async def test_one_part_is_done_in_a_round(nursery: trio.Nursery) -> None:
+    """Two parts in a row would hold clients up for twice as long."""
+    poller = Poller()
+    echo = Echo(poller)
+    nursery.start_soon(carry, poller)
+    rounds = await _rounds_of_parts(echo, poller)
+    assert len(set(rounds)) == len(rounds)
+    nursery.cancel_scope.cancel()
+    echo.close()
+
+
+def test_one_part_is_done_in_a_round_of_a_hosting_poller() -> None:
+    poller = Poller()
+    echo = Echo(poller)
+    rounds = host(poller, _rounds_of_parts, echo, poller)
+    assert len(set(rounds)) == len(rounds)
     echo.close()
 
 
