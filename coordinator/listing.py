@@ -10,6 +10,7 @@ true, and `tend` makes up for it some groups at a time.
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import chain, count
 from typing import NamedTuple
@@ -41,8 +42,8 @@ as many changes as one request may look at less than a third of all."""
 SPARE_DEADLINES = 1000
 """Deadlines of groups that are gone or have been looked at since, beyond as many as count."""
 
-_Kind = tuple[str, str, str]
-"""Protocol type, state and group type: all that a list contains about a group beside its name."""
+_Kind = tuple[str, str]
+"""State and group type: what a filter names. Not the protocol type, because clients can make up as many as groups."""
 
 
 class Listed(NamedTuple):
@@ -186,7 +187,7 @@ class Listing:
         encoded.encode(self._entries)
         asked = asked_for(request)
         told = [
-            groups for kind, groups in encoded.kinds.items() if asked(_of_kind(kind)) and (empty or kind[1] != EMPTY)
+            groups for kind, groups in encoded.kinds.items() if asked(_of_kind(kind)) and (empty or kind[0] != EMPTY)
         ]
         return encode_list(sum(map(len, told)), chain.from_iterable(groups.joined() for groups in told), version)
 
@@ -258,17 +259,15 @@ class _Encoded:
         self.waiting = dict.fromkeys(entries)
         self.bytes = 0
         self._version = version
-        self._name = compact_text if version >= ListGroupsResponse.FLEXIBLE else text
-        self._ends: dict[_Kind, bytes] = {}
+        self._name = _name(version)
 
     def change(self, group_id: str, before: ListedGroup | None, now: ListedGroup | None) -> None:
         """A group is listed as something else from now on, or not any more."""
         self.waiting.pop(group_id, None)
         if before is not None and (groups := self.kinds.get(kind := _kind(before))) is not None:
             self.bytes -= groups.remove(group_id)
-            if not len(groups):
+            if not groups:
                 del self.kinds[kind]
-                self._ends.pop(kind, None)
         if now is not None:
             self.waiting[group_id] = None
 
@@ -276,14 +275,11 @@ class _Encoded:
         """Encodes groups that wait for it: all, or so many."""
         while self.waiting and most != 0:
             group_id, _ = self.waiting.popitem()
-            kind = _kind(entries[group_id])
-            end = self._ends.get(kind)
-            if end is None:
-                end = self._ends[kind] = encode_group(_of_kind(kind), self._version)[len(self._name("")) :]
-            groups = self.kinds.get(kind)
+            entry = entries[group_id]
+            groups = self.kinds.get(kind := _kind(entry))
             if groups is None:
                 groups = self.kinds[kind] = _Groups()
-            encoded = self._name(group_id) + end
+            encoded = self._name(group_id) + _end(kind, entry.protocol_type, self._version)
             groups.add(group_id, encoded)
             self.bytes += len(encoded)
             most = None if most is None else most - 1
@@ -354,8 +350,20 @@ class _Groups:
 
 
 def _kind(entry: ListedGroup) -> _Kind:
-    return entry.protocol_type, entry.group_state, entry.group_type
+    return entry.group_state, entry.group_type
 
 
-def _of_kind(kind: _Kind) -> ListedGroup:
-    return _entry(group_id="", protocol_type=kind[0], group_state=kind[1], group_type=kind[2])
+def _of_kind(kind: _Kind, protocol_type: str = "") -> ListedGroup:
+    return _entry(group_id="", protocol_type=protocol_type, group_state=kind[0], group_type=kind[1])
+
+
+@lru_cache(maxsize=100)
+def _end(kind: _Kind, protocol_type: str, version: int) -> bytes:
+    """What follows the name in an encoded group. Nearly all groups have one of a few protocol types."""
+    nameless = encode_group(_of_kind(kind, protocol_type), version)
+    return nameless[len(_name(version)("")) :]
+
+
+def _name(version: int) -> Callable[[str], bytes]:
+    """What encodes a name."""
+    return compact_text if version >= ListGroupsResponse.FLEXIBLE else text

@@ -176,6 +176,17 @@ def test_only_what_changed_is_joined_again() -> None:
     assert groups.joins == first + 1
 
 
+@pytest.mark.parametrize("version", [0, 3, 4, 5])
+def test_protocol_types_that_clients_make_up_do_not_make_a_list_longer_to_put_together(version: int) -> None:
+    """A list looked at each of them before: 100,000 groups may have as many."""
+    world, request = World(), ListGroupsRequest()
+    for number in range(200):
+        world.put(f"group-{number}", Plain(protocol_type=f"made-up-{number}"))
+    world.listing.refresh(1.0)
+    assert world.told(request, version) == world.anew(request, version)
+    assert len(world.listing._form(version).kinds) == 1
+
+
 def test_a_doubt_that_comes_sooner_than_was_thought_is_noticed() -> None:
     world = World()
     world.put("a", Plain(doubtful_from=10.0))
