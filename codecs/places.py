@@ -1,31 +1,29 @@
-"""Where addresses of brokers stand in replies of many entries, found without decoding these.
+"""Finds the addresses of brokers in replies of many entries, without decoding the entries.
 
 Owns: `with_coordinators` and `tags_at`. Must not know: what replaces an address, nor the frame around a reply.
 
-A client says how many entries such a reply has. To decode and encode one takes 4 us and more, to step over it a tenth
-of that. What Kafka's own brokers do not send is `Odd`: such a reply has to be decoded.
+A client chooses how many entries such a reply has. To decode and encode an entry takes 4 us and more, to step over it a
+tenth of that. A reply with something in it that Kafka's own brokers do not send is `Odd`, and has to be decoded.
 """
 
 from collections.abc import Callable
 
-PORT_AND_ID = 8
-"""Bytes of an address beside its host: a node's id before it, a port behind it."""
 PARTITION = 30
-"""Bytes of fixed size in what Produce tells of a partition: its number, error, two offsets and a time."""
+"""Bytes of fixed size in a partition of a Produce reply: its number, error, two offsets and a time."""
 
 
 class Odd(Exception):
-    """The reply has something in it, or lacks something, that only who decodes it can judge."""
+    """The reply cannot be stepped over, and has to be decoded."""
 
 
 def with_coordinators(body: bytes, most: int, change: Callable[[bytes], bytes]) -> bytes:
     """A body of FindCoordinator v4-6 with each coordinator's address changed.
 
     Args:
-        body: the reply behind its header.
-        most: entries that are looked at.
-        change: gives what stands in the place of an address: of node id, host and port in the bytes of the wire. It is
-            asked once for each address that differs.
+        body: the reply after its header.
+        most: entries that are stepped over.
+        change: returns what replaces an address: node id, host and port as they are encoded. Called once for each
+            different address.
 
     Raises:
         Odd: there are more entries, or one has tagged fields, or the body is cut off.
@@ -45,11 +43,13 @@ def with_coordinators(body: bytes, most: int, change: Callable[[bytes], bytes]) 
             address = body[at:stop]
             changed = known.get(address)
             if changed is None:
+                if stop > len(body):
+                    raise Odd("cut off")
                 changed = known[address] = change(address)
             parts.append(body[since:at])
             parts.append(changed)
             since = stop
-            at = _behind_message(body, stop + 2)
+            at = _string_end(body, stop + 2)
             if body[at]:
                 raise Odd("tagged fields")
             at += 1
@@ -62,12 +62,13 @@ def with_coordinators(body: bytes, most: int, change: Callable[[bytes], bytes]) 
 
 
 def tags_at(body: bytes, most: int, *, topic_ids: bool) -> int:
-    """Where the tagged fields of a body of Produce v9-13 stand: behind the throttle time, addresses in them.
+    """Returns where the tagged fields of a body of Produce v9-13 begin, which hold its addresses. The throttle time is
+    right before them.
 
     Args:
-        body: the reply behind its header.
+        body: the reply after its header.
         most: topics, partitions and errors of records that are stepped over.
-        topic_ids: whether topics are told by id.
+        topic_ids: whether topics have ids in place of names.
 
     Raises:
         Odd: there are more, or the body is cut off.
@@ -87,16 +88,16 @@ def tags_at(body: bytes, most: int, *, topic_ids: bool) -> int:
                 if most < 0:
                     raise Odd("very many entries")
                 for _ in range(errors):
-                    at = _behind_tags(body, _behind_message(body, at + 4))
-                at = _behind_tags(body, _behind_message(body, at))
-            at = _behind_tags(body, at)
+                    at = _tags_end(body, _string_end(body, at + 4))
+                at = _tags_end(body, _string_end(body, at))
+            at = _tags_end(body, at)
         return at + 4
     except IndexError as error:
         raise Odd("cut off") from error
 
 
 def _length(body: bytes, at: int) -> tuple[int, int]:
-    """A compact length, and where that of which it is the length begins."""
+    """Returns a compact length, and where what has this length begins."""
     first = body[at]
     if 0 < first < 128:
         return first - 1, at + 1
@@ -106,14 +107,14 @@ def _length(body: bytes, at: int) -> tuple[int, int]:
     return size - 1, at
 
 
-def _behind_message(body: bytes, at: int) -> int:
-    """Where a compact string ends that may be null."""
+def _string_end(body: bytes, at: int) -> int:
+    """Returns where a compact string ends that may be null."""
     size, at = _uvarint(body, at)
     return at + size - 1 if size else at
 
 
-def _behind_tags(body: bytes, at: int) -> int:
-    """Where tagged fields end."""
+def _tags_end(body: bytes, at: int) -> int:
+    """Returns where tagged fields end."""
     count, at = _uvarint(body, at)
     for _ in range(count):
         _, at = _uvarint(body, at)
