@@ -54,7 +54,9 @@ another group, of which nobody has asked before. {warm_up} rounds to warm up, th
 
 
 class Plan(NamedTuple):
-    """How much is asked. `partitions`: of the larger groups; `once`: of each question, first times in a round."""
+    """How much is asked. `partitions`: of the larger groups, no more than are answered here (`limits.inspected_elements`);
+    `once`: of each question, first times in a round.
+    """
 
     rounds: int
     warm_up: int
@@ -62,7 +64,7 @@ class Plan(NamedTuple):
     once: int
 
 
-FULL = Plan(rounds=10, warm_up=8, partitions=(1_000, 10_000), once=10)
+FULL = Plan(rounds=10, warm_up=8, partitions=(1_000, 2_000), once=10)
 QUICK = Plan(rounds=4, warm_up=3, partitions=(1_000,), once=5)
 
 
