@@ -1,9 +1,10 @@
-"""Ids of one group that clients can have made without becoming members of it, as many as they like.
+"""Ids of one group of which clients can make as many as they like, without becoming members of the group.
 
-Owns: `IssuedIds` and `ContestedIds`: which are kept, their bounds, and what holds of an id that is not kept. Must not
-know: the group, what follows for it.
+Owns: `IssuedIds` and `ContestedIds`: which ids are kept, their bounds, and what holds for an id that is not kept. Must
+not know: the group, what follows for it.
 
-One client may ask for 10,000 ids a second. The broker keeps each for a session timeout, which may be half an hour.
+One client may ask for 10,000 member ids a second. The broker keeps each for a session timeout, which may be half an
+hour.
 """
 
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ class IssuedIds:
         self._forgotten_until = max(self._forgotten_until, self._until.pop(member_id))
 
     def discard(self, member_id: str) -> None:
-        """An id is in use, or may not be used any more."""
+        """An id is used, or may not be used any more."""
         self._until.pop(member_id, None)
 
     def expire(self, now: float) -> None:
@@ -63,7 +64,9 @@ class IssuedIds:
 
 
 class ContestedIds:
-    """Instance ids of which a new member may have been in that was never seen. Of too many, any id may be one."""
+    """Instance ids that a member may have had which the copy never saw. With too many of them, every id counts as one
+    of them.
+    """
 
     def __init__(self) -> None:
         self._ids: set[str] = set()

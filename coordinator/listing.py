@@ -285,7 +285,7 @@ class _Encoded:
             most = None if most is None else most - 1
 
     def join(self) -> Iterator[None]:
-        """Joins what a list would have to join, some at a time."""
+        """Joins the shards that have changed, one at a time: else the next list would join all of them."""
         done = 0
         for groups in list(self.kinds.values()):
             for shard in groups.shards:
@@ -330,7 +330,7 @@ class _Groups:
         return len(encoded)
 
     def joined(self) -> Iterator[bytes]:
-        """All of them, joined by shards."""
+        """All groups, joined by shards."""
         for shard in self._shards:
             self.join(shard)
             yield self._joined[shard]

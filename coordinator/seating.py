@@ -24,10 +24,10 @@ def seats(group: Group, now: float, *, exclusive: bool) -> Seats:
     members = frozenset(group.members)
     if told is not None and not sure:
         state, members = _state_since(told, group), told.members
-    # Whom the broker does not know it turns away: clients come back with the ids of a group that has died meanwhile.
     certain = sure or told is not None
-    strange = certain and not group.pending.forgot_any(now)
-    unknown = held.parked_beside({*members, *group.pending}) if strange else 0
+    # The broker rejects unknown member ids. Clients retry with ids of a group that has since been removed.
+    ids_known = certain and not group.pending.forgot_any(now)
+    unknown = held.parked_beside({*members, *group.pending}) if ids_known else 0
     return Seats(
         state=state,
         members=members.union(held.arrivals.ins(now)),

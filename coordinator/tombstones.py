@@ -15,7 +15,7 @@ from group_sidecar.coordinator.bounded import ENTRY_BYTES
 
 MOST_DELETIONS = 2_000
 """Deletions of one partition that are kept until the log has their tombstones. All of them are looked at whenever the
-end of the log is reached, which takes 2 us each."""
+end of the partition is reached, which takes 2 us each."""
 DELETION_BYTES = 1_000_000
 """Bytes of names that these deletions take at most."""
 AWAITED_SECONDS = 120.0

@@ -13,14 +13,18 @@ from group_sidecar.coordinator.views import GroupView
 from group_sidecar.policies.verdicts import Verdict
 
 
-def _is_no_truth(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a whole number")
-    return value
+def no_boolean(wanted: str) -> BeforeValidator:
+    """Refuses `true`, which YAML also reads from `yes` and `on`, and which pydantic takes for 1."""
+
+    def check(value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError(f"must be {wanted}")
+        return value
+
+    return BeforeValidator(check)
 
 
-Count = Annotated[int, BeforeValidator(_is_no_truth)]
-"""A whole number. `true`, which YAML also reads from `yes` and `on`, is not 1."""
+Count = Annotated[int, no_boolean("a whole number")]
 
 
 class PolicySection(BaseModel):

@@ -32,8 +32,8 @@ DEFAULT_TIMEOUT = 10.0
 LARGEST_REPLY = 64 * 1024 * 1024
 """Bytes; Metadata of 100,000 partitions takes about a tenth of it."""
 LARGEST_AT_ONCE = 16_384
-"""Bytes of a reply beyond which it is decoded in a thread: the data path shares this one. Of a Fetch nearly all is
-records, which stay bytes."""
+"""Bytes of a reply beyond which it is decoded in a thread: the data path shares this one. A Fetch reply never is:
+nearly all of it is records, which are not decoded."""
 SOON = 0.5
 """Seconds until a broker that has not answered ApiVersions is asked what Kafka 0.9 would answer."""
 

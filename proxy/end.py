@@ -27,11 +27,11 @@ processors are never idle, each time may cost one of the scheduler's slices, som
 
 
 def keep_read_buffers() -> None:
-    """From now on the buffers of long reads come from memory that the process keeps, where the C library is glibc.
+    """Has the C library keep the memory of read buffers, in place of mapping it anew for each long read.
 
-    It asks the kernel for each block above a threshold, and gives the block back after the read: then the kernel has to
-    clear 64 pages for each 256 KiB that are read. A large block that is given back raises the threshold (mallopt(3),
-    M_MMAP_THRESHOLD).
+    glibc maps each block above a threshold by itself and unmaps the block when it is freed. The kernel then has to
+    clear 64 pages for each 256 KiB that are read. glibc raises the threshold to the size of a mapped block when that
+    block is freed (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are not changed.
     """
     block = bytes(2 * CHUNK)
     del block

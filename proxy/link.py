@@ -123,7 +123,7 @@ class Link:
             self.fail()
 
     def give_way(self, reason: CloseReason) -> None:
-        """The request that is held of the client may not be held any longer, for a reason."""
+        """The client's long request may not be held, or kept until its reply, any longer, for a reason."""
         try:
             self.execute(self.session.give_way(self.shared.poller.now, reason))
         except Exception:  # noqa: BLE001  As above.

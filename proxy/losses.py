@@ -1,10 +1,11 @@
 """Requests whose replies will not come, because their connections have ended, until each has been looked into.
 
-Owns: `Losses`: which wait, and how many are looked into at a time. Must not know: what a lost reply means (`desk`).
+Owns: `Losses`: which requests wait, and how many are looked into at a time. Must not know: what a lost reply means
+(`desk`).
 
-A connection may end while hundreds of KiB of requests have no reply. To look into all of them took 80 ms, in which no
-client was served. So what is more than a few wait, and clients have their turns between. The copy is not sure of any
-group meanwhile: while something waits, the broker answers all questions.
+A connection may end while hundreds of KiB of requests have no reply. To look into all of them at once took 65 ms, in
+which no client was served. So more than a few requests wait and are looked into some at a time, and clients are served
+in between. Any group may have changed by a request that waits: until none does, all questions go to the broker.
 """
 
 from collections import deque
@@ -17,13 +18,13 @@ from group_sidecar.proxy.disposals import Shown
 AT_ONCE = 8_192
 """Bytes of requests that are looked into in one go: 3 ms where each names 600 groups."""
 DECODED_BYTES = 1_024
-"""Bytes that a request that was decoded before counts as."""
+"""Bytes that count for a request that was decoded before it was forwarded: to look into it takes less."""
 MOST_WAITING = 4_194_304
-"""Bytes beyond which nothing more waits."""
+"""Bytes that wait at most. Beyond that the requests of a connection are looked into at once."""
 
 
 class Losses:
-    """What was lost with connections of one broker's clients."""
+    """The requests of one broker's clients that lost their replies and wait."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Any, float]] = deque()
@@ -39,7 +40,9 @@ class Losses:
         return Table("lost_requests", len(self._waiting), self._bytes + len(self._waiting) * ENTRY_BYTES)
 
     def put_off(self, notes: Sequence[Any], now: float) -> bool:
-        """Has the notes of a connection wait, unless they are few, or more waits than may. Returns whether they do."""
+        """Has the notes of a connection that has ended wait. Returns False, and keeps none, where they are few or where
+        they exceed the bound.
+        """
         size = sum(map(_size, notes))
         if size <= AT_ONCE or self._bytes + size > MOST_WAITING:
             return False
@@ -48,7 +51,7 @@ class Losses:
         return True
 
     def take(self) -> Iterator[tuple[Any, float]]:
-        """The next notes that are to be looked into in one go, each with the time at which it was lost."""
+        """Takes the next notes that are to be looked into in one go, each with the time at which it was lost."""
         left = AT_ONCE
         while self._waiting and left > 0:
             note, at = self._waiting.popleft()

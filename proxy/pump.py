@@ -87,7 +87,7 @@ class Pump:
         self._links[session.origin.number] = link
 
     def give_way(self, connections: Iterable[int]) -> None:
-        """Ends the holding of requests that are not whole, on these connections, since others need the room."""
+        """Has these connections hold and keep no long request any longer, since others need the room."""
         for number in connections:
             if (link := self._links.get(number)) is not None:
                 link.give_way(CloseReason.REQUEST_TOO_LONG)

@@ -133,14 +133,15 @@ def walks(api_key: int, version: int) -> bool:
 
 
 def walked(api_key: int, version: int, frame: bytes, advertise: Advertise, most: int) -> bytes | None:
-    """A reply of many entries with each address replaced, whole; None where it has none. What has no address is not
-    decoded: of `most` entries at most.
+    """Returns the whole frame of a long reply with each address replaced; None where the reply has no address. Entries
+    are stepped over, not decoded.
 
-    `frame`: without its length.
+    `frame`: without its length. `most`: entries that are stepped over.
 
     Raises:
         Odd: the reply has to be decoded.
-        ValueError: an address stands there for which a gateway has no port.
+        DecodeError: the header is cut off, or the tagged fields of a Produce reply cannot be read.
+        ValueError: the reply has an address for which a gateway has no port.
     """
     at = reply_start(frame, flexible=True)
     body = frame[at:]
@@ -158,7 +159,7 @@ def walked(api_key: int, version: int, frame: bytes, advertise: Advertise, most:
 
 
 def _moved_address(address: bytes, advertise: Advertise) -> bytes:
-    """The same of a place's bytes: node id, host in its compact form, and port."""
+    """An encoded address replaced: node id, host in its compact form, and port."""
     stream = BytesIO(address)
     node_id = int.from_bytes(read_exact(stream, 4), "big", signed=True)
     host = decoded(read_exact(stream, read_uvarint(stream) - 1))

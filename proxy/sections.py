@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from group_sidecar.policies.patterns import GroupPattern
-from group_sidecar.policies.policy import Count
+from group_sidecar.policies.policy import Count, no_boolean
 from group_sidecar.policies.registry import POLICIES
 from group_sidecar.proxy.addresses import Address, parse_address
 
@@ -43,12 +43,6 @@ def with_port(address: Address) -> Address:
     return address
 
 
-def _is_no_truth(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
-
-
 def _never_or_a_second(seconds: float) -> float:
     if 0 < seconds < 1:
         raise ValueError("must be 0 or at least 1")
@@ -57,8 +51,7 @@ def _never_or_a_second(seconds: float) -> float:
 
 ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
 Positive = Annotated[Count, Field(ge=1)]
-Number = Annotated[float, BeforeValidator(_is_no_truth)]
-"""A number. `true`, which YAML also reads from `yes` and `on`, is not 1."""
+Number = Annotated[float, no_boolean("a number")]
 Interval = Annotated[Number, Field(ge=0.1)]
 """Seconds between two rounds of work. A shorter interval would keep the process busy with that work alone."""
 Timeout = Annotated[Number, Field(ge=0), AfterValidator(_never_or_a_second)]

@@ -287,12 +287,12 @@ class Session:
         """Keeps no long request any more. The replies to those that were forwarded go on unread."""
         self.desk.catch_up()
         if self._turn is not None and len(self._turn.request) > LONGEST_KEPT:
-            self._failed = reason  # Only the sidecar may answer it.
+            self._failed = reason  # It was not forwarded, and perhaps only the sidecar can answer it.
             return
         for place, (correlation, key, since, note, injected, kept) in enumerate(list(self.expected)):
             if kept <= LONGEST_KEPT:
                 continue
-            half_come = place == 0 and self._replies.held_bytes > 0  # Such a reply was promised to the desk.
+            half_come = place == 0 and self._replies.held_bytes > 0  # It is held, to be read with its request.
             note = HangUp(reason) if half_come else self.desk.forget(note, self.origin, reason)
             if type(note) is HangUp:
                 self._failed = note.reason

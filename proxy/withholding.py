@@ -111,8 +111,8 @@ class Withheld(Exchange):
         return replace(reply, topics=topics)
 
     def _answers_in_order(self, reply: CommitReply) -> bool:
-        """Whether the reply says something of each partition that was sent, in its place, and of single ones only. So
-        do all replies to commits that succeed, and so the longest need not be looked up partition by partition.
+        """Whether the reply has one entry for each partition that was sent, in the same order, and no error of the
+        commit as a whole. All replies to commits that succeed are such: their partitions need not be looked up.
         """
         sent: Commit = self.request
         return len(sent.topics) == len(reply.topics) and all(
@@ -131,7 +131,7 @@ class Withheld(Exchange):
         for at, topic in enumerate(self.whole.topics):
             lost = losing.get(at)
             if lost is None:
-                # One that was sent without partitions was left out if any other lost some.
+                # `trimmed` leaves out topics that the client sent without partitions.
                 topics += [next(entries)] if topic.partitions else []
                 continue
             entry = next(entries) if len(lost) < len(topic.partitions) else _entry(topic, ())
