@@ -203,7 +203,8 @@ class GroupCache:
         group = self.groups.get(group_id)
         self.forget(group_id)
         if group is not None and group.reservations.any and (anew := self.create(group_id, Lacking.COLD)) is not None:
-            anew.reservations = group.reservations
+            anew.reservations, anew.bare = group.reservations, group.bare
+            self.metadata.recount(anew)
 
     def obscure(self, group_id: str, until: float) -> None:
         """Something of the group passed by unread, which the broker has done by then."""

@@ -53,8 +53,12 @@ class MemberMetadata:
     def weigh(self, group: Group) -> None:
         """Counts anew what a group has, if it has changed since."""
         if group.metadata_bytes and group.weighed != group.changes:
-            self._count(group, _weight(group))
-            group.weighed = group.changes
+            self.recount(group)
+
+    def recount(self, group: Group) -> None:
+        """Counts anew what a group has."""
+        self._count(group, _weight(group))
+        group.weighed = group.changes
 
     def forget(self, group: Group) -> None:
         """A group is not kept any more."""

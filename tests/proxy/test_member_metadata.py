@@ -146,3 +146,14 @@ def test_members_with_16_mib_of_metadata_do_not_grow_the_copy_beyond_its_bound()
     joins = [sent.joining for group in manager.group_metadata_cache.values() for sent in group.joins.values()]
     assert len(joins) == 20
     assert sum(len(content) for join in joins for _, content in join.protocols) <= TABLE_BYTES
+
+
+def test_metadata_of_joins_that_outlast_what_is_known_of_their_group_is_counted() -> None:
+    """The partition of the group was lost, for instance. Its joins still wait at the broker."""
+    copy = certain_copy()
+    Line(copy).says(joining(), 3)
+    before = kept(copy)
+    assert before > 0
+    copy.manager.relearn("g", NOW)
+    assert kept(copy) == before
+    assert swept(copy) == before
