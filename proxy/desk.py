@@ -159,7 +159,7 @@ class BrokerDesk:
             return self._learning.undecoded(_key(note), note.frame)
         if type(note) is Unfollowed:
             return note
-        # A place in a group may be reserved for a join, and the reply to a question may have to be changed.
+        # Joins and leaves count from when they are sent, and the reply to a question may have to be changed.
         return self._closing.because(reason, _key(note), _UNHELD[reason], origin)
 
     def release(self, origin: Origin) -> None:

@@ -243,8 +243,8 @@ class Limits(Section):
     request of the client address that has announced most gives way: it passes unread, or closes its connection where a
     policy judges it. A request that comes more slowly than 16 KiB a second for longer than `limits.stalled_seconds`
     gives way, too. A request that has come whole and waits for its reply is forgotten, and its group is in doubt; a
-    join, a question or a judged request closes its connection then. An eighth of the bytes is for clients that have not
-    authenticated. An IPv6 network of 64 bits counts as one address."""
+    join, a leave, a KIP-848 heartbeat, a question or a judged request closes its connection then. An eighth of the
+    bytes is for clients that have not authenticated. An IPv6 network of 64 bits counts as one address."""
     connections: Positive = 10_000
     """Client connections at a time; further ones are closed at once. Each takes two descriptors: where the system
     allows fewer of these, there are fewer connections."""

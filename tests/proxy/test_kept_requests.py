@@ -6,6 +6,7 @@ from group_sidecar.codecs.headers import encode_reply
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupResponse
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -194,6 +195,14 @@ def test_a_client_that_was_not_read_for_its_long_commits_is_read_again_once_they
 def test_a_commit_that_a_policy_judges_is_not_forgotten() -> None:
     _, _, (first, _) = parked_commits(policies={"offset_metadata_max_bytes": {"limit": 40_000}})
     commands = first.session.give_way(first.now, CloseReason.REQUEST_TOO_LONG)
+    assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]
+
+
+def test_a_leave_is_not_forgotten() -> None:
+    """It counts from when it was sent."""
+    line = Line(certain_copy())
+    line.says(LeaveGroupRequest(group_id="g", member_id="m" * 20_000), 0)
+    commands = line.session.give_way(line.now, CloseReason.REQUEST_TOO_LONG)
     assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
