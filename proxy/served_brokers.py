@@ -103,7 +103,8 @@ class ServedBrokers:
 
     def refusing(self) -> int:
         """How many of them are reached and refuse the sidecar's own connection, or the right to read the log."""
-        return sum(broker.copy.refuses or bool(broker.tail and broker.tail.denied) for broker in self)
+        reached = (broker for broker in self if broker.copy.ready()[0])
+        return sum(broker.copy.refuses or bool(broker.tail and broker.tail.denied) for broker in reached)
 
     def is_reachable(self, address: Address) -> bool:
         """Whether the broker at an address answers the sidecar."""
