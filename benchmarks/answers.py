@@ -54,8 +54,10 @@ another group, of which nobody has asked before. {warm_up} rounds to warm up, th
 
 
 class Plan(NamedTuple):
-    """How much is asked. `partitions`: of the larger groups, no more than are answered here (`limits.inspected_elements`);
-    `once`: of each question, first times in a round.
+    """How much is asked.
+
+    `partitions`: of the larger groups, no more than are answered here (`limits.inspected_elements`); `once`: of each
+    question, first times in a round.
     """
 
     rounds: int
