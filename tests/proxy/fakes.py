@@ -16,7 +16,7 @@ import trio
 from group_sidecar.codecs.headers import REQUEST_HEAD
 from group_sidecar.metrics.traffic import CloseReason, Traffic
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.disposals import Answer, Desk, Forward, Origin, Pass, Reply
+from group_sidecar.proxy.disposals import Answer, Desk, Disposal, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.hosting import carry
 from group_sidecar.proxy.link import Silence
@@ -52,7 +52,7 @@ class PassingDesk:
     def release(self, origin: Origin) -> None:
         pass
 
-    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
+    def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         return Pass()
 
     def bound_reply(self, api_key: int, size: int) -> Look:

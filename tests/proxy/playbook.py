@@ -19,7 +19,7 @@ from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroup
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.coordinator.facts import Fact
-from group_sidecar.metrics.traffic import CloseReason, Traffic
+from group_sidecar.metrics.traffic import Traffic
 from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.broker_copy import BrokerCopy
 from group_sidecar.proxy.commands import Command, ToClient, ToUpstream
@@ -29,6 +29,7 @@ from group_sidecar.proxy.disposals import Desk, Disposal, Origin, Reply
 from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.rewrite import Advertise
 from group_sidecar.proxy.session import Session
+from tests.proxy.fakes import PassingDesk
 
 EPOCH = 1_700_000_000.0
 """What a playbook's clock reads as zero, in seconds since the epoch."""
@@ -67,7 +68,7 @@ def to_upstream(commands: Sequence[Command]) -> bytes:
     return b"".join(command.data for command in commands if isinstance(command, ToUpstream))
 
 
-class ScriptedDesk:
+class ScriptedDesk(PassingDesk):
     """A desk that does as it is told, and remembers what it was shown.
 
     Attributes:
@@ -78,8 +79,6 @@ class ScriptedDesk:
         shown: requests and replies in the order they came, as ("request" or the note, frame).
         lost: the notes of each call of `gone`.
     """
-
-    sees_each = False
 
     def __init__(self) -> None:
         self.notes: dict[int, Any] = {}
@@ -97,24 +96,9 @@ class ScriptedDesk:
     def glance(self, api_key: int, api_version: int, size: int) -> Any:
         return self.notes.get(api_key)
 
-    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
-        return Look.TAKE
-
-    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
-        return None
-
-    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
-        return note
-
-    def release(self, origin: Origin) -> None:
-        pass
-
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         self.shown.append(("request", frame))
         return self.disposals[int.from_bytes(frame[:2], "big")]
-
-    def bound_reply(self, api_key: int, size: int) -> Look:
-        return Look.TAKE
 
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         return Look.PASS if note in self.unread else Look.TAKE
@@ -122,21 +106,6 @@ class ScriptedDesk:
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.shown.append((note, frame))
         return self.replies.get(note, Reply())
-
-    def tls_begins(self, origin: Origin) -> CloseReason | None:
-        return None
-
-    def longest_wait(self, note: Any) -> float:
-        return 0.0
-
-    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
-        raise AssertionError("nothing is to be shown behind")
-
-    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
-        raise AssertionError("nothing is to be shown in part")
-
-    def catch_up(self) -> None:
-        pass
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.lost.append(list(notes))

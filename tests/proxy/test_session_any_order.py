@@ -13,10 +13,10 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from group_sidecar.metrics.traffic import CloseReason
 from group_sidecar.proxy.commands import ShutUpstream
 from group_sidecar.proxy.disposals import Answer, Disposal, Forward, Origin, Pass, Reply
 from group_sidecar.proxy.framing import Look
+from tests.proxy.fakes import PassingDesk
 from tests.proxy.playbook import Playbook, reply, request, to_client, to_upstream
 
 
@@ -101,10 +101,8 @@ def answer(correlation: int) -> bytes:
     return reply(correlation, b"from here")
 
 
-class AnyDesk:
+class AnyDesk(PassingDesk):
     """Does with each request what its kind says."""
-
-    sees_each = False
 
     def __init__(self) -> None:
         self.shown: list[Any] = []
@@ -114,18 +112,6 @@ class AnyDesk:
         if api_key >= Kind.TAKEN:
             return Look.TAKE
         return Kind(api_key) if api_key >= Kind.NOTED else None
-
-    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
-        return Look.TAKE
-
-    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
-        return None
-
-    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
-        return note
-
-    def release(self, origin: Origin) -> None:
-        pass
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
         kind, correlation = Kind(int.from_bytes(frame[:2], "big")), int.from_bytes(frame[4:8], "big")
@@ -142,9 +128,6 @@ class AnyDesk:
         }
         return disposals[kind]
 
-    def bound_reply(self, api_key: int, size: int) -> Look:
-        return Look.TAKE
-
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         return {Kind.UNREAD: Look.PASS, Kind.BEGUN: Look.BEGIN}.get(note, Look.TAKE)
 
@@ -152,21 +135,9 @@ class AnyDesk:
         self.shown.append(note)
         return Reply(answer(int.from_bytes(frame[:4], "big")) if note is Kind.REWRITTEN else None)
 
-    def tls_begins(self, origin: Origin) -> CloseReason | None:
-        return None
-
-    def longest_wait(self, note: Any) -> float:
-        return 0.0
-
-    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
-        raise AssertionError("nothing is to be shown behind")
-
     def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
         self.shown.append(note)
         assert len(head) >= 4, "not even the correlation id"
-
-    def catch_up(self) -> None:
-        pass
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.lost.append(list(notes))

@@ -25,7 +25,7 @@ from group_sidecar.proxy.framing import Look
 from group_sidecar.proxy.link import Link, Shared
 from group_sidecar.proxy.poller import READY_AT_ONCE, Poller
 from group_sidecar.proxy.session import MOST_EXPECTED, Session
-from tests.proxy.fakes import tcp_pair
+from tests.proxy.fakes import PassingDesk, tcp_pair
 from tests.proxy.playbook import reply, request
 
 short_way = pytest.importorskip("group_sidecar.proxy.short_way")  # test_pump tells where it has to be there.
@@ -37,10 +37,8 @@ SECONDS = 0.3
 """Between two steps, so that a Fetch reply may be looked into again after some."""
 
 
-class Desk:
+class Desk(PassingDesk):
     """Does with each request what its API key says, and remembers all that it is asked."""
-
-    sees_each = False
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -55,15 +53,6 @@ class Desk:
             return Look.TAKE
         return {SHOWN: Look.SHOW, NOTED: "noted", FETCH: "fetching"}.get(api_key)
 
-    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
-        return Look.TAKE
-
-    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
-        return None
-
-    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
-        return note
-
     def release(self, origin: Origin) -> None:
         self.asked.append("release")
 
@@ -77,9 +66,6 @@ class Desk:
         inject = ((request(PASSED, 77), "injected"),) if key == INJECTED else ()
         return Answer(lambda at: reply(correlation, b"from here"), inject)
 
-    def bound_reply(self, api_key: int, size: int) -> Look:
-        return Look.TAKE
-
     def glance_reply(self, note: Any, size: int, now: float) -> Look:
         self.asked.append(("glance_reply", note, size, now))
         if note == "fetching" and size > 1_000:
@@ -92,20 +78,11 @@ class Desk:
             return Reply(raw_tokens=2)
         return Reply(reply(int.from_bytes(frame[:4], "big", signed=True), b"another") if note == "noted" else None)
 
-    def tls_begins(self, origin: Origin) -> CloseReason | None:
-        return None
-
-    def longest_wait(self, note: Any) -> float:
-        return 0.0
-
     def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         self.asked.append(("later", note, frame, origin.client_host, now))
 
     def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
         self.asked.append(("begun", note, head, now))
-
-    def catch_up(self) -> None:
-        """Nothing is put off."""
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.asked.append(("gone", list(notes), now))
