@@ -3,6 +3,7 @@
 Owns: connecting, negotiating versions, matching a reply to its question, when a session has to be authenticated, and
 saying in one line what went wrong. Must not know: what the questions mean, nor which are worth asking again; it
 never retries. Nor how a stream is secured or a session authenticated (`credentials`). Client traffic never passes here.
+It has more than 400 lines because each way to fail has its own exception, and its own words for people.
 """
 
 import math
@@ -32,8 +33,8 @@ DEFAULT_TIMEOUT = 10.0
 LARGEST_REPLY = 64 * 1024 * 1024
 """Bytes; Metadata of 100,000 partitions takes about a tenth of it."""
 LARGEST_AT_ONCE = 16_384
-"""Bytes of a reply beyond which it is decoded in a thread: the data path shares this one. A Fetch reply never is:
-nearly all of it is records, which are not decoded."""
+"""Bytes of a reply beyond which it is decoded, or compared with the sidecar's own, in a thread: the data path shares
+this one. A Fetch reply never is: nearly all of it is records, which are not decoded."""
 SOON = 0.5
 """Seconds until a broker that has not answered ApiVersions is asked what Kafka 0.9 would answer."""
 

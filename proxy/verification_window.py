@@ -16,11 +16,9 @@ import trio
 from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.exchange import Exchange
-from group_sidecar.proxy.client import KafkaClient
+from group_sidecar.proxy.client import LARGEST_AT_ONCE, KafkaClient
 from group_sidecar.proxy.comparing import Comparison, Difference, judge
 
-LARGEST_AT_ONCE = 16_384
-"""Bytes of a reply beyond which it is compared in a thread: the data path shares this one."""
 RESTS = 50.0
 """After such a comparison none begins for so many times as long as it took: even a thread slows the data path down."""
 CATCH_UP_SECONDS = 2.0

@@ -34,8 +34,8 @@ from group_sidecar.coordinator.views import Lacking
 from group_sidecar.metrics.traffic import Traffic, Verification
 from group_sidecar.proxy import verification_window
 from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.client import KafkaClient, connect
-from group_sidecar.proxy.verification_window import CATCH_UP_SECONDS, LARGEST_AT_ONCE
+from group_sidecar.proxy.client import LARGEST_AT_ONCE, KafkaClient, connect
+from group_sidecar.proxy.verification_window import CATCH_UP_SECONDS
 from group_sidecar.proxy.verifying import (
     FIRST_PAUSE,
     IDLE_SECONDS,
