@@ -8,6 +8,7 @@ the log, brings all that was acknowledged before that time. So what the wire sai
 it too, in the right order; and what was in doubt before then is not any longer.
 
 Names are Kafka's (GroupMetadataManager): load, resign, `loading_partitions` and `owned_partitions` as states.
+It has more than 400 lines because the log and the wire are reconciled in this one place.
 """
 
 from collections.abc import Iterable, Iterator

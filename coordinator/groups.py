@@ -9,6 +9,8 @@ Some things stand beside Kafka's own state, because this copy sees the broker fr
 - `overdue`: members whose session must have run out. The broker has most likely removed them; should
   one be heard of again, it is back with all that was known of it.
 - `unsure`: why the members may not be those that the broker has.
+
+It has more than 400 lines because a group's members, joins and doubts change together; what events do is elsewhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set

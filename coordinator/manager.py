@@ -4,6 +4,7 @@ Owns: what each kind of event does, but for offsets (`committing`), why a copy m
 Must not know: where events come from, who asks, sockets or clocks. Vocabulary of Kafka's GroupMetadataManager.
 
 The wire's events come through `apply`; what the log says is merged by `log` (`following`).
+It has more than 400 lines because the views and the reasons not to use them stand beside each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

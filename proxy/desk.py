@@ -5,6 +5,7 @@ things on a connection (the session's), sockets, how state changes (the coordina
 (`answering`) or refused (`enforcing`), how a reply is changed (`reply_rewriting`).
 
 It fails open: whatever cannot be decoded goes on as it came, is counted, and marks its group.
+It has more than 400 lines because it is the one place that says, for each request and reply, which part looks into it.
 """
 
 from collections import deque

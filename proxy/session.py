@@ -5,6 +5,8 @@ when bytes pass without being parsed. Must not know: groups, policies, sockets, 
 (`raw_tokens`) and TLS is recognized (`tls_start`). What a frame means is the business of the desk (`Desk`), and what
 bytes go where the shell's.
 
+It has more than 400 lines because all of its parts change one queue of owed replies, which has one owner.
+
 Rules:
 - Replies leave in the order of requests. So they come, too: one that is not the next closes the connection.
 - A local answer waits until everything before it has been answered, and is computed then. While it waits, nothing

@@ -5,6 +5,8 @@ Must not know: how any part works, what runs for each broker (`served_brokers`).
 
 In sidecar mode there is one broker and one copy of its coordinator. A gateway has one for each broker: the
 bootstrap's from the start, the others' when their first client comes.
+
+It has more than 400 lines because it starts all parts, and ends them in the opposite order.
 """
 
 import gc
