@@ -8,6 +8,7 @@ RUN apt-get update \
 WORKDIR /build
 RUN python -m venv /opt/group-sidecar
 COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
+COPY group_sidecar group_sidecar
 COPY codecs codecs
 COPY coordinator coordinator
 COPY policies policies

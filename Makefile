@@ -1,4 +1,4 @@
-# A fresh machine needs make and Python 3.11 or later; the rest comes by itself.
+# A fresh machine needs make and Python 3.11 or later. The targets install everything else.
 
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
@@ -9,12 +9,12 @@ KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 .PHONY: test test-unhurried test-fleet lint conformance bench bench-fleet demo plain lock clean system proxies java python
 .DEFAULT_GOAL := test
 
-# What does not look at the clock is tested two by two, the rest by itself.
-UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks)
+# Tests that do not depend on timing run in two jobs at a time. All others run alone.
+UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
-test: system lint # everything: linters, then all tests; ARGS go to pytest, which then runs once
+test: system lint # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
@@ -29,51 +29,52 @@ test-unhurried:
 test-fleet:
 	@$(BIN)/python -m pytest $(FLEET)
 
-lint: .venv/.dev # ruff, mypy and the import contracts
+lint: .venv/.dev # runs ruff, mypy and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@scripts/typecheck
+	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --cache-dir build/imports
 
-conformance: system .venv/.dev # the broker's answers and the sidecar's, compared at length; writes docs/conformance.md
+conformance: system .venv/.dev # compares the sidecar's answers with the broker's at length; writes docs/conformance.md
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
 	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md -m "long or not long" \
 		tests/conformance/test_differential.py tests/conformance/test_added_versions.py \
 		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
 
-bench: proxies .venv/.dev # measures the data path, half an hour; QUICK=1 in five minutes; writes docs/performance.md
+bench: proxies .venv/.dev # measures the data path in half an hour; QUICK=1 takes five minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.4.0
 	@$(BIN)/python -m benchmarks.shotover
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
-bench-fleet: java .venv/.dev # measures the fleet's pipeline, half an hour; writes docs/fleet-performance.md
+bench-fleet: java .venv/.dev # measures the fleet pipeline in half an hour; writes docs/fleet-performance.md
 	@$(BIN)/python -m benchmarks --fleet $(if $(QUICK),--quick) $(ARGS)
 
-demo: java .venv/.demo # the whole product in the terminal; ARGS=--stay keeps it up
+demo: java .venv/.demo # runs the whole product in the terminal; ARGS=--stay keeps it running
 	@$(BIN)/python -m group_sidecar.demo $(ARGS)
 
-plain: # removes what is compiled: all runs as Python then, as you edit it, until the next make
-	@rm -f */*.so .venv/.dev .venv/.demo
+plain: # removes compiled modules, so that Python runs the edited sources until the next make
+	@find -L group_sidecar -name '*.so' -delete
+	@rm -f .venv/.dev .venv/.demo
 
 lock: python # renews constraints.txt
 	@PYTHON=$(PYTHON) scripts/lock
 
-clean: plain # removes all that was made here; downloads are kept, they lie outside
-	@rm -rf .venv build *.egg-info .hypothesis proxy/*.c
+clean: plain # removes all build output in the checkout; downloads are kept outside it
+	@rm -rf .venv build *.egg-info .hypothesis $$(find -L group_sidecar -name '*.c')
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-system: python # Java, Maven, Prometheus and Chromium, where they are missing and may be installed
+system: python # installs Java, Maven, Prometheus and Chromium where they are missing and installation is allowed
 	@$(PYTHON) scripts/bootstrap.py system
 
-proxies: python # Java, Maven, and HAProxy to be compared with; no failure without that
+proxies: python # installs Java, Maven and HAProxy for the benchmarks; does not fail without HAProxy
 	@$(PYTHON) scripts/bootstrap.py proxies
 
-java: python # Java alone, and no failure without it
+java: python # installs Java alone; does not fail without it
 	@$(PYTHON) scripts/bootstrap.py java
 
 .venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
 .venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(wildcard proxy/*.pyx proxy/*.h) $(COMPILED) scripts/bootstrap.py | python
+.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(shell find -L group_sidecar -name '*.pyx' -o -name '*.h') $(COMPILED) scripts/bootstrap.py | python
 	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
 	@touch $@
 

@@ -1,9 +1,9 @@
-"""What is compiled where the project is installed; all else of that is in pyproject.toml.
+"""Compiles performance-critical modules when the project is installed. All other settings are in pyproject.toml.
 
-Two kinds: what is written out in Cython (`*.pyx`); and by mypyc, from their one source, the modules that pyproject.toml
-names.
+There are two kinds of compiled modules: Cython sources (`*.pyx`), and the Python modules that pyproject.toml lists.
+mypyc compiles the latter from their only source.
 
-Without a C compiler all is installed as Python, does the same, and costs more.
+Without a C compiler, everything runs as Python. The behaviour is the same, but slower.
 """
 
 import os
@@ -14,12 +14,11 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
+PACKAGE = "group_sidecar"
 BUILDS = frozenset({"bdist_wheel", "build_ext", "editable_wheel"})
-"""Commands of setuptools that compile; others only ask."""
-TREE = Path("build", "compiling")
-"""Where the rooms stand under the names by which they are imported: mypyc names modules by their places."""
-SHARED = "group_sidecar.codecs.native"
-"""What all modules are compiled into, but for mypyc's suffix. In a package, so that an editable install finds it."""
+"""Commands of setuptools that compile. Others, such as `egg_info`, need only the names of the extensions."""
+SHARED = f"{PACKAGE}.native"
+"""The one library that mypyc compiles all modules into, without mypyc's suffix."""
 OPTIONS = (
     "--config-file=",
     "--cache-dir=build/mypy-compiling",
@@ -27,46 +26,48 @@ OPTIONS = (
     "--ignore-missing-imports",
     "--python-version=3.11",
 )
-"""Of mypy, which types are taken from; whether they are right is not asked here."""
+"""Options of mypy, which supplies the types. Type errors are checked by `make lint`."""
 
 
-def written_out() -> list[Extension]:
-    """What has its own source."""
+def sources(pattern: str) -> list[Path]:
+    """Returns the files below the package that match a pattern, relative to the root of the checkout, sorted."""
+    rooms = [each for each in Path(PACKAGE).iterdir() if each.is_dir()]
+    return sorted(found for room in rooms for found in room.rglob(pattern))
+
+
+def written_in_cython() -> list[Extension]:
+    """Returns the extensions that have a Cython source."""
+    headers = [str(header) for header in sources("*.h")]
     return [
         Extension(
-            f"group_sidecar.{room}.{name}",
-            [f"{room}/{name}.pyx"],
-            depends=[*map(str, Path(room).glob("*.h"))],
+            ".".join(source.with_suffix("").parts),
+            [str(source)],
+            depends=headers,
             extra_compile_args=["-O2", "-g0"],
         )
-        for room, name in sorted((source.parent.name, source.stem) for source in HERE.glob("*/*.pyx"))
+        for source in sources("*.pyx")
     ]
 
 
-def compiled() -> list[Extension]:
-    """The modules that pyproject.toml names. Their C source is written now."""
+def compiled_by_mypyc() -> list[Extension]:
+    """Generates the C sources of the modules that pyproject.toml lists, and returns their extensions."""
     from mypyc.build import mypycify
 
-    project = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]
-    for name in project["setuptools"]["package-dir"]:
-        link = TREE.joinpath(*name.split("."))
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink():
-            link.symlink_to(HERE / link.name, target_is_directory=True)
-    files = [str(TREE / "group_sidecar" / file) for file in project["group-sidecar"]["compiled"]]
-    os.environ["MYPYPATH"] = str(TREE)
+    listed = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["group-sidecar"]["compiled"]
+    files = [str(Path(PACKAGE, file)) for file in listed]
+    os.environ["MYPYPATH"] = str(HERE)
     return mypycify(
         [*OPTIONS, *files], separate=[(files, SHARED)], opt_level="2", debug_level="0", target_dir="build/compiled"
     )
 
 
 def extensions() -> list[Extension]:
-    """Each is left out where it cannot be compiled."""
+    """Returns all extensions. Each is optional: the installation continues without one that does not compile."""
     if not BUILDS.intersection(sys.argv):
-        return written_out()  # Whose sources belong to a distribution.
-    for old in HERE.glob("*/*.so"):  # What is not compiled any more would be taken for its source.
+        return written_in_cython()  # A source distribution contains their sources.
+    for old in sources("*.so"):  # Python would load the old library of a module that is no longer compiled.
         old.unlink()
-    found = [*written_out(), *compiled()]
+    found = [*written_in_cython(), *compiled_by_mypyc()]
     for each in found:
         each.optional = True
     return found

@@ -1,1 +1,1 @@
-"""What it costs to stand in the way: each figure beside the direct connection, in the same run."""
+"""Measures what the sidecar costs. Each number is compared with a direct connection in the same run."""

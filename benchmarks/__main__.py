@@ -1,16 +1,17 @@
-"""Measures the data path and all about it, and writes docs/performance.md and docs/charts.
+"""Measures the data path or the fleet pipeline, and writes the results to docs/.
 
     python -m benchmarks [--quick] [--broker-port PORT] [--docs FOLDER] [NAME=HOST:PORT ...]
     python -m benchmarks --fleet [--quick] [--docs FOLDER]
 
-The second measures the fleet's pipeline instead, which takes as long again, and writes docs/fleet-performance.md.
+The first command writes docs/performance.md and docs/charts. The second command measures the fleet pipeline instead,
+which takes as long again, and writes docs/fleet-performance.md.
 
-NAME=HOST:PORT is a proxy that somebody else has started before the port of the broker; NAME may have blanks, for a
-version: "kafka-proxy 0.4.3=127.0.0.1:19101". Start it from the same terminal, without setsid: Linux may share the cores
-out by session (sched_autogroup_enabled), and one that is alone in its own would have more of them.
+NAME=HOST:PORT is a proxy that the user has started in front of the broker's port. NAME may contain blanks, for a
+version: "kafka-proxy 0.4.3=127.0.0.1:19101". Start the proxy from the same terminal, without setsid. Linux may divide
+the cores between sessions (sched_autogroup_enabled), so a proxy alone in its session would get more of them.
 
-Each section is measured in a process of its own, so that none pays for what another left in memory. One that fails
-is told at the end, with status 1, and the others are written all the same.
+Each section is measured in a process of its own, so that no section is affected by memory that another one left. A
+section that fails is reported at the end, with status 1. The others are written all the same.
 """
 
 import argparse
@@ -21,10 +22,10 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.apart import measured
-from benchmarks.report import DATA_PATH, FLEET, machine, markdown, write
+from benchmarks.markdown_pages import DATA_PATH, FLEET, machine, markdown, write
 from benchmarks.section import Section
-from benchmarks.targets import further
+from benchmarks.section_process import measured_in_subprocess
+from benchmarks.targets import parse_external_proxy
 
 FIRST, REST = "forwarding", ("growth", "group_traffic", "answers", "scrape", "loading", "codecs")
 """The modules that measure, in the order of the page."""
@@ -32,13 +33,13 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of everything, in five minutes")
     parser.add_argument("--fleet", action="store_true", help="the fleet's pipeline instead, on a page of its own")
     parser.add_argument("--broker-port", type=int, help="where proxies of somebody else expect the broker")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder to write into")
-    parser.add_argument("others", nargs="*", type=further, metavar="NAME=HOST:PORT")
+    parser.add_argument("others", nargs="*", type=parse_external_proxy, metavar="NAME=HOST:PORT")
     given = parser.parse_args()
     if given.fleet and (given.others or given.broker_port):
         parser.error("--fleet: no proxy is measured, so none can be named")
@@ -46,7 +47,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command(given: argparse.Namespace) -> str:
-    """How to measure this again."""
+    """Returns the command that repeats this measurement."""
     words = ["python", "-m", "benchmarks"]
     words += [flag for flag, asked in (("--fleet", given.fleet), ("--quick", given.quick)) if asked]
     if given.broker_port:
@@ -55,7 +56,7 @@ def command(given: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Measures, writes, and says what failed."""
+    """Measures, writes the page, and reports which sections failed."""
     given, load = arguments(), os.getloadavg()
     options = {FIRST: {"others": given.others, "broker_port": given.broker_port}}
     page, names = (FLEET, ("fleet",)) if given.fleet else (DATA_PATH, (FIRST, *REST))
@@ -63,7 +64,7 @@ def main() -> int:
     for name in names:
         began = time.monotonic()
         try:
-            sections.append(measured(f"benchmarks.{name}", given.quick, **options.get(name, {})))
+            sections.append(measured_in_subprocess(f"benchmarks.{name}", given.quick, **options.get(name, {})))
         except Exception:  # noqa: BLE001 (whatever it was, the others are still to be measured)
             failed.append(f"benchmarks.{name} failed\n{traceback.format_exc()}")
             sections.append(Section(name, "Not measured: it failed in this run."))

@@ -1,12 +1,10 @@
-"""What answers cost: the sidecar's own beside those of the broker, asked directly.
+"""Compares the time of the sidecar's own answers with that of the broker's answers over a direct connection.
 
     python -m benchmarks.answers [--quick]
 
-Starts a real broker, with its whole compiler, and a sidecar that vouches for all clients; makes groups through the
-sidecar, and asks both sides in turn, round by round, with the same client. That every answer was the sidecar's own is
-asserted from its metrics.
-
-Owns: what is asked, and which groups are there for it. Must not know: how it is asked (`asking`).
+Starts a real broker, whose JVM uses all its compilers, and a sidecar with the `exclusive` setting. Creates groups
+through the sidecar, and then asks both sides in turn, round by round, with the same client. The sidecar's metrics prove
+that the sidecar gave every answer itself. `alternating_requests` sends and times the requests.
 """
 
 import argparse
@@ -16,12 +14,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.asking import Asked, Question, Sides, ask_in_turn, table
-from benchmarks.groups import PARTITIONS, TOPICS, commit_all, commit_of, create_topics, groups_of_consumers
+from benchmarks.alternating_requests import Connections, Measurement, VersionedRequest, ask_in_turn, table
+from benchmarks.broker_and_sidecar import SIDECAR, most_connections
+from benchmarks.many_groups import PARTITIONS, TOPICS, commit_all, commit_request, create_topics, groups_of_consumers
 from benchmarks.section import Section
-from benchmarks.stage import SIDECAR, most_connections
 from benchmarks.targets import JAVA_OPTIONS
 from benchmarks.workloads import Asker
+from group_sidecar.codecs.api_registry import api_name
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import (
@@ -29,22 +28,21 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
-from group_sidecar.codecs.registry import api_name
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 
 APIS = ("ListGroups", "DescribeGroups", "OffsetFetch")
 LIST, DESCRIBE, FETCH = 4, 5, 8
-"""Versions."""
+"""The versions of ListGroups, DescribeGroups and OffsetFetch."""
 GROUPS = 10_000
 BROKER = {
     "group.initial.rebalance.delay.ms": "3000",  # All members of a group join in one rebalance.
-    "log.index.size.max.bytes": "4096",  # The least of memory for each of the partitions.
+    "log.index.size.max.bytes": "4096",  # The minimum, to save memory in each partition.
 }
 MEMBERS = {"one": 1, "three": 3, "hundred": 100}
-"""Groups with members, by what their names begin with."""
-LARGE_AT_ONCE = 16
-"""Commits of thousands of partitions in flight."""
+"""How many members each kind of group has, by the prefix of its name."""
+MAX_LARGE_IN_FLIGHT = 16
+"""How many commits of thousands of partitions are in flight."""
 ABOUT = """\
 `python -m benchmarks.answers`: microseconds from sending a question to having the whole answer, over one connection to
 each side, which take turns. {groups:,} groups; the broker with its whole compiler, warm; the sidecar vouches for all
@@ -54,10 +52,10 @@ another group, of which nobody has asked before. {warm_up} rounds to warm up, th
 
 
 class Plan(NamedTuple):
-    """How much is asked.
+    """How much is measured.
 
-    `partitions`: of the larger groups, no more than are answered here (`limits.inspected_elements`); `once`: of each
-    question, first times in a round.
+    `partitions` is the size of the larger groups. The sidecar answers for no more than that
+    (`limits.inspected_elements`). `once` is how many first-time requests of each kind a round has.
     """
 
     rounds: int
@@ -70,8 +68,8 @@ FULL = Plan(rounds=10, warm_up=8, partitions=(1_000, 2_000), once=10)
 QUICK = Plan(rounds=4, warm_up=3, partitions=(1_000,), once=5)
 
 
-def fetch(group: str, partitions: int | None) -> Asked:
-    """Asks for so many partitions; None: for all there are."""
+def fetch(group: str, partitions: int | None) -> VersionedRequest:
+    """Returns an OffsetFetch request for so many partitions; None for all of them."""
     topics = None
     if partitions is not None:
         topics = tuple(
@@ -81,18 +79,18 @@ def fetch(group: str, partitions: int | None) -> Asked:
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=topics),)), FETCH
 
 
-def describe(group: str) -> Asked:
-    """Asks who is in a group."""
+def describe(group: str) -> VersionedRequest:
+    """Returns a DescribeGroups request for a group."""
     return DescribeGroupsRequest(groups=(group,)), DESCRIBE
 
 
-def listing() -> Asked:
-    """Asks for all groups."""
+def listing() -> VersionedRequest:
+    """Returns a ListGroups request for all groups."""
     return ListGroupsRequest(), LIST
 
 
 class Stage:
-    """A broker, a sidecar, and the groups that are asked about. What it enters in `stack` lasts as long as that."""
+    """A broker, a sidecar, and the groups that are asked about. They end when `stack` is closed."""
 
     def __init__(self, plan: Plan, stack: ExitStack) -> None:
         self.plan = plan
@@ -100,7 +98,7 @@ class Stage:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.broker = KafkaBroker(folder / "broker", properties=BROKER, java_options=JAVA_OPTIONS)
         self.broker.start()
-        stack.callback(self.broker.kill)  # It would need half a minute to close its logs.
+        stack.callback(self.broker.kill)  # A clean stop would take half a minute to close its logs.
         self.broker.wait_for_coordinator()
         create_topics(self.broker.direct, TOPICS[: max(plan.partitions) // PARTITIONS])
         self.sidecar = stack.enter_context(
@@ -111,101 +109,107 @@ class Stage:
         self.sidecar.wait_for_log()
 
     def fill(self) -> None:
-        """Makes all groups but the few that are there from the start."""
+        """Creates all groups except the few that exist from the start."""
         plan, address = self.plan, self.broker.sidecar
         names = [name for partitions in (1, 10) for name in self.firsts(f"partitions-{partitions}")]
-        commit_all(address, (commit_of(name, int(name.split("-")[1])) for name in names))
+        commit_all(address, (commit_request(name, int(name.split("-")[1])) for name in names))
         for partitions in plan.partitions:
             names = [
                 f"partitions-{partitions}",
                 *self.firsts(f"named-{partitions}", 1),
                 *self.firsts(f"all-{partitions}", 1),
             ]
-            commit_all(address, (commit_of(name, partitions) for name in names), LARGE_AT_ONCE)
+            commit_all(address, (commit_request(name, partitions) for name in names), MAX_LARGE_IN_FLIGHT)
         sizes = {"hundred": MEMBERS["hundred"]}
         for kind, members in MEMBERS.items():
             sizes |= dict.fromkeys(self.firsts(kind, 1 if members > 3 else plan.once), members)
         self._stack.enter_context(groups_of_consumers(address, sizes))
-        commit_all(address, (commit_of(f"group-{number:05}", 1) for number in range(GROUPS)))
+        commit_all(address, (commit_request(f"group-{number:05}", 1) for number in range(GROUPS)))
         self.sidecar.wait_for_log()
 
     def few(self) -> None:
-        """Makes the few."""
-        commit_all(self.broker.sidecar, [commit_of(f"partitions-{partitions}", partitions) for partitions in (1, 10)])
+        """Creates the few groups that exist from the start."""
+        commit_all(
+            self.broker.sidecar, [commit_request(f"partitions-{partitions}", partitions) for partitions in (1, 10)]
+        )
         self._stack.enter_context(groups_of_consumers(self.broker.sidecar, {"one": 1, "three": 3}))
 
     def firsts(self, kind: str, once: int | None = None) -> list[str]:
-        """Names of groups that are each asked about once; `once`: in a round."""
+        """Returns the names of groups that are each asked about once. `once` is their number per round."""
         return [f"{kind}-{number}" for number in range(self.plan.rounds * (self.plan.once if once is None else once))]
 
 
-def few_groups() -> list[Question]:
-    """While there are few."""
-    return [Question("ListGroups, 4 groups", [listing()], 200)]
+def few_groups() -> list[Measurement]:
+    """Returns the measurements that are made while there are only a few groups."""
+    return [Measurement("ListGroups, 4 groups", [listing()], 200)]
 
 
-def small() -> list[Question]:
-    """Of groups as most are, asked again and again."""
+def small() -> list[Measurement]:
+    """Returns the measurements of small groups, with repeated requests."""
     return [
-        Question("DescribeGroups, 1 member", [describe("one")], 200),
-        Question("DescribeGroups, 3 members", [describe("three")], 200),
-        Question("OffsetFetch, 1 named", [fetch("partitions-1", 1)], 200),
-        Question("OffsetFetch, 10 named", [fetch("partitions-10", 10)], 200),
-        Question("OffsetFetch, all of 10", [fetch("partitions-10", None)], 200),
-        Question("OffsetFetch, 10 named, changed", [fetch("partitions-10", 10)], 40, commit_of("partitions-10", 1)),
+        Measurement("DescribeGroups, 1 member", [describe("one")], 200),
+        Measurement("DescribeGroups, 3 members", [describe("three")], 200),
+        Measurement("OffsetFetch, 1 named", [fetch("partitions-1", 1)], 200),
+        Measurement("OffsetFetch, 10 named", [fetch("partitions-10", 10)], 200),
+        Measurement("OffsetFetch, all of 10", [fetch("partitions-10", None)], 200),
+        Measurement(
+            "OffsetFetch, 10 named, changed", [fetch("partitions-10", 10)], 40, commit_request("partitions-10", 1)
+        ),
     ]
 
 
-def small_once(stage: Stage) -> list[Question]:
-    """The same for the first time."""
+def small_once(stage: Stage) -> list[Measurement]:
+    """Returns the measurements of small groups, with first-time requests."""
     times, firsts = stage.plan.once, stage.firsts
     return [
-        Question("DescribeGroups, 1 member, first time", [*map(describe, firsts("one"))], times, once=True),
-        Question("DescribeGroups, 3 members, first time", [*map(describe, firsts("three"))], times, once=True),
-        Question("OffsetFetch, 1 named, first time", [fetch(g, 1) for g in firsts("partitions-1")], times, once=True),
-        Question(
+        Measurement("DescribeGroups, 1 member, first time", [*map(describe, firsts("one"))], times, once=True),
+        Measurement("DescribeGroups, 3 members, first time", [*map(describe, firsts("three"))], times, once=True),
+        Measurement(
+            "OffsetFetch, 1 named, first time", [fetch(g, 1) for g in firsts("partitions-1")], times, once=True
+        ),
+        Measurement(
             "OffsetFetch, 10 named, first time", [fetch(g, 10) for g in firsts("partitions-10")], times, once=True
         ),
     ]
 
 
-def large(plan: Plan) -> list[Question]:
-    """Of large groups, and of all."""
-    first = commit_of(f"partitions-{plan.partitions[0]}", 1)
+def large(plan: Plan) -> list[Measurement]:
+    """Returns the measurements of large groups, and of all groups, with repeated requests."""
+    first = commit_request(f"partitions-{plan.partitions[0]}", 1)
     questions = [
-        Question("DescribeGroups, 100 members", [describe("hundred")], 200),
-        Question(f"ListGroups, {GROUPS:,} groups", [listing()], 40),
-        Question(f"ListGroups, {GROUPS:,} groups, changed", [listing()], 20, first),
+        Measurement("DescribeGroups, 100 members", [describe("hundred")], 200),
+        Measurement(f"ListGroups, {GROUPS:,} groups", [listing()], 40),
+        Measurement(f"ListGroups, {GROUPS:,} groups, changed", [listing()], 20, first),
     ]
     for count in plan.partitions:
         group, times = f"partitions-{count}", 50_000 // count + 15
-        change = commit_of(group, 1)
+        change = commit_request(group, 1)
         for name, asked in ((f"{count:,} named", fetch(group, count)), (f"all of {count:,}", fetch(group, None))):
-            questions.append(Question(f"OffsetFetch, {name}", [asked], times))
-            questions.append(Question(f"OffsetFetch, {name}, changed", [asked], times // 2, change))
+            questions.append(Measurement(f"OffsetFetch, {name}", [asked], times))
+            questions.append(Measurement(f"OffsetFetch, {name}, changed", [asked], times // 2, change))
     return questions
 
 
-def large_once(stage: Stage) -> list[Question]:
-    """The same for the first time."""
+def large_once(stage: Stage) -> list[Measurement]:
+    """Returns the measurements of large groups, with first-time requests."""
     hundred = [describe(group) for group in stage.firsts("hundred", 1)]
-    questions = [Question("DescribeGroups, 100 members, first time", hundred, 1, once=True)]
+    questions = [Measurement("DescribeGroups, 100 members, first time", hundred, 1, once=True)]
     for count in stage.plan.partitions:
         named = [fetch(group, count) for group in stage.firsts(f"named-{count}", 1)]
         all_there_are = [fetch(group, None) for group in stage.firsts(f"all-{count}", 1)]
-        questions.append(Question(f"OffsetFetch, {count:,} named, first time", named, 1, once=True))
-        questions.append(Question(f"OffsetFetch, all of {count:,}, first time", all_there_are, 1, once=True))
+        questions.append(Measurement(f"OffsetFetch, {count:,} named, first time", named, 1, once=True))
+        questions.append(Measurement(f"OffsetFetch, all of {count:,}, first time", all_there_are, 1, once=True))
     return questions
 
 
 def answered(sidecar: SidecarProcess) -> dict[str, float]:
-    """How many questions the sidecar has answered itself, by API."""
+    """Returns how many requests the sidecar has answered itself, by API."""
     return {api: sidecar.metric("group_sidecar_mirror_answers_total", api=api) for api in APIS}
 
 
 @contextmanager
-def vouched(sidecar: SidecarProcess, questions: Sequence[Question]) -> Iterator[None]:
-    """Asserts that the sidecar gives all answers by itself."""
+def assert_answered_locally(sidecar: SidecarProcess, questions: Sequence[Measurement]) -> Iterator[None]:
+    """Asserts that the sidecar answers all requests itself."""
     before = answered(sidecar)
     yield
     after = answered(sidecar)
@@ -215,22 +219,24 @@ def vouched(sidecar: SidecarProcess, questions: Sequence[Question]) -> Iterator[
 
 
 def measure(quick: bool) -> Section:
-    """Starts everything, and measures."""
+    """Starts the processes and measures."""
     plan = QUICK if quick else FULL
-    most_connections()  # Which raises the limit of this process, and of those it starts.
+    most_connections()  # This raises the descriptor limit of this process and of the processes that it starts.
     with ExitStack() as stack:
         stage = Stage(plan, stack)
-        sides = Sides(*(Asker(each) for each in (stage.broker.direct, stage.broker.sidecar, stage.broker.sidecar)))
+        sides = Connections(
+            *(Asker(each) for each in (stage.broker.direct, stage.broker.sidecar, stage.broker.sidecar))
+        )
         stack.callback(sides.close)
         stage.few()
         ask_in_turn([*few_groups(), *small()], sides, plan.warm_up, "few groups, warm-up")
         few = few_groups()
-        with vouched(stage.sidecar, few):
+        with assert_answered_locally(stage.sidecar, few):
             ask_in_turn(few, sides, plan.rounds, "few groups, round")
         stage.fill()
         ask_in_turn([*small(), *large(plan)], sides, plan.warm_up, "warm-up")
         little, much = [*small(), *small_once(stage)], [*large(plan), *large_once(stage)]
-        with vouched(stage.sidecar, [*little, *much]):
+        with assert_answered_locally(stage.sidecar, [*little, *much]):
             ask_in_turn([*little, *much], sides, plan.rounds, "round")
     about = ABOUT.format(groups=GROUPS, warm_up=plan.warm_up, rounds=plan.rounds)
     lines = [about, "", *table([*few, *little]), "", *table(much)]

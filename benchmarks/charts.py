@@ -1,9 +1,7 @@
-"""Line charts as small SVG documents, readable on light and on dark pages.
+"""Draws line charts as small SVG documents for light and dark pages.
 
-Owns: how charts look. Must not know: what is shown.
-
-Text stays text, so that it can be searched, and uses the reader's fonts. Nothing has a background, and all colours
-stand out from white and from black.
+Text stays text, so that it can be searched, and uses the reader's fonts. Charts have no background, and all colours
+contrast with white and with black.
 """
 
 import io
@@ -20,7 +18,7 @@ COLOURS = ("#2f81f7", "#d9822b", "#2da44e", "#a371f7")
 PANEL_INCHES = (4.2, 2.6)
 STYLE = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "charts",  # Otherwise each run names the document's parts anew.
+    "svg.hashsalt": "charts",  # Otherwise each run gives the parts of the document new ids.
     "font.family": "sans-serif",
     "font.size": 9,
     "text.color": INK,
@@ -37,7 +35,7 @@ STYLE = {
 
 
 class Line(NamedTuple):
-    """What is called `name`, as (x, y)."""
+    """A line with a name, as (x, y) points."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -47,9 +45,9 @@ class Panel(NamedTuple):
     """One pair of axes.
 
     Attributes:
-        title: what its vertical axis is, with the unit.
-        lines: what it shows; x is more than 0.
-        logarithmic: whether the vertical axis is; otherwise it begins at 0.
+        title: the label of the vertical axis, with the unit.
+        lines: the lines. Each x is greater than 0.
+        logarithmic: whether the vertical axis is logarithmic. Otherwise it begins at 0.
     """
 
     title: str
@@ -58,11 +56,11 @@ class Panel(NamedTuple):
 
 
 def line_chart(across: str, panels: Sequence[Panel]) -> str:
-    """An SVG document of panels side by side, over one quantity, which is drawn on a logarithmic scale.
+    """Returns an SVG document of panels side by side, with a common, logarithmic horizontal axis.
 
     Args:
-        across: what the horizontal axis is, with the unit.
-        panels: from left to right.
+        across: the label of the horizontal axis, with the unit.
+        panels: the panels from left to right.
     """
     width, height = PANEL_INCHES
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
@@ -98,7 +96,7 @@ def _draw(axes: Axes, panel: Panel, across: str) -> None:
 
 
 def short(value: float) -> str:
-    """A number for an axis: 250, 1.5k, 50M."""
+    """Formats a number for an axis: 250, 1.5k, 50M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"

@@ -1,8 +1,8 @@
-"""What one message costs to decode and to encode: by its construct, and by the functions compiled from it.
+"""Compares the time to decode and encode a message by its construct with that of the functions compiled from it.
 
     python -m benchmarks.codecs [--quick]
 
-The two take turns in many short runs, and the best of each counts: on a busy machine longer ones are interrupted.
+The two take turns in many short runs, and the best run of each counts. On a busy machine, longer runs are interrupted.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.codecs.schema import Struct, decode, encode, layout
 
 RUN_SECONDS = 0.0005
-"""Of a run, about."""
+"""The approximate duration of one run."""
 
 
 def commit(partitions: int) -> OffsetCommitRequest:
-    """A commit of so many partitions of one topic."""
+    """Returns a commit of so many partitions of one topic."""
     committed = tuple(
         OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata="")
         for index in range(partitions)
@@ -42,13 +42,13 @@ def commit(partitions: int) -> OffsetCommitRequest:
 
 
 def committed(partitions: int) -> OffsetCommitResponse:
-    """The reply to it."""
+    """Returns the reply to a commit of so many partitions."""
     each = tuple(OffsetCommitResponsePartition(partition_index=index, error_code=0) for index in range(partitions))
     return OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="orders", partitions=each),))
 
 
 def joined(members: int) -> JoinGroupResponse:
-    """What the leader of so many members is told."""
+    """Returns the JoinGroup reply to the leader of a group with so many members."""
     ids = [f"billing-{number}-5b9c8f0e-8f36-4d3c-9d1a-0c6f2f5a1f6e" for number in range(members)]
     return JoinGroupResponse(
         error_code=0,
@@ -60,13 +60,13 @@ def joined(members: int) -> JoinGroupResponse:
 
 
 def owned(partitions: int) -> ConsumerGroupHeartbeatRequest:
-    """A member of the new protocol tells what it owns."""
+    """Returns a ConsumerGroupHeartbeat in which a member reports the partitions that it owns."""
     topic = TopicPartitions(topic_id=ZERO_UUID, partitions=tuple(range(partitions)))
     return ConsumerGroupHeartbeatRequest(group_id="billing", member_id="1", member_epoch=3, topic_partitions=(topic,))
 
 
 def messages() -> Iterator[tuple[str, Struct, int]]:
-    """What is measured: its name, the message, and its version."""
+    """Yields what is measured: a name, the message, and its version."""
     yield "Heartbeat v4", HeartbeatRequest(group_id="billing", generation_id=3, member_id="billing-1"), 4
     yield "its reply", HeartbeatResponse(error_code=0), 4
     for partitions in (1, 10, 50, 100):
@@ -76,11 +76,11 @@ def messages() -> Iterator[tuple[str, Struct, int]]:
     yield "ConsumerGroupHeartbeat v0, 50 partitions", owned(50), 0
 
 
-def best(runs: int, *rivals: Callable[[], object]) -> list[float]:
-    """Microseconds of one call of each, at best."""
-    found = [1e9] * len(rivals)
+def best(runs: int, *candidates: Callable[[], object]) -> list[float]:
+    """Returns the microseconds of the fastest call of each candidate."""
+    found = [1e9] * len(candidates)
     for _ in range(runs):
-        for place, rival in enumerate(rivals):
+        for place, rival in enumerate(candidates):
             loops = max(1, round(RUN_SECONDS / min(found[place] / 1e6, RUN_SECONDS)))
             start = time.perf_counter()
             for _ in range(loops):
@@ -90,7 +90,7 @@ def best(runs: int, *rivals: Callable[[], object]) -> list[float]:
 
 
 def row(name: str, message: Struct, version: int, runs: int) -> str:
-    """A row of the table."""
+    """Returns a row of the table."""
     data = encode(message, version)
     cls = type(message)
     construct = layout(cls, version, version >= cls.FLEXIBLE)
@@ -101,21 +101,21 @@ def row(name: str, message: Struct, version: int, runs: int) -> str:
         return stream.getvalue()
 
     cells = [name, f"{len(data):,}"]
-    for rivals in (
+    for candidates in (
         (lambda: construct._parse(BytesIO(data), None, ""), lambda: decode(cls, version, data)),
         (build, lambda: encode(message, version)),
     ):
-        slow, fast = best(runs, *rivals)
+        slow, fast = best(runs, *candidates)
         cells += [f"{slow:.1f}", f"{fast:.2f}", f"**{slow / fast:.1f}**"]
     return f"| {' | '.join(cells)} |"
 
 
 def page(runs: int) -> Iterator[str]:
-    """The figures as Markdown."""
+    """Yields the results as lines of Markdown."""
     yield f"""\
 `python -m benchmarks.codecs`: microseconds to decode and to encode a message's body, by the construct that its
-declaration means and by the functions compiled from the same declaration (`codecs/compiled.py`), and how many times
-faster these are. The best of {runs} runs of {RUN_SECONDS * 1000:g} ms, in which the two took turns.
+declaration means and by the functions compiled from the same declaration (`codecs/generated_code.py`), and how many
+times faster these are. The best of {runs} runs of {RUN_SECONDS * 1000:g} ms, in which the two took turns.
 """
     yield "| | bytes | decode: construct | compiled | times | encode: construct | compiled | times |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -124,7 +124,7 @@ faster these are. The best of {runs} runs of {RUN_SECONDS * 1000:g} ms, in which
 
 
 def measure(quick: bool) -> Section:
-    """Microseconds per message."""
+    """Measures the microseconds per message."""
     return Section("Codecs", "\n".join(page(40 if quick else 400)))
 
 

@@ -1,11 +1,10 @@
-"""Flame graphs of a running process, by py-spy.
+"""Records flame graphs of a running process with py-spy.
 
-Owns: how a process is sampled, and that a graph tells nothing of the machine it was made on. Must not know: what the
-process does meanwhile.
+py-spy samples a thread if the system reports that the thread could run, even if it was only just woken or waits for a
+processor. So `epoll_wait` is drawn wider than its CPU time, and more so on a busy machine. `perf` reports the CPU time
+of system calls exactly. py-spy reads the memory of another process, which some systems allow only to root.
 
-A thread counts when the system says that it could run, also where it has just been woken or waits for a processor. So
-`epoll_wait` is drawn wider than the CPU that it takes, the more so the busier the machine; `perf` tells that of system
-calls exactly. py-spy reads another process's memory, which some systems allow to root alone.
+Graphs contain no paths or addresses of the machine on which they were made.
 """
 
 import re
@@ -20,7 +19,7 @@ from tests.kafka.processes import ChildProcess
 
 PY_SPY = Path(sys.executable).with_name("py-spy")
 RATE = 200
-"""Samples a second."""
+"""Samples per second."""
 _WRITE_SECONDS = 60
 
 _TITLE = re.compile(r'(<text id="title"[^>]*>)[^<]*')
@@ -31,12 +30,12 @@ _ADDRESS = re.compile(r">0x[0-9a-f]+ (?=\()")
 
 @contextmanager
 def recorded(process: int, file: Path, title: str) -> Iterator[None]:
-    """Has a process sampled for the length of a with statement, and writes the flame graph, an SVG.
+    """Samples a process during a with statement and writes the flame graph as SVG.
 
     Raises:
         FileNotFoundError: py-spy is not installed.
-        ProcessFailed: it could not begin.
-        RuntimeError: it wrote nothing.
+        ProcessFailed: py-spy could not start.
+        RuntimeError: py-spy wrote no graph.
     """
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / "graph.svg"
@@ -50,10 +49,10 @@ def recorded(process: int, file: Path, title: str) -> Iterator[None]:
 
 
 def cleaned(graph: str, title: str) -> str:
-    """A graph of py-spy under another title, with the files of the package called as they are installed.
+    """Returns a graph of py-spy with another title and without paths of this machine.
 
-    Its own title is its command line. Other files keep at most the folders of their package. An address, which is all
-    that is known of some functions, is left out.
+    py-spy's own title is its command line. Files of the package are named as they are installed. Other files keep at
+    most the folders of their package. Addresses of functions without a name are removed.
     """
     graph = _TITLE.sub(lambda found: found[1] + title, graph)
     return _FOLDER.sub("(", _ROOM.sub("(group_sidecar/", _ADDRESS.sub(">", graph)))

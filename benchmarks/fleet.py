@@ -1,9 +1,8 @@
-"""What the fleet pipeline costs by how much it is given, beside pandas, and what its stream keeps.
+"""Measures how the cost of the fleet pipeline grows with its input, compared with pandas, and what its stream keeps.
 
     python -m benchmarks.fleet [--quick] [--records MILLIONS ...]
 
-Owns: what is measured, and what is told of it. Must not know: how records are written (`fleet_records`), checked
-(`fleet_check`), nor how the plan follows from the figures (`fleet_plan`).
+`fleet_records` writes the records, `fleet_check` checks the tables, and `fleet_plan` derives the sizing plan.
 """
 
 import argparse
@@ -21,16 +20,16 @@ import pyarrow as pa
 from benchmarks.fleet_check import differences, wrong
 from benchmarks.fleet_cost import Cost, bytes_below, cost
 from benchmarks.fleet_plan import Measured, plan_lines
-from benchmarks.fleet_records import an_hour_of, begin, write
+from benchmarks.fleet_records import begin, fleet_of_one_hour, write
 from benchmarks.fleet_shape import Fleet, Shape
-from benchmarks.fleet_stream import Kept, kept
+from benchmarks.fleet_stream import StreamFootprint, kept
 from benchmarks.fleet_truth import Truth
+from benchmarks.markdown_tables import NOTHING, figure, table
 from benchmarks.section import Section
-from benchmarks.tables import NOTHING, figure, table
 from group_sidecar.metrics.records import Record
 
 PANDAS_BYTES = 1_500
-"""Memory that pandas may need for a record, until it was measured: it is not tried where there is less."""
+"""Estimated bytes per record that pandas needs, before it was measured. With less memory, pandas is not run."""
 ABOUT = """\
 `python -m benchmarks.fleet`: records of a fleet that never was (`benchmarks/fleet_records.py`), {per_hour:,} an hour,
 as its sidecars write them: segments of {segment_seconds} s, few groups with most of the partitions, {damage:.0%} of the
@@ -56,11 +55,11 @@ class Plan(NamedTuple):
     """How much is measured.
 
     Attributes:
-        per_hour: records.
-        hours: of each row.
-        wide: records of an hour of one more row: a larger fleet, not a longer time; None for no such row.
-        stream_hours: how long the stream is fed.
-        stream_per_hour: records.
+        per_hour: records per hour.
+        hours: the hours of each row.
+        wide: records per hour of one more row, which has a larger fleet instead of a longer time; None for no such row.
+        stream_hours: for how many hours the stream is fed.
+        stream_per_hour: records per hour of the stream.
     """
 
     per_hour: int
@@ -75,17 +74,18 @@ QUICK = Plan(100_000, (1, 3), None, 2, 20_000)
 
 
 class Row(NamedTuple):
-    """One size, measured.
+    """The measurements of one size.
 
     Attributes:
-        name: what it was.
+        name: the name of the row.
         truth: what was written.
         written: bytes of the store.
-        compressed: the share of its bytes that zstd makes of a segment.
-        files: of the store, by hour.
-        spark, late, pandas, alone: what they cost. `late`: another run, after one more line of each hour. `pandas`:
-            with pyarrow's reader; `alone`: with its own; None where there is not memory enough.
-        faults: what was wrong with the tables, or different; nothing, if all is right.
+        compressed: the size of a segment compressed with zstd, as a share of its size.
+        files: files of the store per hour.
+        spark, late, pandas, alone: the costs of the runs. `late` is another run of Spark, after each hour got one more
+            line. `pandas` uses pyarrow's reader. `alone` uses pandas' own reader. The latter two are None without
+            enough memory.
+        faults: errors in the tables, and differences between them; empty if all tables are right.
     """
 
     name: str
@@ -101,13 +101,13 @@ class Row(NamedTuple):
 
 
 def row(folder: Path, name: str, fleet: Fleet, pandas_bytes: float) -> Row:
-    """Writes a fleet's records and has all answer. `pandas_bytes`: what pandas is expected to need for a record."""
+    """Writes a fleet's records and runs all programs. `pandas_bytes` is the expected memory of pandas per record."""
     print(f"fleet: {name}", file=sys.stderr, flush=True)
     segments, store = folder / "segments", folder / "store"
     truth = write(segments, fleet)
     command = [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(segments), "--output", str(store)]
     spark = cost(command, folder / "spark.log")
-    _come_late(segments, fleet)
+    _add_late_lines(segments, fleet)
     late = cost(command, folder / "late.log")
     faults = wrong(store, Shape(fleet), truth)
     pandas = alone = None
@@ -119,7 +119,7 @@ def row(folder: Path, name: str, fleet: Fleet, pandas_bytes: float) -> Row:
 
 
 def _by_pandas(reader: str, folder: Path, faults: list[str]) -> Cost:
-    """Has pandas answer; adds to the faults where it and Spark differ."""
+    """Runs pandas, and adds the differences between its tables and Spark's to `faults`."""
     answers = folder / "answers" / reader
     command = [sys.executable, "-m", "benchmarks.fleet_pandas", str(folder / "segments"), str(answers), reader]
     found = cost(command, folder / f"{reader}.log")
@@ -127,8 +127,8 @@ def _by_pandas(reader: str, folder: Path, faults: list[str]) -> Cost:
     return found
 
 
-def _come_late(segments: Path, fleet: Fleet) -> None:
-    """Has the first line of each hour come once more: nothing new, but every hour is to be answered again."""
+def _add_late_lines(segments: Path, fleet: Fleet) -> None:
+    """Repeats the first line of each hour. It is a duplicate, but every hour has to be computed again."""
     lines: dict[str, bytes] = {}
     for path in sorted(segments.glob("kafka-0000/segment-*.jsonl")):
         with path.open("rb") as file:
@@ -140,36 +140,36 @@ def _come_late(segments: Path, fleet: Fleet) -> None:
 
 
 def _compressed(segments: Path) -> float:
-    """What zstd makes of one segment, as a share of it."""
+    """Returns the size of one segment compressed with zstd, as a share of its size."""
     content = next(iter(sorted(segments.glob("*/segment-*.jsonl")))).read_bytes()
     return len(pa.compress(content, codec="zstd", asbytes=True)) / len(content)
 
 
 def _rows(plan: Plan) -> list[Row]:
     fleets = [
-        (f"{hours * plan.per_hour:,}", an_hour_of(plan.per_hour, hours=hours, begin=begin(hours)))
+        (f"{hours * plan.per_hour:,}", fleet_of_one_hour(plan.per_hour, hours=hours, begin=begin(hours)))
         for hours in plan.hours
     ]
     if plan.wide is not None:
-        fleets.append((f"{plan.wide:,} in one hour", an_hour_of(plan.wide, begin=begin(1))))
+        fleets.append((f"{plan.wide:,} in one hour", fleet_of_one_hour(plan.wide, begin=begin(1))))
     found: list[Row] = []
     pandas_bytes: float = PANDAS_BYTES
     for name, fleet in fleets:
         with tempfile.TemporaryDirectory() as place:
             found.append(row(Path(place), name, fleet, pandas_bytes))
-        told = (f"{head}: {cell}" for head, cell in zip(HEADS, cells(found[-1], found[0]), strict=True))
+        told = (f"{head}: {cell}" for head, cell in zip(TABLE_HEAD, cells(found[-1], found[0]), strict=True))
         print("fleet:", ", ".join([*told, *(found[-1].faults or ["no fault"])]), file=sys.stderr, flush=True)
         pandas_bytes = _held_by_pandas(found[-1]) or pandas_bytes
     return found
 
 
 def _held_by_pandas(each: Row) -> float | None:
-    """Bytes that pandas held for a record."""
+    """Returns the bytes that pandas held per record."""
     return each.pandas and each.pandas.peak_bytes / each.truth.lines
 
 
 def cells(each: Row, first: Row) -> list[str]:
-    """A row of the table."""
+    """Returns a row of the table."""
     lines, spark, pandas = each.truth.lines, each.spark, each.pandas
     return [
         each.name,
@@ -188,7 +188,7 @@ def cells(each: Row, first: Row) -> list[str]:
     ]
 
 
-HEADS = [
+TABLE_HEAD = [
     "records",
     "MB in",
     "MB out",
@@ -206,7 +206,7 @@ HEADS = [
 
 
 def marginal(rows: Sequence[Row]) -> Measured:
-    """What a record costs beyond starting: from the smallest row to the largest of the same fleet."""
+    """Returns the cost of a record without start-up costs, from the smallest and the largest row of one fleet."""
     least, most = rows[0], rows[-1]
     more = most.truth.lines - least.truth.lines
     whole = (most.spark.cpu_seconds - least.spark.cpu_seconds) / more
@@ -224,14 +224,14 @@ def marginal(rows: Sequence[Row]) -> Measured:
     )
 
 
-def judgement(rows: Sequence[Row]) -> str:
-    """From which size on Spark does more for a second of CPU than pandas; how far pandas' memory goes.
+def comparison_text(rows: Sequence[Row]) -> str:
+    """Returns the text on the size from which Spark needs less CPU than pandas, and on the memory of pandas.
 
-    `rows`: of fleets that differ in their size only, by size.
+    `rows` are rows of fleets that differ only in size, in ascending order.
     """
     told = [
-        _ahead("pandas with pyarrow", [(each, each.pandas) for each in rows if each.pandas]),
-        _ahead("pandas alone", [(each, each.alone) for each in rows if each.alone]),
+        _who_is_faster("pandas with pyarrow", [(each, each.pandas) for each in rows if each.pandas]),
+        _who_is_faster("pandas alone", [(each, each.alone) for each in rows if each.alone]),
     ]
     most = max((each for each in rows if each.pandas), key=lambda each: each.truth.lines, default=None)
     if most and (held := _held_by_pandas(most)):
@@ -246,8 +246,8 @@ def judgement(rows: Sequence[Row]) -> str:
     )
 
 
-def _ahead(who: str, compared: Sequence[tuple[Row, Cost]]) -> str:
-    """Who is ahead in CPU seconds; `compared`: by size."""
+def _who_is_faster(who: str, compared: Sequence[tuple[Row, Cost]]) -> str:
+    """Returns the text on which program needs less CPU. `compared` is sorted by size."""
     if not compared:
         return ""
     behind = [place for place, (each, theirs) in enumerate(compared) if each.spark.cpu_seconds >= theirs.cpu_seconds]
@@ -257,8 +257,8 @@ def _ahead(who: str, compared: Sequence[tuple[Row, Cost]]) -> str:
     return f"Per core {who} is ahead at {compared[-1][0].name} records, the most that both were given."
 
 
-def stream_lines(found: Sequence[Kept], truth: Truth) -> list[str]:
-    """What the stream kept, as a table, with what is said of it."""
+def stream_lines(found: Sequence[StreamFootprint], truth: Truth) -> list[str]:
+    """Returns the table of what the stream kept, with its explanation."""
     last = found[-1]
     heads = ["hours", "lines", "s of the last batch", "state, bytes", "checkpoint, kB", "open hours", "heap, MB"]
     rows = (
@@ -277,21 +277,21 @@ def stream_lines(found: Sequence[Kept], truth: Truth) -> list[str]:
 
 
 def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
-    """Measures. `millions`: other sizes than the plan's, in millions of records."""
+    """Measures. `millions` are sizes in millions of records that replace those of the plan."""
     plan = QUICK if quick else FULL
     if millions:
         plan = plan._replace(hours=tuple(1_000_000 * size // plan.per_hour for size in millions))
     rows = _rows(plan)
     growing = rows[: len(plan.hours)]
-    streamed = an_hour_of(plan.stream_per_hour, hours=plan.stream_hours, begin=begin(plan.stream_hours))
+    streamed = fleet_of_one_hour(plan.stream_per_hour, hours=plan.stream_hours, begin=begin(plan.stream_hours))
     with tempfile.TemporaryDirectory() as place, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
         truth, found = one.submit(kept, Path(place), streamed).result()
     text = [
         _about(plan, streamed, rows),
         "",
-        *table(HEADS, (cells(each, rows[0]) for each in rows)),
+        *table(TABLE_HEAD, (cells(each, rows[0]) for each in rows)),
         "",
-        judgement(growing),
+        comparison_text(growing),
         "",
         "### What a stream keeps",
         "",
@@ -316,7 +316,7 @@ def _about(plan: Plan, fleet: Fleet, rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Measures what the command line says, and prints the section."""
+    """Measures what the command line names, and prints the section."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="100,000 and 300,000 records")
     parser.add_argument("--records", type=int, nargs="+", default=(), metavar="MILLIONS", help="these sizes instead")

@@ -1,6 +1,6 @@
-"""Whether the tables that Spark wrote are right: they say what is true of the fleet, and what pandas answers.
+"""Checks the tables that Spark wrote against the known truth of the fleet, and against the tables that pandas wrote.
 
-Owns: reading the tables without Spark, and both comparisons. Must not know: how either made its answers.
+The tables are read without Spark.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from benchmarks.fleet_shape import Shape
-from benchmarks.fleet_truth import WINDOW, Boot, Truth, lag, words
+from benchmarks.fleet_truth import WINDOW, Boot, Truth, group_reporters, lag
 
 KEYS = {
     "groups": ["window", "group"],
@@ -26,17 +26,17 @@ KEYS = {
     "churn": ["window", "group", "change"],
     "metrics": ["window", "metric"],
 }
-"""The tables of both, and what there is one row each of."""
+"""The tables that both programs write, and their keys."""
 
 
 def table(store: Path, name: str) -> pd.DataFrame:
-    """A table that Spark wrote, without the columns of its folders."""
+    """Reads a table that Spark wrote, without the columns of its folders."""
     found: pd.DataFrame = pq.read_table(store / name).to_pandas()
     return found.drop(columns=["day", "hour"], errors="ignore")
 
 
 def differences(store: Path, answers: Path) -> list[str]:
-    """Where Spark's tables and those of pandas differ, row by row; nothing if they are the same."""
+    """Returns the differences between Spark's tables and those of pandas, row by row; empty if they are equal."""
     found: list[str] = []
     for name, keys in KEYS.items():
         found += different(name, table(store, name), pd.read_parquet(answers / f"{name}.parquet"), keys)
@@ -44,7 +44,7 @@ def differences(store: Path, answers: Path) -> list[str]:
 
 
 def different(name: str, ours: pd.DataFrame, theirs: pd.DataFrame, keys: list[str]) -> Iterator[str]:
-    """Where two answers differ; rows may be in any order."""
+    """Yields the differences between two tables. Their rows may be in any order."""
     if len(ours) != len(theirs) or set(ours.columns) != set(theirs.columns):
         yield f"{name}: {len(ours)} rows of {sorted(ours.columns)}, {len(theirs)} of {sorted(theirs.columns)}"
         return
@@ -79,7 +79,7 @@ def _same(ours: pd.Series, theirs: pd.Series) -> Any:
 
 
 def wrong(store: Path, shape: Shape, truth: Truth) -> list[str]:
-    """What Spark's tables have that is not true of the fleet that was written."""
+    """Returns what is wrong in Spark's tables, compared with the fleet that was written."""
     found = [
         name
         for name, (ours, true) in {
@@ -117,7 +117,7 @@ def _boots(store: Path) -> dict[tuple[str, str], Boot]:
 
 
 def _wrong_windows(store: Path, shape: Shape) -> Iterator[str]:
-    """Lags and groups, window by window, against what the shape says."""
+    """Yields errors in lags and groups, window by window, compared with the shape."""
     lags, groups = table(store, "lag"), table(store, "groups")
     names = pd.Index(shape.groups)
     windows = shape.fleet.length // WINDOW
@@ -130,7 +130,7 @@ def _wrong_windows(store: Path, shape: Shape) -> Iterator[str]:
         sums = [len(true.lag), true.committed.sum(), true.log_end[true.known].sum(), true.lag[true.known].sum()]
         if [len(found), *(found[name].sum() for name in ("committed", "log_end", "lag"))] != sums:
             yield f"lag of {window}"
-        said = words(shape, number)
+        said = group_reporters(shape, number)
         order = names.get_indexer(pd.Index(told["group"].astype(object)))
         holders = np.array(shape.sidecars, object)[said.holder[order]]
         if (

@@ -1,7 +1,4 @@
-"""What a process costs: seconds, CPU, memory, of it and of all that it starts.
-
-Owns: the watch. Must not know: what the process does.
-"""
+"""Measures what a process and its descendants cost: seconds, CPU time and memory."""
 
 import subprocess
 import time
@@ -15,7 +12,8 @@ import psutil
 
 _LOOK_SECONDS = 0.1
 _LOOKS_A_SECOND = 10
-"""Memory is looked at once a second: the kernel walks all pages for that."""
+"""How often per second the process tree is polled. Memory is polled only once per second, because the kernel then walks
+all pages."""
 
 
 class Cost(NamedTuple):
@@ -23,8 +21,9 @@ class Cost(NamedTuple):
 
     Attributes:
         seconds: from its start to its end.
-        cpu_seconds: of it and all that it started, in user and system mode, up to a tenth of a second before the end.
-        peak_bytes: the most that they held together, as the kernel says once a second; what they share counts once.
+        cpu_seconds: user and system time of the process and its descendants, up to a tenth of a second before the end.
+        peak_bytes: the maximum of the memory that they held together, sampled once per second. Shared memory counts
+            once.
     """
 
     seconds: float
@@ -37,11 +36,11 @@ def cost(command: Sequence[str], log: Path, environment: Mapping[str, str] | Non
 
     Args:
         command: the program and its arguments.
-        log: what it prints goes there.
-        environment: of the process; this one's if None.
+        log: the file for its output.
+        environment: the environment of the process; this process's environment if None.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command failed.
     """
     cpu: dict[int, float] = {}
     peak = 0
@@ -73,7 +72,7 @@ def _alive(process: psutil.Process) -> list[psutil.Process]:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Returns the bytes of all files below a folder."""
     found = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):

@@ -1,7 +1,4 @@
-"""What happens to the groups of a fleet that never was: rebalances and why, members that come and go, refusals.
-
-Owns: how often, to whom and for what cause. Must not know: lines, files.
-"""
+"""Generates the events of a simulated fleet: rebalances with their causes, membership changes, and refusals."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.fleet_shape import EDGE, NEVER, Shape
-from group_sidecar.coordinator.facts import Departure, RebalanceCause, RebalanceReason
-from group_sidecar.metrics.chronicle import JOINED
+from group_sidecar.coordinator.model.facts import Departure, RebalanceCause, RebalanceReason
+from group_sidecar.metrics.record_builder import JOINED
 from group_sidecar.metrics.records import Audit, Body, Member, Rebalance, Refusal
 
 CAUSES: Sequence[tuple[RebalanceCause, RebalanceReason, float, str | None]] = (
@@ -21,17 +18,17 @@ CAUSES: Sequence[tuple[RebalanceCause, RebalanceReason, float, str | None]] = (
     (RebalanceCause.MEMBER_REMOVED, RebalanceReason.LEAVE, 0.07, Departure.REMOVED),
     (RebalanceCause.UNKNOWN, RebalanceReason.UNKNOWN, 0.05, None),
 )
-"""Why groups rebalance, how often of all times, and what became of a member."""
+"""The causes of rebalances with their shares, and the kinds of membership changes."""
 
 
 REFUSED = 0.3
-"""The share of refusals and audits, as many of each."""
+"""The share of refusals and audits among all events. Both are equally frequent."""
 ERROR_CODES = {Refusal: 81, Audit: 26}
-"""GROUP_MAX_SIZE_REACHED and INVALID_SESSION_TIMEOUT."""
+"""The error codes GROUP_MAX_SIZE_REACHED and INVALID_SESSION_TIMEOUT."""
 
 
 class Event(NamedTuple):
-    """Something that happened, in milliseconds since the begin. `rebalanced`: the group, by number, or -1."""
+    """An event, with its time in milliseconds since the beginning. `rebalanced` is the index of the group, or -1."""
 
     moment: int
     body: Body
@@ -39,7 +36,7 @@ class Event(NamedTuple):
 
 
 def events(shape: Shape, sidecar: int) -> Iterator[Event]:
-    """What happens to the groups of a sidecar, in order; few groups have most of it."""
+    """Yields the events of a sidecar's groups in order. A few groups have most of the events."""
     fleet, random = shape.fleet, np.random.default_rng((shape.fleet.seed, sidecar, 2))
     groups = np.flatnonzero((shape.home == sidecar) & (shape.moved_at == NEVER))
     if len(groups) == 0:

@@ -1,13 +1,13 @@
-"""The tables of the fleet pipeline, made by pandas on one machine: something to compare Spark with.
+"""Computes the tables of the fleet pipeline with pandas on one machine, for comparison with Spark.
 
     python -m benchmarks.fleet_pandas INPUT OUTPUT [pyarrow|pandas]
 
-Owns: the same questions, asked the way somebody who knows pandas would who has one machine and memory enough. Must not
-know: Spark, nor how the pipeline asks.
+The queries are written as an experienced pandas user with enough memory would write them, independently of the
+pipeline's queries.
 
-Either pyarrow reads the lines, or pandas' own reader, which takes several times as long. Both take a whole block or
-nothing, so a block with a line that cannot be read is halved until that line is alone. Names become categories, so that
-groups are formed of numbers. All of it is in memory at once.
+Lines are read by pyarrow or by pandas' own reader, which takes several times as long. Both readers accept either a
+whole block or nothing, so a block with an unreadable line is halved until that line is alone. Names become categories,
+so that groups are formed by numbers. All data is in memory at once.
 """
 
 import json
@@ -33,18 +33,18 @@ PARTS: Sequence[type[Envelope | Body]] = (Envelope, *BODIES)
 SCHEMA = pa.schema(
     {column.name: TYPES[column.sql_type] for part in PARTS for column in columns(part) if column.sql_type in TYPES}
 )
-# The sample is inferred: pyarrow reads no maps from JSON.
+# The type of `sample` is inferred, because pyarrow cannot read maps from JSON.
 PARSING = pj.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="infer")
 READING = pj.ReadOptions(use_threads=False, block_size=32 << 20)
 MOMENTS = ("observed_at", "emitted_at", "arrived_at")
 
 
 class Judged(NamedTuple):
-    """Lines that were read.
+    """The lines that were read.
 
     Attributes:
-        records: those that are records, each once.
-        faults: how many are not, by fault.
+        records: the records, without duplicates.
+        faults: how many lines are not records, by fault.
     """
 
     records: pa.Table
@@ -52,16 +52,16 @@ class Judged(NamedTuple):
 
 
 Reader = Callable[[bytes], pa.Table]
-"""Makes a table of lines; raises ValueError, TypeError or AttributeError if it cannot read one of them."""
+"""Makes a table of lines. Raises ValueError, TypeError or AttributeError if a line cannot be read."""
 
 
 def by_pyarrow(content: bytes) -> pa.Table:
-    """pyarrow's reader, which is written in C++ and is told the types."""
+    """Reads lines with pyarrow's reader, which is written in C++ and gets the column types."""
     return pj.read_json(BytesIO(content), parse_options=PARSING, read_options=READING)
 
 
 def by_pandas(content: bytes) -> pa.Table:
-    """pandas' own reader, and the types afterwards."""
+    """Reads lines with pandas' own reader and converts the types afterwards."""
     if b"\n[" in b"\n" + content:
         raise ValueError("pandas would make a row of a list, too")
     found = pa.Table.from_pandas(
@@ -82,9 +82,9 @@ READERS: Mapping[str, Reader] = MappingProxyType({"pyarrow": by_pyarrow, "pandas
 
 
 def read(folder: Path, reader: Reader = by_pyarrow) -> Judged:
-    """Reads, judges and deduplicates the lines of all segments below a folder."""
+    """Reads the lines of all segments below a folder, finds their faults, and removes duplicates."""
     tables, faults = [], dict[str, int]()
-    # In the order in which they arrived: of several copies of a record the first one counts.
+    # Segments are read in the order of their arrival, because the first copy of a record counts.
     for path in sorted(folder.rglob("segment-*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
         bad: list[bytes] = []
         arrived = pa.scalar(path.stat().st_mtime_ns // 1_000_000, pa.timestamp("ms"))
@@ -104,7 +104,7 @@ def _count(faults: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 def _parsed(content: bytes, reader: Reader, bad: list[bytes]) -> Iterator[pa.Table]:
-    """Tables of lines; those that cannot be read go to `bad`."""
+    """Yields tables of lines. Lines that cannot be read are added to `bad`."""
     if not content:
         return
     try:
@@ -128,7 +128,7 @@ def _unreadable(line: bytes) -> str:
 
 
 def _judged(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """The rows that are records, and how many are not, by the first fault that holds."""
+    """Returns the rows that are records, and the number of other rows by their first fault."""
     kind = table["kind"]
     limit = pa.scalar(pd.Timestamp.now("UTC").tz_localize(None) + FUTURE, pa.timestamp("ms"))
     tests = {
@@ -147,7 +147,7 @@ def _judged(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
 
 
 def _any(table: pa.Table, kind: pa.ChunkedArray, *, lacking: bool) -> pa.ChunkedArray:
-    """Which rows lack a column that their kind has, or have one that is below its least value."""
+    """Returns which rows lack a column of their kind, or have a value below its minimum."""
     found = _breaks(table, Envelope, lacking)
     for body in BODIES:
         found = pc.or_(found, pc.and_(pc.equal(kind, body.KIND), _breaks(table, body, lacking)))
@@ -174,7 +174,7 @@ def _deduplicated(table: pa.Table) -> pa.Table:
 
 
 def frames(records: pa.Table) -> dict[str, pd.DataFrame]:
-    """The records of each kind, with its own columns only, and `all`: the envelopes of all."""
+    """Returns the records of each kind, with only its own columns, and `all`, the envelopes of all records."""
     envelope = [column.name for column in columns(Envelope)] + ["arrived_at"]
     found = {"all": _frame(records.select(envelope))}
     for body in BODIES:
@@ -190,7 +190,7 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 
 def run(source: Path, output: Path, reader: Reader = by_pyarrow) -> Judged:
-    """Makes all tables and writes them and the records, as Parquet."""
+    """Computes all tables, and writes them and the records as Parquet."""
     output.mkdir(parents=True, exist_ok=True)
     judged = read(source, reader)
     pq.write_table(judged.records, output / "records.parquet")
@@ -201,7 +201,7 @@ def run(source: Path, output: Path, reader: Reader = by_pyarrow) -> Judged:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs it over what the command line names, and says what it read."""
+    """Processes the folder that the command line names, and prints what was read."""
     judged = run(Path(argv[0]), Path(argv[1]), *(READERS[name] for name in argv[2:]))
     print(json.dumps({"records": len(judged.records), "faults": judged.faults}))
 

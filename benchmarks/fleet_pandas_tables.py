@@ -1,7 +1,4 @@
-"""The questions of the fleet pipeline, asked by pandas of the records of each kind.
-
-Owns: what the answers are. Must not know: where records come from.
-"""
+"""The queries of the fleet pipeline, written with pandas. They take the records of each kind."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -15,7 +12,7 @@ BOOT = ["window", "sidecar", "boot"]
 
 
 def groups(told: Frames) -> pd.DataFrame:
-    """See spark/questions/groups.py."""
+    """Computes the table of spark/queries/groups_table.py."""
     newest = told["group"].sort_values(["observed_at", "emitted_at", "seq"])
     each = newest.drop_duplicates(["window", "group", "sidecar"], keep="last").copy()
     each["sidecar"] = each["sidecar"].astype(str)
@@ -26,7 +23,7 @@ def groups(told: Frames) -> pd.DataFrame:
 
 
 def lag(told: Frames) -> pd.DataFrame:
-    """See spark/questions/lag.py."""
+    """Computes the table `lag` of spark/queries/lag_tables.py."""
     commits = told["commit"].sort_values(["observed_at", "emitted_at"], kind="stable")
     commits = commits.drop_duplicates([*PARTITION, "group"], keep="last")
     commits = commits.rename(columns={"offset": "committed", "observed_at": "committed_at", "emitted_at": "held_until"})
@@ -65,7 +62,7 @@ def _skew(found: pd.DataFrame) -> pd.Series:
 
 
 def group_lag(each: pd.DataFrame) -> pd.DataFrame:
-    """See spark/questions/lag.py. `each`: what `lag` answered."""
+    """Computes the table `group_lag` of spark/queries/lag_tables.py. `each` is the result of `lag`."""
     by = each.assign(unknown=each["lag"].isna()).groupby(["window", "group"], observed=True)
     found = by.agg(
         max_partition_lag=("lag", "max"),
@@ -79,7 +76,7 @@ def group_lag(each: pd.DataFrame) -> pd.DataFrame:
 
 
 def rebalances(told: Frames) -> pd.DataFrame:
-    """See spark/questions/rebalances.py."""
+    """Computes the table of spark/queries/rebalances_table.py."""
     all_ = told["rebalance"].assign(
         cause=told["rebalance"]["cause"].astype(object).fillna("unknown"),
         lost=lambda each: each["duration_seconds"] * each["members"],
@@ -99,12 +96,12 @@ def rebalances(told: Frames) -> pd.DataFrame:
 
 
 def refusals(told: Frames) -> pd.DataFrame:
-    """See spark/questions/verdicts.py."""
+    """Computes the table `refusals` of spark/queries/policy_tables.py."""
     return _verdicts(told["refusal"], "refusals")
 
 
 def audits(told: Frames) -> pd.DataFrame:
-    """See spark/questions/verdicts.py."""
+    """Computes the table `audits` of spark/queries/policy_tables.py."""
     return _verdicts(told["audit"], "audits")
 
 
@@ -116,7 +113,7 @@ def _verdicts(told: pd.DataFrame, counted: str) -> pd.DataFrame:
 
 
 def sidecars(told: Frames) -> pd.DataFrame:
-    """See spark/questions/sidecars.py."""
+    """Computes the table of spark/queries/sidecars_table.py."""
     everything = told["all"].groupby(BOOT, observed=True)
     found = everything.agg(
         first_seq=("seq", "min"), last_seq=("seq", "max"), records=("seq", "size"), last_record=("emitted_at", "max")
@@ -132,12 +129,12 @@ def sidecars(told: Frames) -> pd.DataFrame:
 
 
 def churn(told: Frames) -> pd.DataFrame:
-    """See spark/questions/churn.py."""
+    """Computes the table of spark/queries/churn_table.py."""
     return told["member"].groupby(["window", "group", "change"], observed=True).size().rename("members").reset_index()
 
 
 def metrics(told: Frames) -> pd.DataFrame:
-    """See spark/questions/metrics.py."""
+    """Computes the table of spark/queries/metrics_table.py."""
     beats = told["heartbeat"].sort_values("seq")
     samples = pd.json_normalize(beats["sample"].tolist())
     long = pd.concat([beats[[*BOOT, "seq", "emitted_at"]].reset_index(drop=True), samples], axis=1)
@@ -169,7 +166,7 @@ def _summed(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def answers(told: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
-    """All tables by name, as in spark/tables.py."""
+    """Yields all tables by name, as in spark/tables.py."""
     each = lag(told)
     yield "lag", each
     yield "group_lag", group_lag(each)
@@ -188,4 +185,4 @@ ASKED: Mapping[str, Callable[[Frames], pd.DataFrame]] = MappingProxyType(
         "metrics": metrics,
     }
 )
-"""What is asked of the records alone."""
+"""The queries that take only the records."""

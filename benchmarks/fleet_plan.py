@@ -1,35 +1,32 @@
-"""How large a fleet pipeline must be, computed from what a record was measured to cost.
-
-Owns: the arithmetic. Must not know: how anything was measured.
-"""
+"""Computes how large a fleet pipeline must be, from the measured cost of a record."""
 
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.tables import table
+from benchmarks.markdown_tables import table
 
 DAY, HOUR = 86_400, 3_600
 BUSY = 0.5
-"""The share of its cores that a job may use: the other half is for late hours, and to catch up after a stop."""
+"""The share of its cores that a job may use. The other half is for late hours, and for catching up after a stop."""
 PARTITION_BYTES_A_SECOND = 2_000_000
-"""What one partition of the topic should take at most, before compression."""
+"""The maximum bytes per second for one partition of the topic, before compression."""
 INTERVALS = (10, 30, 60, 120, 300)
 TRIGGERS = (60, 600, 3_600)
 WINDOW_SECONDS = 300
 
 
 class Measured(NamedTuple):
-    """What records cost on one machine.
+    """The cost of records on one machine.
 
     Attributes:
-        intake, answer: CPU seconds of a record beyond starting: to read, judge and store it; to answer everything.
-        start_cpu_seconds: of a run, whatever it reads.
-        bytes_per_record: of a line.
-        stored_bytes_per_record: in the store, tables included.
-        compressed: what zstd makes of lines, as a share.
-        files_an_hour: in the store, when the hour is done.
-        peak_bytes: the most that all processes of the largest run held, on `cores` cores.
+        intake, answer: CPU seconds per record without start-up: to parse and store it, and to compute all tables.
+        start_cpu_seconds: CPU seconds of a run that do not depend on its input.
+        bytes_per_record: bytes of a line.
+        stored_bytes_per_record: bytes in the store, tables included.
+        compressed: the size of lines compressed with zstd, as a share of their size.
+        files_an_hour: files in the store per finished hour.
+        peak_bytes: the maximum memory of all processes of the largest run, on `cores` cores.
     """
 
     intake: float
@@ -44,11 +41,11 @@ class Measured(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """What is to be watched.
+    """The cluster to be monitored.
 
     Attributes:
-        commits: partitions with committed offsets, of one group.
-        partitions: of the cluster; each has a log end.
+        commits: committed offsets, over all groups and partitions.
+        partitions: partitions of the cluster, each of which has a log end.
     """
 
     sidecars: int = 1_000
@@ -58,20 +55,20 @@ class Cluster(NamedTuple):
 
     @property
     def restated(self) -> int:
-        """Records of one restatement of all sidecars."""
+        """The number of records in one restatement of all sidecars."""
         return self.sidecars + self.groups * (1 + self.commits) + self.partitions
 
 
 class Need(NamedTuple):
-    """What a restatement interval asks for.
+    """What the pipeline needs for one restatement interval.
 
     Attributes:
-        records: a second.
-        day_bytes: of lines a day, before compression.
-        stored_bytes: a day, in the store.
-        cores: of executors, by how often the stream looks for records.
-        partitions: of the topic.
-        segment_bytes: of the segment that a sidecar seals every five minutes.
+        records: records per second.
+        day_bytes: bytes of lines per day, before compression.
+        stored_bytes: bytes per day in the store.
+        cores: cores of the executors, by the trigger interval of the stream.
+        partitions: partitions of the topic.
+        segment_bytes: bytes of the segment that a sidecar seals every five minutes.
     """
 
     records: float
@@ -83,12 +80,12 @@ class Need(NamedTuple):
 
 
 def streamed(measured: Measured, trigger_seconds: int) -> float:
-    """CPU seconds of a record that comes by a stream: its hour is answered again by each batch until it is over."""
+    """Returns the CPU seconds per record in a stream. Each batch computes the current hour again until it is over."""
     return measured.intake + measured.answer * (HOUR / trigger_seconds + 1) / 2
 
 
 def need(measured: Measured, cluster: Cluster, interval_seconds: int) -> Need:
-    """What a cluster needs if its sidecars restate at such an interval."""
+    """Returns what a cluster needs if its sidecars restate at this interval."""
     records = cluster.restated / interval_seconds
     line_bytes = records * measured.bytes_per_record
     return Need(
@@ -102,7 +99,7 @@ def need(measured: Measured, cluster: Cluster, interval_seconds: int) -> Need:
 
 
 def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[str]:
-    """The plan as Markdown."""
+    """Yields the plan as lines of Markdown."""
     cluster = cluster or Cluster()
     yield (
         f"Computed by `benchmarks/fleet_plan.py` from the figures above. A record costs {measured.intake * 1e6:,.0f} "

@@ -1,11 +1,9 @@
-"""Writes the records of a fleet as its sidecars would: sealed segments of JSON lines, with everything that goes wrong.
+"""Writes the records of a simulated fleet: sealed segments of JSON lines, including damaged, duplicate and late ones.
 
     python -m benchmarks.fleet_records FOLDER [--hours N] [--per-hour N] [--seed N]
 
-Owns: lines, segments, damage. Must not know: who asks what of them.
-
-Kept apart from `metrics.records` for speed: a line of a restatement is put together from its parts (a test compares
-each with what `Record.to_line` makes of it); everything rarer is a `Record`.
+For speed, a line of a restatement is assembled from its parts. A test compares such lines with the result of
+`Record.to_line`. All rarer lines are made by `Record`.
 """
 
 import argparse
@@ -24,7 +22,7 @@ from benchmarks.fleet_events import Event, events
 from benchmarks.fleet_segments import Sealed
 from benchmarks.fleet_shape import NEVER, STALE, Fleet, Numbers, Shape
 from benchmarks.fleet_truth import LOG_END_AGE, Boot, Truth
-from group_sidecar.coordinator.views import GroupKind, GroupState
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.metrics.records import (
     VERSION,
     Body,
@@ -39,11 +37,11 @@ from group_sidecar.metrics.records import (
 )
 
 LOSSES = 0.002
-"""The share of restatements before which records were dropped."""
+"""The share of restatements before which records are dropped."""
 
 
-class Teller:
-    """One sidecar, telling."""
+class SimulatedSidecar:
+    """One sidecar, which writes records."""
 
     def __init__(self, shape: Shape, sidecar: int, sealed: Sealed) -> None:
         self.shape, self.index, self.sealed = shape, sidecar, sealed
@@ -54,7 +52,7 @@ class Teller:
         self.start(0)
 
     def _tails(self) -> None:
-        """What every line of a restatement ends with, but for the offset."""
+        """Prepares the end of each line of a restatement, without the offset."""
         shape, index = self.shape, self.index
         groups, topics = (
             [json.dumps(each, ensure_ascii=False) for each in some] for some in (shape.groups, shape.topics)
@@ -75,21 +73,21 @@ class Teller:
         self.group_tails = [_group_tail(groups[group], int(shape.members[group])) for group in self.mine.tolist()]
 
     def start(self, moment: int) -> None:
-        """Another boot."""
+        """Begins another boot."""
         self.boot, self.seq = self.random.bytes(16).hex(), 0
         self.records = self.heartbeats = 0
         self.sealed.begin(self.boot, moment)
 
     def stop(self) -> None:
-        """The boot is over: what is known of it."""
+        """Ends the boot and notes what is known of it."""
         self.sealed.truth.boots[self.name, self.boot] = Boot(1, self.seq, self.records, self.heartbeats)
 
     def stamp(self, moment: int) -> Timestamp:
-        """A moment by this sidecar's clock."""
+        """Returns a moment by this sidecar's clock."""
         return timestamp((self.shape.fleet.begin * 1000 + moment + self.skew) / 1000)
 
     def record(self, body: Body, moment: int) -> str:
-        """Anything as a line, told when it is seen."""
+        """Returns a record as a line that is emitted when it is observed."""
         self.seq += 1
         self.records += 1
         self.sealed.truth.kinds[body.KIND] += 1
@@ -106,7 +104,7 @@ class Teller:
         return Record(envelope=envelope, body=body).to_line().decode()
 
     def tell(self, event: Event) -> str:
-        """Something that happened, as a line."""
+        """Returns an event as a line."""
         body, truth = event.body, self.sealed.truth
         match body:
             case Rebalance():
@@ -122,11 +120,11 @@ class Teller:
         return self.record(body, event.moment)
 
     def lose(self, records: int) -> None:
-        """So many records are dropped before they are written."""
+        """Drops so many records before they are written."""
         self.seq += records
 
     def restate(self, moment: int) -> list[str]:
-        """Everything that stands."""
+        """Returns the lines of a restatement of the whole state."""
         self.heartbeats += 1
         sample = {
             "group_sidecar_received_bytes_total": float(self.seq * 1000),
@@ -140,7 +138,7 @@ class Teller:
         ]
 
     def _head(self, kind: str, records: int) -> tuple[str, range]:
-        """What lines of a kind begin with, and their numbers."""
+        """Returns the beginning of the lines of a kind, and their sequence numbers."""
         numbers = range(self.seq + 1, self.seq + 1 + records)
         self.seq += records
         self.records += records
@@ -197,7 +195,7 @@ class Teller:
 
 
 def _group_tail(group: str, members: int) -> tuple[str, str]:
-    """What the line of a group says before and after its generation. `group`: as JSON."""
+    """Returns the parts of a group's line before and after its generation. `group` is JSON."""
     state, assignor = (GroupState.STABLE, "range") if members else (GroupState.EMPTY, "")
     before = (
         f'"group":{group},"protocol":"{GroupKind.CLASSIC.value}","state":"{state.value}",'
@@ -208,7 +206,7 @@ def _group_tail(group: str, members: int) -> tuple[str, str]:
 
 @cache
 def shape_of(fleet: Fleet) -> Shape:
-    """The same shape for all sidecars of a process."""
+    """Returns the shape of a fleet. All sidecars of a process share it."""
     return Shape(fleet)
 
 
@@ -216,7 +214,7 @@ def write_sidecar(folder: Path, fleet: Fleet, sidecar: int) -> Truth:
     """Writes all segments of one sidecar."""
     shape = shape_of(fleet)
     sealed = Sealed(folder, fleet, shape.sidecars[sidecar], sidecar)
-    teller, random = Teller(shape, sidecar, sealed), np.random.default_rng((fleet.seed, sidecar, 3))
+    teller, random = SimulatedSidecar(shape, sidecar, sealed), np.random.default_rng((fleet.seed, sidecar, 3))
     restart = int(random.integers(fleet.rounds)) if sidecar % 10 == 3 else 0
     happened = events(shape, sidecar)
     event = next(happened, None)
@@ -242,12 +240,13 @@ def write_sidecar(folder: Path, fleet: Fleet, sidecar: int) -> Truth:
 
 
 def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
-    """Writes the records of a fleet, and says what is true of them.
+    """Writes the records of a fleet. Returns what is true of them.
 
     Args:
-        folder: where; a folder by sidecar is made in it.
-        fleet: how large it is.
-        processes: at once; as many as there are cores if None; this one alone if 1. The files are the same.
+        folder: the folder in which each sidecar gets a folder.
+        fleet: the size of the fleet.
+        processes: how many processes run at once; one per core if None; only this process if 1. The files do not depend
+            on it.
     """
     truth, sidecars, one = Truth(), range(fleet.sidecars), partial(write_sidecar, folder, fleet)
     if processes == 1:
@@ -260,8 +259,8 @@ def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
     return truth
 
 
-def an_hour_of(records: int, **others: int) -> Fleet:
-    """A fleet that tells about so many records in an hour, in the proportions of the usual one."""
+def fleet_of_one_hour(records: int, **others: int) -> Fleet:
+    """Returns a fleet that writes about so many records per hour, in the proportions of the default fleet."""
     usual = Fleet(begin=0)
     share = records / (usual.restated * usual.rounds)
     sizes: dict[str, int] = {
@@ -272,19 +271,22 @@ def an_hour_of(records: int, **others: int) -> Fleet:
 
 
 def begin(hours: int) -> int:
-    """A full hour, in seconds since the epoch, so long ago that all of such a watch is over, and late segments too."""
+    """Returns a full hour in the past, in seconds since the epoch.
+
+    The simulated time ends before now, and late segments also arrive before now.
+    """
     return (int(time.time()) // 3600 - hours - 4) * 3600
 
 
 def main() -> None:
-    """Writes a fleet's records where the command line says."""
+    """Writes a fleet's records to the folder that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--hours", type=int, default=1)
     parser.add_argument("--per-hour", type=int, default=1_000_000, help="records of an hour (1,000,000)")
     parser.add_argument("--seed", type=int, default=8)
     given = parser.parse_args()
-    fleet = an_hour_of(given.per_hour, hours=given.hours, begin=begin(given.hours), seed=given.seed)
+    fleet = fleet_of_one_hour(given.per_hour, hours=given.hours, begin=begin(given.hours), seed=given.seed)
     began = time.monotonic()
     truth = write(given.folder, fleet)
     seconds = time.monotonic() - began

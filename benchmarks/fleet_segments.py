@@ -1,7 +1,4 @@
-"""The sealed segments of a fleet that never was, with what goes wrong on the way: broken lines, twice, late.
-
-Owns: files, their names and times, damage. Must not know: what lines say.
-"""
+"""Writes the sealed segments of a simulated fleet, with damaged lines, duplicate segments and late segments."""
 
 import json
 import os
@@ -17,11 +14,11 @@ from benchmarks.fleet_truth import Truth
 from group_sidecar.metrics.records import VERSION, timestamp
 
 AGAIN = "again"
-"""The folder of segments that came twice."""
+"""The folder of duplicate segments."""
 AGAIN_SECONDS, LATE_SECONDS = 60, 7_200
-"""How much later a segment arrives that came twice, and one that is late."""
+"""How many seconds later a duplicate segment and a late segment arrive."""
 LINES_AT_ONCE = 20_000
-"""Of a restatement, as one piece of a segment: less than a segment may have."""
+"""Lines of a restatement that are written to a segment at once. A segment may have more lines."""
 
 
 def _without(cells: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +34,7 @@ FAULTS: Sequence[tuple[str, Callable[[dict[str, Any]], object]]] = (
     ("out_of_range", lambda cells: cells | {"offset": -5}),
     ("in_future", lambda cells: cells | {"emitted_at": "2999-01-01T00:00:00.000Z"}),
 )
-"""What a line that is no record has wrong, and how it is made of one that is."""
+"""The faults of damaged lines, and how each is made from a valid line."""
 
 
 class Sealed:
@@ -54,12 +51,12 @@ class Sealed:
         self.truth = Truth()
 
     def begin(self, boot: str, moment: int) -> None:
-        """Another start of the sidecar: what is open is sealed."""
+        """Begins another boot of the sidecar. The open segment is sealed."""
         self.seal(moment)
         self._boot, self._number = boot, 0
 
     def write(self, lines: list[str], moment: int) -> None:
-        """Adds lines, and seals what is large or old enough."""
+        """Adds lines, and seals the open segment if it is large or old enough."""
         for at in range(0, len(lines), LINES_AT_ONCE):
             some = lines[at : at + LINES_AT_ONCE]
             piece = "".join(some).encode()
@@ -74,7 +71,10 @@ class Sealed:
             self.seal(moment)
 
     def seal(self, moment: int) -> None:
-        """Seals the open segment, if there is one; breaks some of it, writes it twice, or has it come late."""
+        """Seals the open segment, if there is one.
+
+        Some segments get damaged lines, are written twice, or arrive late.
+        """
         if not self._pieces:
             return
         broken = self._break_lines()
@@ -97,7 +97,7 @@ class Sealed:
         self.truth.segments += 1
 
     def _break_lines(self) -> Counter[str]:
-        """Adds lines that are no records. Returns how many, by fault."""
+        """Adds lines that are not records. Returns their number by fault."""
         lines = sum(piece.count(b"\n") for piece in self._pieces)
         broken: Counter[str] = Counter()
         for _ in range(self._random.poisson(lines * self._fleet.damage / 100)):

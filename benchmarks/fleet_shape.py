@@ -1,10 +1,8 @@
-"""A fleet that never was: who coordinates what, who leads what, and how far everything is at any moment.
+"""A simulated fleet: the coordinator of each group, the leader of each partition, and all offsets at any moment.
 
-Owns: the sizes, the skew of them, and the laws by which offsets grow. Must not know: records, lines, files.
-
-Everything follows from the seed and the moment, so that any process can say what any sidecar would have seen at any
-time, and what is true can be computed without reading what was written. Moments are milliseconds since the fleet's
-begin, unless they are said to be others.
+Everything follows from the seed and the moment. So any process can compute what any sidecar would have seen at any
+time. The truth can be computed without reading what was written. Moments are milliseconds since the beginning of the
+fleet, unless stated otherwise.
 """
 
 from dataclasses import dataclass
@@ -16,27 +14,28 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int64]
 
 HOUR, EDGE = 3_600_000, 5_000
-"""Nothing happens so close to the begin or the end that a wrong clock could put it into another hour."""
+"""Milliseconds of an hour, and of its margin. No event lies in the margin, where a wrong clock could move it into
+another hour."""
 COMMIT_EVERY, COMMIT_PHASES = 5_000, 50
 STALE = 600_000
-"""So long does a broker's sidecar go on telling of a group that moved away."""
+"""Milliseconds for which a broker's sidecar continues to report a group that has moved away."""
 NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """How large a fleet is, and for how long it is watched.
+    """The size of a fleet and the simulated time.
 
     Attributes:
         begin: seconds since the epoch, at the full hour.
-        partitions: of all topics together, so many at least as there are topics.
-        commits: partitions that groups have committed offsets of, over all groups.
-        interval_seconds: between two restatements; between 15 and 300.
-        segment_seconds, segment_bytes: when a sidecar seals a segment.
-        facts: what happens by group and hour, on average: a rebalance, a refusal, or an audit.
-        moves: the share of groups that get another coordinator.
-        damage: the share of segments that come twice, and of those that come late; of lines, a hundredth of it is no
-            record.
+        partitions: partitions of all topics together, at least one per topic.
+        commits: committed offsets, over all groups and partitions.
+        interval_seconds: seconds between two restatements, from 15 to 300.
+        segment_seconds, segment_bytes: the age and the size at which a sidecar seals a segment.
+        facts: events per group and hour, on average: rebalances, refusals and audits.
+        moves: the share of groups whose coordinator changes.
+        damage: the share of duplicate segments, and of late segments. A hundredth of this share of the lines is
+            damaged.
     """
 
     begin: int
@@ -56,7 +55,7 @@ class Fleet:
 
     @property
     def length(self) -> int:
-        """Milliseconds."""
+        """The simulated time in milliseconds."""
         return self.hours * HOUR
 
     @property
@@ -71,12 +70,12 @@ class Fleet:
 
     @property
     def restated(self) -> int:
-        """Records of one restatement of all sidecars, but for moved groups and log ends that nobody sees."""
+        """The number of records in one restatement of all sidecars, without moved groups and unseen log ends."""
         return self.sidecars + self.groups + self.commits + self.partitions
 
 
 def shares(total: int, parts: int, exponent: float = 0.8) -> Numbers:
-    """A whole number divided by Zipf's law into parts of 1 at least; the largest first."""
+    """Divides a whole number by Zipf's law into parts of at least 1, the largest first."""
     weights = 1 / np.arange(1, parts + 1) ** exponent
     found: Numbers = 1 + ((total - parts) * weights / weights.sum()).astype(np.int64)
     found[0] += total - found.sum()
@@ -84,22 +83,23 @@ def shares(total: int, parts: int, exponent: float = 0.8) -> Numbers:
 
 
 def commit_time(moment: Numbers, phase: Numbers) -> Numbers:
-    """When a group last committed before a moment. `phase`: below COMMIT_PHASES."""
+    """Returns when a group last committed before a moment. `phase` is less than COMMIT_PHASES."""
     step = COMMIT_EVERY // COMMIT_PHASES
     return moment - (moment + phase * step) % COMMIT_EVERY
 
 
 class Shape:
-    """A fleet in arrays.
+    """A fleet as arrays.
 
     Attributes:
         phase, skew: by sidecar: when it restates within an interval, and how far its clock is ahead.
-        topic, number, leader, rate, base: by partition: topic, number in it, sidecar, messages per 1,000 seconds, and
-            the log end at the begin.
+        topic, number, leader, rate, base: by partition: its topic, its number in the topic, the sidecar of its leader,
+            messages per 1,000 seconds, and the log end at the beginning.
         seen: by partition: whether any sidecar sees its log end.
-        home, members, generation, commit_phase, stuck_at: by group; from `stuck_at` on it commits no more.
-        moved_at, moved_to: by group: when another sidecar's broker takes it; NEVER for most.
-        group, partition, behind: by commit: whose, of what, and how many messages it is behind when it is made.
+        home, members, generation, commit_phase, stuck_at: by group. The group commits no more from `stuck_at` on.
+        moved_at, moved_to: by group: when the group moves to another sidecar's broker; NEVER for most groups.
+        group, partition, behind: by commit: its group, its partition, and its lag in messages at the time of the
+            commit.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -114,7 +114,8 @@ class Shape:
         fleet = self.fleet
         self.phase = random.integers(EDGE, fleet.interval - EDGE, fleet.sidecars)
         self.skew = np.zeros(fleet.sidecars, np.int64)
-        # One sidecar in five has a clock of its own; the first ones never do, so that groups can move between them.
+        # One sidecar in five has a wrong clock. The first ones have a right clock, so that groups can move between
+        # them.
         wrong = np.arange(fleet.sidecars) % 5 == 4
         self.skew[wrong] = random.integers(-3_000, 3_000, int(wrong.sum()))
 
@@ -151,7 +152,7 @@ class Shape:
         fleet = self.fleet
         sizes = np.minimum(shares(fleet.commits, fleet.groups), fleet.partitions)
         random.shuffle(sizes)
-        # Topics are popular by Zipf's law too: most groups begin with one of the first.
+        # Topics are popular by Zipf's law too, so most groups begin with one of the first topics.
         begins = self.first[np.minimum(random.zipf(1.3, fleet.groups) - 1, fleet.topics - 1)]
         self.group = np.repeat(np.arange(fleet.groups), sizes)
         within = np.arange(len(self.group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -161,28 +162,31 @@ class Shape:
 
     @cached_property
     def topics(self) -> list[str]:
-        """Names of topics."""
+        """Returns the names of the topics."""
         kinds = ("orders", "payments", "clicks", "audit.log", "größen")
         return [f"{kinds[index % len(kinds)]}-{index:05}" for index in range(self.fleet.topics)]
 
     @cached_property
     def groups(self) -> list[str]:
-        """Names of groups."""
+        """Returns the names of the groups."""
         kinds = ("checkout", "connect-sink", 'say-"hello"', "billing", "etl_nightly")
         return [f"{kinds[index % len(kinds)]}-{index:06}" for index in range(self.fleet.groups)]
 
     @cached_property
     def sidecars(self) -> list[str]:
-        """Ids of sidecars."""
+        """Returns the ids of the sidecars."""
         return [f"kafka-{index:04}" for index in range(self.fleet.sidecars)]
 
     def log_end(self, partitions: Numbers, moment: Numbers | int) -> Numbers:
-        """Log ends at a moment of each, or at one of all."""
+        """Returns log ends, at one moment for all partitions or at a moment for each."""
         ends: Numbers = self.base[partitions] + self.rate[partitions] * moment // 1_000_000
         return ends
 
     def committed_at(self, commits: Numbers, moment: Numbers | int, *, away: bool = False) -> Numbers:
-        """When these commits were made, as seen at a moment. `away`: by the sidecar that a group moved away from."""
+        """Returns when commits were made, as seen at a moment.
+
+        `away` selects the view of the sidecar that the group moved away from.
+        """
         groups = self.group[commits]
         until = np.minimum(moment, self.stuck_at[groups])
         if away:
@@ -190,12 +194,12 @@ class Shape:
         return commit_time(until, self.commit_phase[groups])
 
     def committed(self, commits: Numbers, made_at: Numbers) -> Numbers:
-        """The offsets that were committed then."""
+        """Returns the offsets that were committed at these moments."""
         partitions = self.partition[commits]
         offsets: Numbers = np.maximum(self.log_end(partitions, made_at) - self.behind[commits], 0)
         return offsets
 
     def restatements(self, sidecar: int) -> Numbers:
-        """When a sidecar restates."""
+        """Returns the moments at which a sidecar restates."""
         moments: Numbers = np.arange(self.fleet.rounds) * self.fleet.interval + self.phase[sidecar]
         return moments

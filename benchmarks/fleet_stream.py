@@ -1,6 +1,6 @@
-"""What a stream keeps while hours pass: on disk, in its checkpoint, and in the JVM.
+"""Measures what a stream keeps while hours pass: on disk, in its checkpoint, and in the JVM.
 
-Owns: feeding segments hour by hour to one stream in one JVM, and looking at what is left. Must not know: the job.
+Feeds segments hour by hour to one stream in one JVM.
 """
 
 from datetime import UTC, datetime
@@ -15,25 +15,25 @@ from benchmarks.fleet_records import write
 from benchmarks.fleet_segments import LATE_SECONDS
 from benchmarks.fleet_shape import Fleet
 from benchmarks.fleet_truth import Truth
+from group_sidecar.spark.line_sources import files_stream
 from group_sidecar.spark.progress import Progress
-from group_sidecar.spark.session import session
-from group_sidecar.spark.sources import files_stream
+from group_sidecar.spark.spark_session import session
 from group_sidecar.spark.store import CHECKPOINT, Store
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.tables import RECORDS
 
 
-class Kept(NamedTuple):
-    """What is there after some hours.
+class StreamFootprint(NamedTuple):
+    """What the stream keeps after some hours.
 
     Attributes:
-        hours: how many hours' segments have come.
-        lines: how many lines these had.
-        seconds: how long the last hour's batch took.
-        state_bytes: what operators of the query keep.
-        checkpoint_bytes: of what the query writes down of itself.
-        open_hours: hours whose records lie in several folders, because they are not compacted yet.
-        heap_bytes: what the JVM holds after a garbage collection.
+        hours: how many hours' segments have arrived.
+        lines: how many lines these segments had.
+        seconds: the duration of the last hour's batch.
+        state_bytes: bytes of the state of the query's operators.
+        checkpoint_bytes: bytes of the query's checkpoint.
+        open_hours: hours whose records are in several folders, because they are not compacted yet.
+        heap_bytes: bytes that the JVM holds after a garbage collection.
     """
 
     hours: int
@@ -45,11 +45,11 @@ class Kept(NamedTuple):
     heap_bytes: int
 
 
-def kept(folder: Path, fleet: Fleet) -> tuple[Truth, list[Kept]]:
-    """Streams a fleet's records hour by hour, each as soon as it is over, and the late ones when they come.
+def kept(folder: Path, fleet: Fleet) -> tuple[Truth, list[StreamFootprint]]:
+    """Streams a fleet's records hour by hour, each hour when it is over, and late segments when they arrive.
 
     Returns:
-        What is true of the records; what was kept after each step.
+        The truth of the records, and what was kept after each step.
     """
     truth = write(folder / "written", fleet)
     spark, arrived = session(), folder / "arrived"
@@ -62,10 +62,10 @@ def kept(folder: Path, fleet: Fleet) -> tuple[Truth, list[Kept]]:
             continue
         progress = Progress(lambda line: None)
         lines = files_stream(spark, str(arrived))
-        stream(store, lines, progress, trigger=None, told=lambda refreshed: None, clock=partial(_always, now))
+        stream(store, lines, progress, trigger=None, on_batch=lambda refreshed: None, clock=partial(_always, now))
         records += progress.health.total_rows
         found.append(
-            Kept(
+            StreamFootprint(
                 hours=hours,
                 lines=records,
                 seconds=progress.health.batch_seconds,
@@ -84,7 +84,7 @@ def _always(now: datetime) -> datetime:
 
 
 def _feed(written: Path, arrived: Path, now: datetime) -> int:
-    """Has the segments come that are sealed by then; says how many."""
+    """Delivers the segments that are sealed by then. Returns their number."""
     fed = 0
     for path in sorted(written.rglob("segment-*.jsonl")):
         if path.stat().st_mtime <= now.timestamp():

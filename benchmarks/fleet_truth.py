@@ -1,7 +1,6 @@
-"""What is true of a fleet that was written, so that answers can be checked against it.
+"""Computes what is true of a simulated fleet, so that tables can be checked against it.
 
-Owns: counts by what is asked, and the lag of every window, computed from the shape alone. Must not know: lines, files,
-Spark, pandas.
+The lag of every window follows from the shape alone.
 """
 
 from collections import Counter, defaultdict
@@ -14,11 +13,11 @@ import numpy as np
 from benchmarks.fleet_shape import EDGE, NEVER, STALE, Numbers, Shape
 
 WINDOW = 300_000
-"""Milliseconds of a window of the tables."""
+"""The width of the tables' windows in milliseconds."""
 
 
 class Boot(NamedTuple):
-    """One start of a sidecar, as far as its records say."""
+    """One boot of a sidecar, as far as its records show it."""
 
     first_seq: int
     last_seq: int
@@ -28,15 +27,16 @@ class Boot(NamedTuple):
 
 @dataclass
 class Truth:
-    """What was written. All counters add up over sidecars.
+    """What was written. All counters can be added up over sidecars.
 
     Attributes:
-        lines, bytes, segments: of all files, with what is there twice, and what is no record.
-        kinds: records by kind, each once.
-        faults: lines that are no record, by what is wrong with them; those of segments that came twice, twice.
-        rebalances, lost: by group and cause: how many, and the sum of duration times members, in seconds.
+        lines, bytes, segments: of all files, including duplicates and damaged lines.
+        kinds: records by kind, without duplicates.
+        faults: damaged lines by fault. Those in duplicate segments count twice.
+        rebalances, lost: by group and cause: the number of rebalances, and the sum of duration times members, in
+            seconds.
         verdicts: by kind (refusal, audit), group, policy and error code.
-        changes: by group and change: members.
+        changes: by group and change: the number of members.
         boots: by sidecar and boot.
     """
 
@@ -53,11 +53,11 @@ class Truth:
 
     @property
     def records(self) -> int:
-        """Records, each once."""
+        """The number of records, without duplicates."""
         return self.kinds.total()
 
     def add(self, other: "Truth") -> None:
-        """What another sidecar's records add."""
+        """Adds the truth of another sidecar's records."""
         self.lines += other.lines
         self.bytes += other.bytes
         self.segments += other.segments
@@ -69,7 +69,7 @@ class Truth:
 
 
 class Lag(NamedTuple):
-    """Every partition of every group at the end of a window, by commit: whose `known` is false has no log end."""
+    """The lag of every commit at the end of a window. `known` is false for a partition without a log end."""
 
     committed: Numbers
     log_end: Numbers
@@ -77,12 +77,12 @@ class Lag(NamedTuple):
     lag: Numbers
 
 
-class Words(NamedTuple):
-    """Who speaks of which group in a window.
+class GroupReporters(NamedTuple):
+    """The sidecars that report each group in a window.
 
     Attributes:
-        holder: by group: the sidecar whose word holds.
-        speakers: by group: how many speak of it.
+        holder: by group: the sidecar whose report counts.
+        speakers: by group: how many sidecars report it.
     """
 
     holder: Numbers
@@ -90,25 +90,25 @@ class Words(NamedTuple):
 
 
 def last_restatements(shape: Shape, window: int) -> Numbers:
-    """By sidecar: when it restated for the last time in a window, counted from the begin."""
+    """Returns for each sidecar its last restatement in a window, in milliseconds since the beginning."""
     ends = (window + 1) * WINDOW - shape.phase - shape.skew
     return (-(-ends // shape.fleet.interval) - 1) * shape.fleet.interval + shape.phase
 
 
-def words(shape: Shape, window: int) -> Words:
-    """Who speaks of each group in a window: its home, where it moved to, or both for a while."""
+def group_reporters(shape: Shape, window: int) -> GroupReporters:
+    """Returns which sidecars report each group in a window: its first one, the one it moved to, or both for a while."""
     last = last_restatements(shape, window)
     moved = (shape.moved_at != NEVER) & (last[shape.moved_to] >= shape.moved_at)
-    # Told for the last time before it is stale; in this window if that is not before its first restatement.
+    # The last report before the group is stale is in this window unless it precedes the first restatement in it.
     first = _first_restatements(shape, window)[shape.home]
     at_home = ~moved | (first < np.where(shape.moved_at == NEVER, 0, shape.moved_at) + STALE)
     holder = np.where(moved, shape.moved_to, shape.home)
-    return Words(holder, moved.astype(np.int64) + at_home)
+    return GroupReporters(holder, moved.astype(np.int64) + at_home)
 
 
 def lag(shape: Shape, window: int) -> Lag:
-    """The lag of every commit in a window."""
-    last, told = last_restatements(shape, window), words(shape, window)
+    """Returns the lag of every commit in a window."""
+    last, told = last_restatements(shape, window), group_reporters(shape, window)
     commits = np.arange(len(shape.group))
     holder = told.holder[shape.group]
     away = holder == shape.home[shape.group]
@@ -125,5 +125,5 @@ def _first_restatements(shape: Shape, window: int) -> Numbers:
 
 
 LOG_END_AGE = 1_000
-"""Milliseconds between a log end being seen and a restatement of it."""
+"""Milliseconds between the observation of a log end and its restatement."""
 assert LOG_END_AGE < EDGE

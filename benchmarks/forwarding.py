@@ -1,8 +1,8 @@
-"""The cost of the data path beside the direct connection, and beside other proxies before the same broker.
+"""Compares the cost of the data path with a direct connection and with other proxies in front of the same broker.
 
     python -m benchmarks.forwarding [--quick] [--broker-port PORT] [NAME=HOST:PORT ...]
 
-Owns: which rows there are, and their section of the page. Must not know: how a target is started.
+The module defines the rows and their section of the page. `targets` starts the proxies.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.groups import consumers, joining
+from benchmarks.broker_and_sidecar import most_connections
+from benchmarks.many_groups import consumers, join_request
+from benchmarks.markdown_tables import cpu_table, memory_table, ratio_table, sidecar_table, target_table
 from benchmarks.rounds import Row, measured
 from benchmarks.section import Section
-from benchmarks.stage import most_connections
-from benchmarks.tables import cpu_table, memory_table, ratio_table, sidecar_table, target_table
-from benchmarks.targets import SIDECAR, Further, Standing, Target, further, standing
+from benchmarks.targets import SIDECAR, ExternalProxy, RunningTargets, Target, parse_external_proxy, running_targets
 from benchmarks.workloads import (
     FAILURES,
     HEARTBEAT,
@@ -47,32 +47,32 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import Address, host_port
 from tests.kafka.wire import Wire
 
 SECONDS, QUICK_SECONDS = 12 * 60.0, 60.0
-"""For the rounds. Starting, filling and idle connections come on top."""
+"""Seconds for the rounds. Starting, filling and idle connections take additional time."""
 AT_LEAST, QUICK_AT_LEAST = 3, 2
-"""Rounds, however long they take."""
+"""The minimum number of rounds, however long they take."""
 TO_READ, TO_WRITE, WIDE = "to-read", "to-write", "wide"
-"""Topics: one is read from its beginning, one is only written to, one has as many partitions as are fetched."""
+"""Topics: one is consumed from its beginning, one is only produced to, and one has many partitions."""
 FULL, STORED = "full", "stored"
-"""Groups: one with one member, which is all that it may have, and one with offsets."""
+"""Groups: one with a single member and no room for another, and one with committed offsets."""
 PARTITIONS = 1_000
 RECORDS = 200_000
 MANY, FEW, QUESTIONS, CHURN = 20_000, 8_000, 1_000, 3_000
-"""Of what there is in a run: requests side by side, requests one by one, questions, connections."""
+"""Counts per run: concurrent requests, sequential requests, questions about groups, and connections."""
 QUICK_SHARE = 4
-"""A quick run does so much less in each."""
+"""A quick run divides each count by this number."""
 IDLE = 1_000
-"""Connections that are held twice; fewer where the system has not as many descriptors."""
+"""Connections that are held twice. There are fewer if the system does not allow enough descriptors."""
 MADE_SECONDS = 60
 
 
 def rows(share: int = 1) -> list[Row]:
-    """All that is measured in rounds; of the work, a share."""
+    """Returns all rows that are measured in rounds. `share` divides the amount of work."""
     records, many, few, churned = (count // share for count in (RECORDS, MANY, FEW, CHURN))
-    joins = framed(joining(FULL), 3)
+    joins = framed(join_request(FULL), 3)
     rate, gigabytes, per = "per second", records * len(RECORD) / 1e9, "10,000"
     return [
         Row("produce 1 KiB, acks=1", "MB/s", lambda at: produce(at, TO_WRITE, records), gigabytes, "GB"),
@@ -86,7 +86,7 @@ def rows(share: int = 1) -> list[Row]:
 
 
 def _answers(count: int) -> list[Row]:
-    """Questions about groups; a reply that is too short for what was asked is a refusal."""
+    """Returns the rows of questions about groups. A reply that is too short counts as a refusal."""
     topic = OffsetFetchRequestTopic(name=WIDE, partition_indexes=tuple(range(PARTITIONS)))
     fetch = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=STORED, topics=(topic,)),))
     asked = (
@@ -103,11 +103,11 @@ def _answers(count: int) -> list[Row]:
     return [row(*each) for each in asked]
 
 
-def measure(quick: bool, others: Sequence[Further] = (), broker_port: int | None = None) -> Section:
+def measure(quick: bool, others: Sequence[ExternalProxy] = (), broker_port: int | None = None) -> Section:
     """Measures all rows at all targets."""
     seconds, at_least, share = (QUICK_SECONDS, QUICK_AT_LEAST, QUICK_SHARE) if quick else (SECONDS, AT_LEAST, 1)
     count = min(IDLE, most_connections() // 2)
-    with tempfile.TemporaryDirectory() as folder, standing(Path(folder), broker_port, others) as stage:
+    with tempfile.TemporaryDirectory() as folder, running_targets(Path(folder), broker_port, others) as stage:
         _leave_out_leaks(stage)
         idle = {target.name: _idle_kilobytes(target, count) for target in stage.targets}
         with _filled(stage.broker, RECORDS // share):
@@ -150,8 +150,8 @@ Memory that the kernel says each process holds. Idle connections have asked ApiV
 much the second {idle:,} make it grow, before any load. Under load: the most after any run."""
 
 
-def _leave_out_leaks(stage: Standing) -> None:
-    """Takes away who sends clients to the broker itself: their bytes would not pass through it."""
+def _leave_out_leaks(stage: RunningTargets) -> None:
+    """Removes targets that send clients directly to the broker, because the bytes would not pass through them."""
     ports = {stage.broker.direct[1], stage.broker.client[1], *(at[1] for at in stage.broker.upstreams.values())}
     for target in stage.targets[1:]:
         try:
@@ -167,7 +167,7 @@ def _leave_out_leaks(stage: Standing) -> None:
 
 
 def _idle_kilobytes(target: Target, count: int) -> float:
-    """kB of memory by which the target grows with each connection that is held."""
+    """Returns by how many kB the memory of a target grows with each held connection."""
     with held(target.address, count):
         before = _settled(target)
         with held(target.address, count):
@@ -175,7 +175,7 @@ def _idle_kilobytes(target: Target, count: int) -> float:
 
 
 def _settled(target: Target) -> int:
-    """What it holds when that has stopped to change."""
+    """Returns the memory of a target once it no longer changes."""
     last, now = -1, target.resident()
     while now != last:
         time.sleep(0.2)
@@ -185,8 +185,8 @@ def _settled(target: Target) -> int:
 
 @contextmanager
 def _filled(broker: KafkaBroker, records: int) -> Iterator[None]:
-    """Topics, records, offsets and a group with one member, for the length of a with statement."""
-    admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+    """Creates topics, records, offsets and a group with one member, for the length of a with statement."""
+    admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
     short = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
     topics = [NewTopic(TO_READ, 1, 1), NewTopic(TO_WRITE, 1, 1, config=short), NewTopic(WIDE, PARTITIONS, 1)]
     for created in admin.create_topics(topics).values():
@@ -207,7 +207,7 @@ def _filled(broker: KafkaBroker, records: int) -> Iterator[None]:
 
 
 def _wait(ready: Callable[[], bool]) -> None:
-    """Returns when that is so: a broker knows a little later of what was just made."""
+    """Waits until a condition is true. A broker may learn of a new topic or group with a delay."""
     ends = time.monotonic() + MADE_SECONDS
     while not ready():
         if time.monotonic() > ends:
@@ -219,6 +219,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--broker-port", type=int)
-    parser.add_argument("others", nargs="*", type=further, metavar="NAME=HOST:PORT")
+    parser.add_argument("others", nargs="*", type=parse_external_proxy, metavar="NAME=HOST:PORT")
     arguments = parser.parse_args()
     print(measure(arguments.quick, arguments.others, arguments.broker_port).text)

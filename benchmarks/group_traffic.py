@@ -1,9 +1,10 @@
-"""What group traffic costs when it is looked into: the CPU above plain forwarding of the same bytes.
+"""Measures the CPU time that group traffic costs because it is decoded, above plain forwarding of the same bytes.
 
     python -m benchmarks.group_traffic [--quick]
 
-One process, no sockets, no broker: the same frames go through a session whose desk reads and applies them, and through
-one whose desk lets everything pass. The two take turns in many short runs, and the best of each counts.
+There is one process, without sockets or a broker. The same frames go through two sessions. The dispatcher of one
+session decodes and applies them. The dispatcher of the other lets everything pass. The two take turns in many short
+runs, and the best run of each counts.
 """
 
 import argparse
@@ -32,31 +33,31 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.facts import Fact
-from group_sidecar.coordinator.partitions import DEFAULT_PARTITIONS
-from group_sidecar.coordinator.views import GroupState
+from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS
+from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
-from group_sidecar.metrics.instruments import Instruments
-from group_sidecar.proxy.broker_copy import BrokerCopy
-from tests.proxy.playbook import EPOCH, Line, Playbook, ScriptedDesk, certain_copy, settled
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from tests.proxy.dataplane.playbook import EPOCH, Line, ScriptedDispatcher, SessionDriver, complete_copy, stable_group
 
 MEMBERS, MANY = 10, 100
-"""Of each group, and of the one that rebalances."""
+"""The members of each group, and of the group that rebalances."""
 GROUP, BIG = "billing-7", "crowd"
 COMMITTED = (1, 10, 100)
-"""Partitions of the commits."""
+"""The numbers of partitions of the commits."""
 RUN_SECONDS = 0.002
-"""Of a run, about; an exchange that takes longer is one alone."""
+"""The approximate duration of one run. An exchange that takes longer is a run by itself."""
 STEP_SECONDS = 0.00001
-"""The sessions' clock moves so far with each exchange: not so far that the log would no longer be fresh."""
+"""How far the sessions' clock advances with each exchange. The step is small enough for the log to stay fresh."""
 HEARTBEAT_BUDGET, COMMIT_BUDGET, PARTITION_BUDGET = 60, 40, 3
-"""Microseconds: of a Heartbeat; of a commit, and of each partition in it."""
+"""Microseconds allowed for a Heartbeat, for a commit, and for each partition in a commit."""
 METADATA = bytes(60)
-"""As long as the subscription to some topics."""
+"""As many bytes as a subscription to a few topics."""
 
 
 class Kind(NamedTuple):
-    """What is sent. `budget`: microseconds that it may cost above plain forwarding; None where there is none."""
+    """A kind of exchange. `budget` is the microseconds that it may cost above plain forwarding; None for no limit."""
 
     name: str
     budget: int | None = None
@@ -67,33 +68,33 @@ JOIN, SYNC = (Kind(f"{name} of {MANY} members, the leader's") for name in ("Join
 
 
 class Frames(NamedTuple):
-    """A request and its reply, as they stand on the wire."""
+    """An encoded request and its reply."""
 
     request: bytes
     reply: bytes
 
 
-class Rivals:
-    """One session that passes everything on, and one that applies it to a copy.
+class SessionPair:
+    """One session that forwards everything, and one that applies the exchanges to a copy.
 
     Attributes:
-        best: the least that one exchange of a kind has cost each of them, in microseconds.
+        best: the minimum cost of one exchange of each kind in each session, in microseconds.
     """
 
-    def __init__(self, copy: BrokerCopy) -> None:
+    def __init__(self, copy: BrokerState) -> None:
         self.best: dict[Kind, tuple[float, float]] = {}
         self.applying = Line(copy)
-        self._passing = Playbook(ScriptedDesk())
+        self._passing = SessionDriver(ScriptedDispatcher())
 
     def run(self, kind: Kind, frames: Frames, *, once: bool = False) -> None:
-        """Plays an exchange `once`, or for as long as a run takes."""
+        """Plays an exchange once, or for the length of a run."""
         known = self.best.get(kind, (float("inf"), float("inf")))
         count = 1 if once else max(1, round(RUN_SECONDS * 1e6 / known[1]))
         taken = _play(self._passing, frames, count), _play(self.applying, frames, count)
         self.best[kind] = min(known[0], taken[0]), min(known[1], taken[1])
 
 
-def _play(session: Playbook, frames: Frames, count: int) -> float:
+def _play(session: SessionDriver, frames: Frames, count: int) -> float:
     began = time.process_time()
     for _ in range(count):
         session.now += STEP_SECONDS
@@ -103,9 +104,9 @@ def _play(session: Playbook, frames: Frames, count: int) -> float:
 
 
 def costs(groups: int, runs: int) -> Mapping[Kind, tuple[float, float]]:
-    """What each kind costs beside so many groups. Raises RuntimeError where the copy does not say what was sent."""
+    """Returns the cost of each kind with so many groups. Raises RuntimeError if the copy missed an exchange."""
     copy = populated(groups)
-    rivals = Rivals(copy)
+    rivals = SessionPair(copy)
     for kind, frames in steady():
         for _ in range(runs):
             rivals.run(kind, frames)
@@ -123,35 +124,35 @@ def costs(groups: int, runs: int) -> Mapping[Kind, tuple[float, float]]:
     return rivals.best
 
 
-def populated(groups: int) -> BrokerCopy:
-    """A broker's copy with the settings of production: its log is read, a policy judges joins, facts are counted."""
-    instruments, recorder = Instruments(CollectorRegistry()), FlightRecorder(1 << 20)
+def populated(groups: int) -> BrokerState:
+    """Returns a broker's copy set up as in production: its log is read, a policy checks joins, facts are counted."""
+    fact_counters, recorder = FactCounters(CollectorRegistry()), FlightRecorder(1 << 20)
 
     def observe(fact: Fact) -> None:
-        instruments.observe(fact)
+        fact_counters.observe(fact)
         recorder.observe(fact)
 
-    copy = certain_copy(observe, policies={"group_max_size": {"limit": 10 * MANY}})
+    copy = complete_copy(observe, policies={"group_max_size": {"limit": 10 * MANY}})
     log = copy.manager.log
     log.count_partitions(DEFAULT_PARTITIONS, EPOCH)
     now = copy.epoch(Line(copy).now)
     for number in range(DEFAULT_PARTITIONS):
         log.begin_load(number, leader_epoch=0, start_offset=0, now=now)
-        log.caught_up(number, now, now)
+        log.end_reached(number, now, now)
     for number in range(groups):
         group = f"billing-{number}"
-        settled(copy, *(member_id(group, each) for each in range(MEMBERS)), group=group)
-    settled(copy, *(member_id(BIG, each) for each in range(MANY)), group=BIG)
+        stable_group(copy, *(member_id(group, each) for each in range(MEMBERS)), group=group)
+    stable_group(copy, *(member_id(BIG, each) for each in range(MANY)), group=BIG)
     return copy
 
 
 def member_id(group: str, number: int) -> str:
-    """As the broker makes them of a client id."""
+    """Returns a member id as the broker makes it from a client id."""
     return f"consumer-{group}-{number}-5b9c8f0e-8f36-4d3c-9d1a-0c6f2f5a1f6e"
 
 
 def steady() -> Iterator[tuple[Kind, Frames]]:
-    """What a member of a group says while nothing happens."""
+    """Yields the exchanges of a member while its group is stable."""
     member = member_id(GROUP, 3)
     alive = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=member)
     yield HEARTBEAT, _frames(alive, HeartbeatResponse(error_code=0), 4)
@@ -175,7 +176,7 @@ def steady() -> Iterator[tuple[Kind, Frames]]:
 
 
 def rebalance(generation: int) -> Iterator[tuple[Kind, Frames]]:
-    """The leader joins again, is told of all members, and gives them their assignments."""
+    """Yields the exchanges of a rebalance: the leader joins again, receives all members, and assigns partitions."""
     members = [member_id(BIG, number) for number in range(MANY)]
     join = JoinGroupRequest(
         group_id=BIG,
@@ -210,13 +211,13 @@ def _frames(request: Struct, reply: Struct, version: int) -> Frames:
 
 
 def measure(quick: bool) -> Section:
-    """CPU per exchange, and what it may be."""
+    """Measures the CPU time per exchange, and checks it against the budgets."""
     groups, runs = (200, 100) if quick else (2_000, 500)
     return Section("Group traffic", "\n".join(page(costs(groups, runs), groups)))
 
 
 def page(found: Mapping[Kind, tuple[float, float]], groups: int) -> Iterator[str]:
-    """The figures as Markdown."""
+    """Yields the results as lines of Markdown."""
     yield f"""\
 `python -m benchmarks.group_traffic`: microseconds of CPU for a request and its reply. *Forwarded*: both pass a session
 that looks at frame heads only. *Forwarded and applied*: both are decoded, judged by a policy where they are joins, and

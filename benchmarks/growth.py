@@ -1,9 +1,9 @@
-"""How the cost of the sidecar grows with connections, requests in flight, sizes of frames and groups.
+"""Measures how the cost of the sidecar grows with connections, in-flight requests, sizes of frames and groups.
 
     python -m benchmarks.growth [--quick]
 
-Owns: what is varied, and what is told of it. Must not know: how load is made (`driving`), how processes are set up
-(`stage`).
+The module defines what is varied and describes the results. `load_driver` sends the load, and `broker_and_sidecar`
+starts the processes.
 """
 
 import argparse
@@ -19,11 +19,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks import mixed
-from benchmarks.charts import Line, Panel, line_chart
-from benchmarks.driving import Driver, close, connected, latencies
-from benchmarks.lone_members import LoneMember, commit_frames, create_topic, found_groups, heartbeat_frames
-from benchmarks.section import Section
-from benchmarks.stage import (
+from benchmarks.broker_and_sidecar import (
     a_broker,
     a_sidecar,
     cpu_seconds,
@@ -32,25 +28,30 @@ from benchmarks.stage import (
     settle,
     share_when_idle,
 )
+from benchmarks.charts import Line, Panel, line_chart
+from benchmarks.load_driver import Driver, close, connected, latencies
+from benchmarks.section import Section
+from benchmarks.single_member_groups import LoneMember, commit_frames, create_groups, create_topic, heartbeat_frames
 from benchmarks.workloads import HEARTBEAT
 from tests.kafka.broker import KafkaBroker
 
 AT_ONCE = 16
-"""Requests in flight where their number is not what is varied: by as many connections, where there are so many."""
+"""In-flight requests if another quantity is varied. Each has its own connection if there are enough connections."""
 COMMITS_AT_ONCE = 64
-"""The broker gathers commits for some milliseconds before it writes them."""
+"""In-flight commits. The broker collects commits for some milliseconds before it writes them."""
 FRAMES_AT_ONCE = 5
-"""What clients have in flight by default (`max.in.flight.requests.per.connection`)."""
+"""In-flight requests of a client by default (`max.in.flight.requests.per.connection`)."""
 GROUPS_AT_LEAST = 1_000
-"""What a process takes for other reasons would show in the memory of fewer."""
+"""The minimum number of groups for memory measurements. With fewer groups, other memory of the process would
+dominate."""
 MB = 1_000_000
 
 
 class Plan(NamedTuple):
-    """How much is measured. `seconds`: of each load; `group_seconds`: of those beside groups.
+    """How much is measured. `seconds` is the duration of each load, and `group_seconds` that of loads with many groups.
 
-    The sidecar looks at all groups every 3 s, which costs the more the more there are: so a load beside them should
-    last as long, for one such look to be in each.
+    The sidecar sweeps all groups every 3 s, which costs more with more groups. So a load with many groups should last
+    at least 3 s, to contain one sweep.
     """
 
     rounds: int
@@ -90,7 +91,7 @@ QUICK = Plan(
 
 @dataclass
 class Figures:
-    """What one size has cost, round by round. `cpu`: seconds of the sidecar for each request."""
+    """The cost of one size, by round. `cpu` is the sidecar's CPU seconds per request."""
 
     direct: list[float] = field(default_factory=list)
     sidecar: list[float] = field(default_factory=list)
@@ -98,12 +99,12 @@ class Figures:
 
     @property
     def ratio(self) -> str:
-        """The rate through the sidecar by that of the same round without it."""
+        """Formats the rate through the sidecar divided by the direct rate of the same round."""
         ratios = sorted(through / direct for through, direct in zip(self.sidecar, self.direct, strict=True))
         return f"{ratios[0]:.2f}, **{median(ratios):.2f}**, {ratios[-1]:.2f}"
 
     def row(self, scale: float = 1, digits: int = 0) -> list[str]:
-        """Cells: both rates, times `scale`; their ratio; microseconds of CPU for each request."""
+        """Returns the cells: both rates times `scale`, their ratio, and CPU microseconds per request."""
         cpu = sorted(each * 1e6 for each in self.cpu)
         return [
             f"{median(self.direct) * scale:,.{digits}f}",
@@ -114,16 +115,16 @@ class Figures:
 
 
 def measured(plan: Plan, process: psutil.Process, idle: float, direct: Driver, sidecar: Driver) -> Figures:
-    """Both take turns; who begins, too.
+    """Sends the load directly and through the sidecar in turn. The side that begins alternates too.
 
-    What the sidecar still does for a load when it is over counts for it; what it does all the time does not.
+    Work that the sidecar still does for a load after its end counts for the load. Its permanent work does not count.
 
     Args:
-        plan: for how long, and how often.
-        process: the sidecar's.
-        idle: the share of a core that it takes without any load.
-        direct: sends the load to the broker itself.
-        sidecar: sends it to the sidecar.
+        plan: the durations and the number of rounds.
+        process: the sidecar's process.
+        idle: the share of a core that the sidecar uses without any load.
+        direct: sends the load directly to the broker.
+        sidecar: sends the load to the sidecar.
     """
     figures = Figures()
 
@@ -137,7 +138,7 @@ def measured(plan: Plan, process: psutil.Process, idle: float, direct: Driver, s
 
     def beside() -> None:
         figures.direct.append(direct.run(plan.seconds).rate)
-        settle(process)  # It reads in the log what was committed to the broker itself.
+        settle(process)  # The sidecar reads in the log what was committed directly.
 
     for number in range(plan.rounds):
         for turn in (beside, through) if number % 2 else (through, beside):
@@ -154,11 +155,11 @@ RATES = ("direct", "sidecar", "ratio (min, median, max)", "CPU (min, median, max
 
 
 def by_connections(plan: Plan, folder: Path, broker: KafkaBroker) -> Section:
-    """Heartbeats spread over more and more connections, each time with a sidecar that has just started."""
+    """Measures heartbeats over more and more connections, each time with a sidecar that has just started."""
     rows, cost, memory = [], [], []
     for count in sorted({min(count, most_connections()) for count in plan.connections}):
         with a_sidecar(folder, broker) as process:
-            close(connected(broker.sidecar, AT_ONCE, HEARTBEAT))  # What the first ones bring in is not theirs.
+            close(connected(broker.sidecar, AT_ONCE, HEARTBEAT))  # The cost of the first requests must not count.
             settle(process)
             empty = resident_bytes(process)
             held = connected(broker.sidecar, count, HEARTBEAT)
@@ -192,7 +193,7 @@ fewer than {2 * 10_000:,} descriptors, the last row is of fewer connections: eac
 
 
 def by_in_flight(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section:
-    """More and more requests under way on one connection."""
+    """Measures more and more in-flight requests on one connection."""
     rows, cost, share = [], [], share_when_idle(process, plan.idle_seconds)
     through, beside = (connected(address, 1, HEARTBEAT) for address in (broker.sidecar, broker.direct))
     rates: dict[str, list[tuple[float, float]]] = {"direct": [], "sidecar": []}
@@ -219,7 +220,7 @@ connection at a time.
 
 
 def produce_frame(size: int) -> bytes:
-    """A Produce request (v7, acks=1) of so many bytes, to a topic that is not there: read whole, stored nowhere."""
+    """Returns a Produce request (v7, acks=1) of so many bytes. Its topic does not exist, so nothing is stored."""
     around = struct.pack(">hhih5s", 0, 7, 1, 5, b"bench") + struct.pack(">hhi", -1, 1, 30_000)
     around += struct.pack(">ih7sii", 1, 7, b"nowhere", 1, 0)
     records = size - 4 - len(around) - 4
@@ -227,7 +228,7 @@ def produce_frame(size: int) -> bytes:
 
 
 def by_size(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section:
-    """Longer and longer frames."""
+    """Measures longer and longer frames."""
     rows, cost, share = [], [], share_when_idle(process, plan.idle_seconds)
     rates: dict[str, list[tuple[float, float]]] = {"direct": [], "sidecar": []}
     for size in plan.frames:
@@ -261,15 +262,14 @@ def _bytes(size: int) -> str:
     return f"{size // MB} MB" if size >= MB else f"{size // 1000} kB" if size >= 1000 else f"{size} B"
 
 
-class Crowd(NamedTuple):
-    """What it costs to have so many groups.
+class GroupScaling(NamedTuple):
+    """The cost of so many groups.
 
     Attributes:
-        share: of a core, without any load.
-        heartbeats, commits: of their members.
-        waits: p99 and the longest, in milliseconds, of small requests that have nothing to do with them: without the
-            sidecar and through it.
-        kilobytes: of each group.
+        share: the share of a core that is used without any load.
+        heartbeats, commits: the results for heartbeats and commits of the groups' members.
+        waits: p99 and maximum, in milliseconds, of small unrelated requests: direct, and through the sidecar.
+        kilobytes: memory per group.
     """
 
     groups: int
@@ -280,25 +280,25 @@ class Crowd(NamedTuple):
     kilobytes: float
 
     def row(self) -> list[str]:
-        """The cells of a table."""
+        """Returns the cells of a table."""
         cells = [f"{self.groups:,}", *self.heartbeats.row()[2:], *self.commits.row()[2:], f"{self.share:.1%}"]
         few = self.groups < GROUPS_AT_LEAST
         return [*cells, *(f"{each:.1f}" for each in self.waits), "" if few else f"{self.kilobytes:.1f}"]
 
 
 def by_groups(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section:
-    """More and more groups that are alive, whose members send heartbeats and commit in turn."""
+    """Measures more and more stable groups, whose members send heartbeats and commits in turn."""
     plan = plan._replace(seconds=plan.group_seconds, idle_seconds=2 * plan.group_seconds, rounds=min(2, plan.rounds))
     create_topic(broker.direct)
-    found_groups(broker.sidecar, ["first"])  # What it brings in is not the groups'.
+    create_groups(broker.sidecar, ["first"])  # Memory of the first group must not count.
     settle(process)
     empty = resident_bytes(process)
     members: list[LoneMember] = []
-    crowds: list[Crowd] = []
+    crowds: list[GroupScaling] = []
     ends = [connected(address, COMMITS_AT_ONCE, HEARTBEAT) for address in (broker.direct, broker.sidecar)]
     for count in plan.groups:
         names = [f"group-{number:05}" for number in range(len(members), count)]
-        members += found_groups(broker.sidecar, names)
+        members += create_groups(broker.sidecar, names)
         settle(process)
         size, share = (resident_bytes(process) - empty) / count, share_when_idle(process, plan.idle_seconds)
         beats, commits = (
@@ -307,13 +307,13 @@ def by_groups(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Secti
         )
         waits = [latencies(each[:AT_ONCE], HEARTBEAT, 1_000, plan.wait_seconds) for each in ends]
         told = [wait * 1000 for taken in waits for wait in (taken[int(0.99 * len(taken))], taken[-1])]
-        crowds.append(Crowd(count, share, beats, commits, tuple(told), size / 1000))
+        crowds.append(GroupScaling(count, share, beats, commits, tuple(told), size / 1000))
     for each in ends:
         close(each)
     return _told_of_groups(crowds)
 
 
-def _told_of_groups(crowds: Sequence[Crowd]) -> Section:
+def _told_of_groups(crowds: Sequence[GroupScaling]) -> Section:
     heads = ["groups", *(f"{name}, {head}" for name in ("Heartbeat", "commit") for head in RATES[2:]), "CPU when idle"]
     heads += [f"{which} ms, {way}" for way in ("direct", "sidecar") for which in ("p99", "longest")]
     text = f"""\
@@ -339,7 +339,7 @@ groups have added to what is resident.
 
 
 def measure(quick: bool) -> Section:
-    """All of it."""
+    """Runs all measurements."""
     plan = QUICK if quick else FULL
     most_connections()
     with tempfile.TemporaryDirectory() as place:

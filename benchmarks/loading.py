@@ -1,10 +1,10 @@
-"""What loading `__consumer_offsets` costs, from batches in memory.
+"""Measures what it costs to load `__consumer_offsets`, from batches in memory.
 
     python -m benchmarks.loading [--quick]
 
-Tells how many offset commit records a second one core takes in, the memory of live offsets and what it grows with, and
-for how long a load holds up another task. Batches are of format 2 and not compressed, with as many records as one
-commit has partitions. Memory is measured in a process of its own, as what the kernel says it holds.
+Reports how many offset commit records per second one core loads, how memory grows with live offsets, and for how long a
+load delays another task. Batches have format 2, are not compressed, and have as many records as one commit has
+partitions. Memory is the resident memory of a separate process.
 """
 
 import argparse
@@ -22,19 +22,19 @@ import trio
 from google_crc32c import value as crc32c
 
 from benchmarks.section import Section
-from group_sidecar.coordinator.log import PartitionLog
+from group_sidecar.coordinator.state.partition_log import PartitionLog
 
 PARTITIONS = 100
 """Partitions of each topic of a group."""
 FETCHED = 1 << 20
-"""Bytes of one Fetch reply, about."""
+"""The approximate size of one Fetch reply in bytes."""
 SIZES = (100, 10, 1)
-"""Records of a batch."""
+"""Records per batch."""
 NOW = 1_750_000_000_000
 _VALUE = struct.Struct(">hqihq")
-"""OffsetCommitValue v3 with metadata of no bytes: version, offset, leader epoch, length, commit timestamp."""
+"""OffsetCommitValue v3 with empty metadata: version, offset, leader epoch, length, commit timestamp."""
 _HEAD = struct.Struct(">hiqqqhii")
-"""Of a batch, from its attributes on: behind them stand the records."""
+"""The header of a batch from its attributes on. The records follow it."""
 
 
 ABOUT = """\
@@ -57,7 +57,7 @@ QUICK = Plan(records=200_000, offsets=100_000, runs=2)
 
 
 def key(group: int, index: int) -> bytes:
-    """The key of a group's offset (OffsetCommitKey v1)."""
+    """Returns the key of a group's offset (OffsetCommitKey v1)."""
     name, topic = b"group-%06d" % group, b"orders-%03d" % (index // PARTITIONS)
     return b"".join((b"\0\1", len(name).to_bytes(2, "big"), name, len(topic).to_bytes(2, "big"), topic)) + (
         index % PARTITIONS
@@ -65,7 +65,7 @@ def key(group: int, index: int) -> bytes:
 
 
 def batch(base: int, keys: list[bytes]) -> bytes:
-    """A batch of commits of these keys; `base`: its first offset, which is also what is committed."""
+    """Returns a batch with commits of these keys. `base` is its first offset, and also the committed offset."""
     value = _VALUE.pack(3, base, 0, 0, NOW)
     records = bytearray()
     for delta, each in enumerate(keys):
@@ -77,7 +77,7 @@ def batch(base: int, keys: list[bytes]) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative, as a zigzag varint."""
+    """Encodes a number of 0 or more as a zigzag varint."""
     value <<= 1
     data = bytearray()
     while value >= 0x80:
@@ -88,7 +88,10 @@ def varint(value: int) -> bytes:
 
 
 def log(records: int, groups: int, offsets: int, size: int) -> Iterator[bytes]:
-    """Replies with so many records, in batches of `size`: commits of `groups` by turns, each of `offsets` keys."""
+    """Yields Fetch replies with so many records, in batches of `size`.
+
+    The groups take turns to commit `offsets` keys.
+    """
     keys = [[key(group, index) for index in range(offsets)] for group in range(groups)]
     data, base, turn = bytearray(), 0, 0
     while base < records:
@@ -101,13 +104,13 @@ def log(records: int, groups: int, offsets: int, size: int) -> Iterator[bytes]:
 
 
 def load(data: bytes, into: PartitionLog) -> None:
-    """Takes in one reply."""
+    """Loads one reply."""
     for _ in into.replay(data):
         pass
 
 
 def rate(size: int, plan: Plan) -> float:
-    """Records a second, the best of some runs: of 100 groups, in batches of `size`."""
+    """Returns the records per second of the fastest run, with 100 groups and batches of `size`."""
     replies = list(log(plan.records, 100, 100, size))
     best = 0.0
     for _ in range(plan.runs):
@@ -119,12 +122,12 @@ def rate(size: int, plan: Plan) -> float:
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds."""
+    """Returns the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def memory(groups: int, offsets: int, times: int) -> None:
-    """Loads every offset of the groups so many times, and prints how many bytes of memory that took, on its own."""
+    """Loads every offset of the groups so many times, and prints how many bytes of memory that took."""
     into = PartitionLog(0)
     before = resident()
     for data in log(groups * offsets * times, groups, offsets, min(offsets, 100)):
@@ -134,17 +137,17 @@ def memory(groups: int, offsets: int, times: int) -> None:
 
 
 def memory_apart(groups: int, offsets: int, times: int) -> float:
-    """MB of memory that `memory` takes, in a process of its own; without that of the records still to be loaded."""
+    """Returns the MB that `memory` takes in a separate process, without the memory of records still to be loaded."""
     command = [sys.executable, "-m", "benchmarks.loading", "--memory", f"{groups},{offsets},{times}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout) / 1e6
 
 
 async def longest_stall(size: int, records: int) -> float:
-    """For how many milliseconds another task had to wait at the most, while so many records were loaded.
+    """Returns the maximum milliseconds that another task had to wait while so many records were loaded.
 
-    In time of this process: for how long the system gave the core to others is not counted. Breath is taken as the log
-    reader does.
+    The time is CPU time of this process, so time on other processes does not count. The load yields to other tasks as
+    often as the log reader does.
     """
     replies = list(log(records, records // 1_000, 1_000, size))
     longest = 0.0
@@ -171,7 +174,7 @@ async def longest_stall(size: int, records: int) -> float:
 
 
 def measure(quick: bool) -> Section:
-    """Loads, and tells what it cost."""
+    """Loads, and reports the costs."""
     plan = QUICK if quick else FULL
     told = [(f"offset commit records a second, {size} in a batch", f"{rate(size, plan):,.0f}") for size in SIZES]
     live = f"{plan.offsets:,} live offsets"

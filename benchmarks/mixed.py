@@ -1,8 +1,8 @@
-"""Small requests beside large fetches: whether the one waits for the other.
+"""Measures whether small requests are delayed by large fetches at the same time.
 
     python -m benchmarks.mixed [--quick]
 
-Owns: both loads at once, and what is told of them. Must not know: how processes are set up (`stage`).
+The module runs both loads and describes the results. `broker_and_sidecar` starts the processes.
 """
 
 import argparse
@@ -20,53 +20,53 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.broker_and_sidecar import a_broker, a_sidecar
 from benchmarks.charts import Line, Panel, line_chart
-from benchmarks.driving import close, connected, latencies
+from benchmarks.load_driver import close, connected, latencies
 from benchmarks.section import Section
-from benchmarks.stage import a_broker, a_sidecar
 from benchmarks.workloads import HEARTBEAT, framed, produce
 from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import Address, host_port
 
 TOPIC = "large"
 FETCHED = 50 * 1024 * 1024
-"""Bytes of one reply."""
+"""Bytes of one Fetch reply."""
 RATE = 1_000
-"""Small requests a second."""
+"""Small requests per second."""
 CONNECTIONS = 16
-"""On which they are sent, in turn."""
+"""Connections of the small requests, which take turns."""
 _ROOM = 1 << 20
 _FETCH_VERSION = 11
 _CALM_SECONDS = 0.5
 
 
-class Taken(NamedTuple):
-    """Milliseconds that requests took, in ascending order."""
+class Latencies(NamedTuple):
+    """The milliseconds of requests, in ascending order."""
 
     milliseconds: list[float]
 
     def at(self, share: float) -> float:
-        """What so large a share of them did not exceed."""
+        """Returns the time that this share of the requests did not exceed."""
         return self.milliseconds[min(len(self.milliseconds) - 1, int(share * len(self.milliseconds)))]
 
 
 @dataclass
-class Way:
-    """One way to the broker, round by round; `fetched` in bytes a second."""
+class Route:
+    """One way to the broker, with its results by round. `fetched` is in bytes per second."""
 
     address: Address
-    alone: list[Taken] = field(default_factory=list)
-    beside: list[Taken] = field(default_factory=list)
+    alone: list[Latencies] = field(default_factory=list)
+    beside: list[Latencies] = field(default_factory=list)
     fetched: list[float] = field(default_factory=list)
 
     def ratios(self, share: float) -> list[float]:
-        """How many times as long requests took beside fetches as alone in the same round, ascending."""
+        """Returns the time with fetches divided by the time without them, for each round, in ascending order."""
         return sorted(b.at(share) / a.at(share) for a, b in zip(self.alone, self.beside, strict=True))
 
 
-def _fetch_for_ever(address: Address, fetched: "Synchronized[int]") -> None:
-    """Fetches the same bytes again and again over one connection, and counts them."""
+def _fetch_forever(address: Address, fetched: "Synchronized[int]") -> None:
+    """Fetches the same bytes repeatedly over one connection, and counts them."""
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=FETCHED)
     request = FetchRequest(
         max_wait_ms=500, min_bytes=1, max_bytes=FETCHED, topics=(FetchTopic(topic=TOPIC, partitions=(partition,)),)
@@ -85,11 +85,11 @@ def _fetch_for_ever(address: Address, fetched: "Synchronized[int]") -> None:
 
 
 @contextmanager
-def _fetching(way: Way) -> Iterator[None]:
-    """Fetches go on for the length of a with statement, in a process of their own."""
+def _fetching(way: Route) -> Iterator[None]:
+    """Runs fetches in a separate process for the length of a with statement."""
     spawning = multiprocessing.get_context("spawn")
     fetched = spawning.Value("q", 0)
-    process = spawning.Process(target=_fetch_for_ever, args=(way.address, fetched), daemon=True)
+    process = spawning.Process(target=_fetch_forever, args=(way.address, fetched), daemon=True)
     process.start()
     try:
         while fetched.value < 2 * FETCHED and process.is_alive():
@@ -104,24 +104,24 @@ def _fetching(way: Way) -> Iterator[None]:
         process.join()
 
 
-def _round(way: Way, seconds: float, *, beside: bool) -> None:
+def _round(way: Route, seconds: float, *, beside: bool) -> None:
     connections = connected(way.address, CONNECTIONS, HEARTBEAT)
     with _fetching(way) if beside else nullcontext():
         taken = latencies(connections, HEARTBEAT, RATE, seconds)
-    (way.beside if beside else way.alone).append(Taken([each * 1000 for each in taken]))
+    (way.beside if beside else way.alone).append(Latencies([each * 1000 for each in taken]))
     close(connections)
     time.sleep(_CALM_SECONDS)
 
 
 def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
-    """Measures both ways to a broker before which a sidecar stands."""
-    admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+    """Measures both ways to a broker that has a sidecar in front of it."""
+    admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
     produce(broker.direct, TOPIC, 60_000)
     rounds, seconds = (1, 2.0) if quick else (6, 4.0)
-    ways = {"direct": Way(broker.direct), "sidecar": Way(broker.sidecar)}
+    ways = {"direct": Route(broker.direct), "sidecar": Route(broker.sidecar)}
     for address in (broker.direct, broker.sidecar):
-        _round(Way(address), seconds / 2, beside=True)  # By then the broker's code is compiled.
+        _round(Route(address), seconds / 2, beside=True)  # This makes the JVM compile the broker's code.
     for number in range(rounds):
         names = [*ways] if number % 2 else [*ways][::-1]
         for name in names:
@@ -130,7 +130,7 @@ def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
     return _told(ways, rounds, seconds)
 
 
-def _told(ways: dict[str, Way], rounds: int, seconds: float) -> Section:
+def _told(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
     heads = ["", "p50", "p99", "max", "p50, fetching", "p99, fetching", "max, fetching"]
     heads += ["ratio of p99 (min, median, max)", "fetched, MB/s"]
     rows = [heads, ["---"] * len(heads)]
@@ -156,7 +156,7 @@ sidecar and both clients, which is why requests wait without a sidecar, too.
     return Section("Small requests beside large fetches", text, {"mixed.svg": _chart(ways)})
 
 
-def _chart(ways: dict[str, Way]) -> str:
+def _chart(ways: dict[str, Route]) -> str:
     lines = []
     for name, way in ways.items():
         for told, taken in ((name, way.alone), (f"{name}, fetching", way.beside)):
@@ -166,7 +166,7 @@ def _chart(ways: dict[str, Way]) -> str:
 
 
 def measure(quick: bool) -> Section:
-    """This alone, with a broker and a sidecar of its own."""
+    """Measures with its own broker and sidecar."""
     with tempfile.TemporaryDirectory() as place, a_broker(Path(place)) as broker, a_sidecar(Path(place), broker):
         return beside_fetches(quick, broker)
 

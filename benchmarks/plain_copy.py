@@ -1,8 +1,8 @@
-"""A proxy that copies bytes between two trio streams, and nothing else: what trio alone costs.
+"""A proxy that only copies bytes between two trio streams, to measure what trio alone costs.
 
     python -m benchmarks.plain_copy LISTEN UPSTREAM
 
-Owns: the copying, the way trio's tutorial has it. Must not know: the protocol.
+The copy loop is that of trio's tutorial.
 """
 
 import sys
@@ -12,11 +12,11 @@ import trio
 from tests.kafka.processes import Address
 
 CHUNK = 1 << 16
-"""Bytes read at once."""
+"""Bytes per read."""
 
 
 async def copy(source: trio.SocketStream, sink: trio.SocketStream) -> None:
-    """Copies until the source ends; then the sink is told."""
+    """Copies until the source ends, and then sends the end to the sink."""
     try:
         while data := await source.receive_some(CHUNK):
             await sink.send_all(data)
@@ -27,7 +27,7 @@ async def copy(source: trio.SocketStream, sink: trio.SocketStream) -> None:
 
 
 async def serve(listen: Address, upstream: Address) -> None:
-    """Takes connections until the process ends."""
+    """Accepts connections until the process ends."""
 
     async def session(client: trio.SocketStream) -> None:
         async with client, await trio.open_tcp_stream(*upstream) as broker, trio.open_nursery() as nursery:

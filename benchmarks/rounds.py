@@ -1,8 +1,4 @@
-"""Rows measured at several targets, round by round, and what became of it.
-
-Owns: whose turn it is, the figures of each round, and their ratios. Must not know: what a row does, nor how it is
-written down.
-"""
+"""Measures rows at several targets, round by round, and computes the ratios of each round."""
 
 import statistics
 import sys
@@ -19,15 +15,15 @@ T = TypeVar("T")
 
 
 class Row(NamedTuple):
-    """Something that is measured.
+    """One measurement.
 
     Attributes:
-        name: what is done.
-        measure: the figure's unit.
-        run: does it, and gives the figure. Raises one of FAILURES where it cannot.
-        work: how many units CPU is counted by one run does.
-        unit: what such a unit is.
-        more_is_better: whether the figure is a rate, and not a time.
+        name: the name of the row.
+        measure: the unit of the result.
+        run: measures a target and returns the result. Raises one of FAILURES if that is not possible.
+        work: the units of work of one run, by which CPU time is divided.
+        unit: the name of a unit of work.
+        more_is_better: whether the result is a rate, not a time.
     """
 
     name: str
@@ -39,14 +35,14 @@ class Row(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One run: the figure, and the CPU seconds of the target."""
+    """One run: the result, and the CPU seconds of the target."""
 
     figure: float
     cpu: float
 
 
 class Spread(NamedTuple):
-    """The least, the middle and the greatest of what the rounds gave."""
+    """The minimum, median and maximum over the rounds."""
 
     least: float
     middle: float
@@ -55,12 +51,12 @@ class Spread(NamedTuple):
 
 @dataclass
 class Results:
-    """What was measured.
+    """All results.
 
     Attributes:
-        samples: by row and target, one of each round.
-        failed: why a row could not be measured at a target; it has no samples then.
-        resident: the most bytes that a target held after any run.
+        samples: the samples of each row and target, one per round.
+        failed: why a row could not be measured at a target. That target has no samples of the row.
+        resident: the maximum resident bytes of a target after any run.
     """
 
     rows: Sequence[Row]
@@ -71,7 +67,7 @@ class Results:
     rounds: int = 0
 
     def ratios(self, row: Row, target: str, to: str = DIRECT) -> Spread | None:
-        """A target's figure in that of another in the same round; None where there is none."""
+        """Returns the ratios between two targets in the same rounds; None without samples."""
         these, those = self.samples.get((row.name, target)), self.samples.get((row.name, to))
         if not these or not those:
             return None
@@ -79,25 +75,28 @@ class Results:
         return Spread(min(found), statistics.median(found), max(found))
 
     def middle(self, row: Row, target: str) -> float | None:
-        """The median of a target's figures."""
+        """Returns the median of a target's results."""
         samples = self.samples.get((row.name, target))
         return statistics.median(each.figure for each in samples) if samples else None
 
     def cpu(self, row: Row, target: str) -> float | None:
-        """CPU seconds per unit of work, over all rounds: the kernel counts in hundredths of a second."""
+        """Returns the CPU seconds per unit of work over all rounds.
+
+        A single round would be too short, because the kernel counts hundredths of a second.
+        """
         samples = self.samples.get((row.name, target))
         return sum(each.cpu for each in samples) / (row.work * len(samples)) if samples else None
 
 
 def rotated(items: Sequence[T], number: int) -> list[T]:
-    """The items in the order of a round: each is the first in its turn, and every second round goes backwards."""
+    """Returns the items in the order of a round. Each item is first in turn, and every second round is reversed."""
     start = number // 2 % len(items)
     turned = [*items[start:], *items[:start]]
     return turned[::-1] if number % 2 else turned
 
 
 def measured(rows: Sequence[Row], targets: Sequence[Target], seconds: float, at_least: int) -> Results:
-    """Rounds until another one would take longer than there is time; the first one, to warm up, does not count."""
+    """Runs rounds for as long as another one fits into the time. The first round is a warm-up and does not count."""
     ends = time.monotonic() + seconds
     results = Results(rows, targets)
     _round(results, 0, "warm-up")

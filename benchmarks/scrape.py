@@ -1,12 +1,10 @@
-"""What a scrape costs who scrapes, and whether what is forwarded waits for it.
+"""Measures what a scrape costs the scraper, and whether forwarded requests wait for it.
 
     python -m benchmarks.scrape [--quick]
 
-Starts a real broker and makes groups with committed offsets. Then, for each level of detail, starts a sidecar without
-a limit on series, scrapes it over HTTP, and sends small requests through it, alone and while another process scrapes it
-without a pause.
-
-Owns: the scrapes, and the load beside them. Must not know: how processes are set up (`stage`).
+Starts a real broker and creates groups with committed offsets. Then starts a sidecar without a limit on series for each
+level of detail. Scrapes it over HTTP, and sends small requests through it, first alone and then while another process
+scrapes it continuously. `broker_and_sidecar` starts the processes.
 """
 
 import argparse
@@ -23,27 +21,27 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.driving import close, connected, latencies
-from benchmarks.groups import TOPICS, commit_all, commit_of, create_topics
+from benchmarks.broker_and_sidecar import SIDECAR, a_broker
+from benchmarks.load_driver import close, connected, latencies
+from benchmarks.many_groups import TOPICS, commit_all, commit_request, create_topics
+from benchmarks.markdown_tables import table
 from benchmarks.section import Section
-from benchmarks.stage import SIDECAR, a_broker
-from benchmarks.tables import table
 from benchmarks.workloads import HEARTBEAT
-from group_sidecar.metrics.family import Detail
+from group_sidecar.metrics.metric_family import Detail
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 
 RATE = 1_000
-"""Small requests a second."""
+"""Small requests per second."""
 CONNECTIONS = 4
-"""On which they are sent, in turn."""
+"""Connections of the small requests, which take turns."""
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 NO_LIMIT = 100_000_000
 _CALM_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60
 _KNOWN_SECONDS = 60
-"""By then the sidecar has asked for all log ends."""
+"""The sidecar has requested all log ends by then."""
 ABOUT = """\
 `python -m benchmarks.scrape`: a scrape in OpenMetrics over HTTP from this machine, without a limit on series: from
 the question to the last byte, the median of {scrapes} and the longest, plain and as gzip. Groups have committed
@@ -55,7 +53,7 @@ scrape, too."""
 
 
 class Groups(NamedTuple):
-    """So many groups, each with offsets of so many partitions, and the levels of detail to scrape them at."""
+    """A number of groups with offsets of so many partitions each, and the levels of detail of their scrapes."""
 
     number: int
     partitions: int
@@ -63,7 +61,7 @@ class Groups(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How much is measured. `scrapes`: timed, of each kind."""
+    """How much is measured. `scrapes` is the number of timed scrapes of each kind."""
 
     groups: tuple[Groups, ...]
     scrapes: int
@@ -76,7 +74,7 @@ QUICK = Plan((Groups(2_000, 50, (Detail.GROUP, Detail.PARTITION)),), scrapes=3, 
 
 
 class Reply(NamedTuple):
-    """A scrape; `body` as it came over the wire."""
+    """The reply to a scrape. `body` is as received, possibly compressed."""
 
     milliseconds: float
     body: bytes
@@ -84,26 +82,26 @@ class Reply(NamedTuple):
 
 @dataclass
 class Waits:
-    """Milliseconds that requests took, round by round, each in ascending order."""
+    """The milliseconds of requests by round, each round in ascending order."""
 
     rounds: list[list[float]] = field(default_factory=list)
 
     def at(self, share: float) -> float:
-        """What so large a share of them did not exceed; the median of the rounds."""
+        """Returns the time that this share of the requests did not exceed, as the median of the rounds."""
         return median(one[min(len(one) - 1, int(share * len(one)))] for one in self.rounds)
 
     @property
     def longest(self) -> float:
-        """The longest of all."""
+        """Returns the longest time of all."""
         return max(one[-1] for one in self.rounds)
 
     def cell(self) -> str:
-        """As it stands in the table."""
+        """Formats the cell of the table."""
         return f"{self.at(0.5):.2f} {self.at(0.99):.2f} **{self.longest:.2f}**"
 
 
 def scrape(address: Address, coding: str) -> Reply:
-    """Scrapes once. `coding`: gzip or identity."""
+    """Scrapes once. `coding` is gzip or identity."""
     connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT_SECONDS)
     began = time.perf_counter()
     connection.request("GET", "/metrics", headers={"accept": OPENMETRICS, "accept-encoding": coding})
@@ -117,11 +115,11 @@ def scrape(address: Address, coding: str) -> Reply:
 
 
 def series_in(body: bytes) -> int:
-    """Series of an exposition. No label value has a line's end."""
+    """Returns the number of series of an exposition. No label value contains a newline."""
     return sum(not line.startswith(b"#") for line in body.splitlines())
 
 
-def _scrape_for_ever(address: Address, done: "Synchronized[int]") -> None:
+def _scrape_forever(address: Address, done: "Synchronized[int]") -> None:
     while True:
         scrape(address, "gzip")
         done.value += 1
@@ -129,10 +127,10 @@ def _scrape_for_ever(address: Address, done: "Synchronized[int]") -> None:
 
 @contextmanager
 def _scraping(address: Address) -> Iterator[None]:
-    """Scrapes go on for the length of a with statement, in a process of their own."""
+    """Runs scrapes in a separate process for the length of a with statement."""
     spawning = multiprocessing.get_context("spawn")
     done = spawning.Value("q", 0)
-    process = spawning.Process(target=_scrape_for_ever, args=(address, done), daemon=True)
+    process = spawning.Process(target=_scrape_forever, args=(address, done), daemon=True)
     process.start()
     try:
         while done.value < 1 and process.is_alive():
@@ -146,7 +144,7 @@ def _scraping(address: Address) -> Iterator[None]:
 
 
 def _waits(listen: Address, admin: Address, plan: Plan) -> tuple[Waits, Waits]:
-    """Of requests alone, and beside scrapes."""
+    """Measures requests without scrapes and with scrapes."""
     alone, beside = Waits(), Waits()
     connections = connected(listen, CONNECTIONS, HEARTBEAT)
     for number in range(plan.rounds):
@@ -183,7 +181,7 @@ def _row(folder: Path, broker: KafkaBroker, groups: Groups, detail: Detail, plan
 
 
 def _wait_for_log_ends(admin: Address) -> None:
-    """Returns when all lags of the first group are known, and so of all: they have the same partitions."""
+    """Waits until all lags of the first group are known. All groups have the same partitions."""
     ends = time.monotonic() + _KNOWN_SECONDS
     known = f'group_sidecar_group_lag_unknown_partitions{{group="{_name(0)}"}} 0.0\n'.encode()
     while known not in scrape(admin, "identity").body:
@@ -199,12 +197,12 @@ def _name(number: int) -> str:
 def _rows(place: Path, groups: Groups, plan: Plan) -> list[list[str]]:
     with a_broker(place) as broker:
         create_topics(broker.direct, TOPICS[:1])
-        commit_all(broker.direct, (commit_of(_name(number), groups.partitions) for number in range(groups.number)))
+        commit_all(broker.direct, (commit_request(_name(number), groups.partitions) for number in range(groups.number)))
         return [_row(place / detail, broker, groups, detail, plan) for detail in groups.details]
 
 
 def measure(quick: bool) -> Section:
-    """Starts everything, and measures."""
+    """Starts the processes and measures."""
     plan, rows = QUICK if quick else FULL, []
     for groups in plan.groups:
         with tempfile.TemporaryDirectory() as place:

@@ -1,7 +1,4 @@
-"""What a benchmark hands in for a page.
-
-Owns: the shape. Must not know: what is measured, nor where it is written.
-"""
+"""The result of a benchmark, as a section of a page."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,9 +8,10 @@ class Section(NamedTuple):
     """A part of a page.
 
     Attributes:
-        title: its heading.
-        text: Markdown: the command that measures it alone, tables, what the columns are, and what the figures say.
-        charts: SVG documents by file name; `text` shows them as `charts/NAME`.
+        title: the heading.
+        text: Markdown: the command that measures the section alone, tables, the meaning of their columns, and
+            conclusions.
+        charts: SVG documents by file name. `text` refers to them as `charts/NAME`.
     """
 
     title: str

@@ -1,9 +1,7 @@
-"""Shotover, the Rust proxy, from its crate into a cache folder outside the tree.
+"""Builds Shotover, a proxy written in Rust, from its crate into a cache folder outside the repository.
 
-Owns: how it is built, and that it is built once. Must not know: how it is run.
-
-Cargo does the fetching, so the user's own settings and mirrors count. Run as a module, this fills the cache
-beforehand; where it cannot, it says why in one line and the benchmarks do without.
+Cargo downloads the crate, so the user's own settings and mirrors apply. Run as a module, this fills the cache in
+advance. If the build fails, it prints one line with the reason, and the benchmarks run without Shotover.
 """
 
 import shutil
@@ -35,11 +33,11 @@ _PROGRESS_SECONDS = 4.0
 
 
 class Unavailable(Exception):
-    """It is not there; the text says why, in one line."""
+    """Shotover is not available. The text gives the reason in one line."""
 
 
 def built() -> Path:
-    """The program in the cache. Raises Unavailable where nobody has built it."""
+    """Returns the program in the cache. Raises Unavailable if it has not been built."""
     program = cache_folder() / "shotover" / VERSION / "shotover"
     if not program.exists():
         raise Unavailable(f"Shotover {VERSION} is not built; `python -m benchmarks.shotover` does it, with cargo")
@@ -47,10 +45,10 @@ def built() -> Path:
 
 
 def build() -> Path:
-    """Builds it where that has not been done; takes minutes.
+    """Builds the program if it is not in the cache, which takes minutes.
 
     Raises:
-        Unavailable: there is no cargo, or it failed.
+        Unavailable: cargo is missing, or the build failed.
     """
     target = cache_folder() / "shotover" / VERSION
     if target.exists():
@@ -71,12 +69,12 @@ def build() -> Path:
         try:
             done.rename(target)
         except OSError:
-            pass  # Another process was first.
+            pass  # Another process finished first.
     return built()
 
 
 def _run(command: list[str], folder: Path) -> None:
-    """Runs cargo with a progress line every few seconds. Raises Unavailable where it fails."""
+    """Runs cargo and prints a progress line every few seconds. Raises Unavailable if cargo fails."""
     log, began = folder / "log", time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
@@ -100,7 +98,7 @@ def _last_line(log: Path) -> str:
 
 
 def _reason(log: Path) -> str:
-    """The first line in which cargo speaks of an error; the last line where there is none."""
+    """Returns the first line in which cargo reports an error; the last line if there is none."""
     lines = log.read_text(errors="replace").split("\n")
     return next((line.strip() for line in lines if line.startswith("error")), _last_line(log))
 

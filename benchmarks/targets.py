@@ -1,9 +1,7 @@
-"""Whom the forwarding benchmark asks: the broker itself, the sidecar, other proxies before the same broker.
+"""Starts the targets of the forwarding benchmark: a broker, the sidecar, and other proxies in front of that broker.
 
-Owns: how each is started and set, what it is called, and its process. Must not know: what is measured.
-
-A tool that is not there is left out, and said to be. Proxies that somebody else runs are given as NAME=HOST:PORT;
-they rewrite addresses themselves and connect to the broker's port, which can be chosen for them.
+A tool that is not installed is left out and reported. A proxy that the user runs is given as NAME=HOST:PORT. It
+rewrites addresses itself and connects to the broker's port, which the user can choose.
 """
 
 import importlib.metadata
@@ -22,14 +20,14 @@ import yaml
 from benchmarks.shotover import VERSION, Unavailable, built
 from scripts.bootstrap import haproxy
 from tests.kafka.broker import KafkaBroker, answers
-from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 
 DIRECT, SIDECAR = "direct", "sidecar"
 HAPROXY, SHOTOVER, PLAIN_COPY = "HAPROXY", "SHOTOVER", "PLAIN_COPY"
-"""Proxies for which the broker itself advertises their address. Shotover rewrites ports, but knows no Metadata v13."""
+"""Proxies whose addresses the broker itself advertises. Shotover rewrites ports, but does not support Metadata v13."""
 JAVA_OPTIONS = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-Xmx1g")
-"""Tests start a broker quickly; this one is to be as fast as it can."""
+"""Tests start a broker with options for a quick start. Here it is to run as fast as possible."""
 BROKER = {
     "group.max.size": "1",
     "group.max.session.timeout.ms": "3600000",
@@ -37,23 +35,24 @@ BROKER = {
     "log.segment.delete.delay.ms": "1000",
 }
 CONNECTIONS = 4_000
-"""As many as a proxy takes; more than are asked for."""
+"""The maximum number of connections of a proxy, more than the benchmark opens."""
 SETTINGS = {
     "policies": {"group_max_size": {"limit": 1}},
     "answers": {"exclusive": True},
     "limits": {"connections": CONNECTIONS},
 }
-"""As in production: it looks into the requests, judges them, counts, reads the offsets log, and answers by itself."""
+"""The sidecar's settings, as in production: it decodes requests, applies policies, counts, reads the log, and
+answers."""
 
 
 class Target(NamedTuple):
-    """Somebody to ask.
+    """A process that requests are sent to.
 
     Attributes:
         name: the heading of its column.
-        address: where clients begin.
-        process: whose CPU and memory count; None where it is not to be seen.
-        version, settings: for the page.
+        address: the bootstrap address for clients.
+        process: the process whose CPU time and memory count; None if it is not accessible.
+        version, settings: texts for the page.
     """
 
     name: str
@@ -63,12 +62,12 @@ class Target(NamedTuple):
     settings: str
 
     def cpu_seconds(self) -> float:
-        """User and system time of its processes so far, by the kernel."""
+        """Returns the user and system time of its processes so far."""
         used = (each.cpu_times() for each in self._processes())
         return sum(each.user + each.system for each in used)
 
     def resident(self) -> int:
-        """Bytes of memory that its processes hold."""
+        """Returns the resident memory of its processes in bytes."""
         return sum(int(each.memory_info().rss) for each in self._processes())
 
     def _processes(self) -> list[psutil.Process]:
@@ -77,28 +76,28 @@ class Target(NamedTuple):
         return [self.process, *self.process.children(recursive=True)]
 
 
-class Further(NamedTuple):
-    """A proxy that somebody else runs."""
+class ExternalProxy(NamedTuple):
+    """A proxy that the user runs."""
 
     name: str
     address: Address
 
 
-def further(text: str) -> Further:
-    """Reads NAME=HOST:PORT; NAME may have blanks, for a version. Raises ValueError where it is something else."""
+def parse_external_proxy(text: str) -> ExternalProxy:
+    """Parses NAME=HOST:PORT. NAME may contain blanks, for a version. Raises ValueError for another form."""
     name, _, address = text.rpartition("=")
     host, _, port = address.rpartition(":")
     if not (name.strip() and host and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise ValueError(f"{text!r} is not NAME=HOST:PORT")
-    return Further(name.strip(), (host, int(port)))
+    return ExternalProxy(name.strip(), (host, int(port)))
 
 
-class Standing(NamedTuple):
-    """All that is up.
+class RunningTargets(NamedTuple):
+    """All targets that are running.
 
     Attributes:
-        targets: direct, the sidecar, and the others.
-        left_out: a line on each that is not there.
+        targets: the direct connection, the sidecar, and the other proxies.
+        left_out: a line on each target that is not available.
     """
 
     broker: KafkaBroker
@@ -107,8 +106,8 @@ class Standing(NamedTuple):
 
 
 @contextmanager
-def standing(folder: Path, broker_port: int | None, others: Sequence[Further]) -> Iterator[Standing]:
-    """A broker and all who stand before it, for the length of a with statement."""
+def running_targets(folder: Path, broker_port: int | None, others: Sequence[ExternalProxy]) -> Iterator[RunningTargets]:
+    """Runs a broker and all proxies in front of it for the length of a with statement."""
     direct = ("127.0.0.1", broker_port) if broker_port else None
     broker = KafkaBroker(
         folder / "broker",
@@ -136,10 +135,10 @@ def standing(folder: Path, broker_port: int | None, others: Sequence[Further]) -
                 left_out.append(f"{name} could not be started")
         for name, address in others:
             if not answers(address):
-                left_out.append(f"{name} does not answer ApiVersions at {spelled(address)}")
+                left_out.append(f"{name} does not answer ApiVersions at {host_port(address)}")
                 continue
             targets.append(Target(name, address, listening(address[1]), "as named", "as its owner started it"))
-        yield Standing(broker, targets, left_out)
+        yield RunningTargets(broker, targets, left_out)
 
 
 def _sidecar(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
@@ -162,7 +161,7 @@ def _haproxy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
     file.write_text(
         f"global\n  maxconn {CONNECTIONS}\n"
         "defaults\n  mode tcp\n  timeout connect 10s\n  timeout client 1h\n  timeout server 1h\n"
-        f"listen kafka\n  bind {spelled(listen)}\n  server broker {spelled(upstream)}\n"
+        f"listen kafka\n  bind {host_port(listen)}\n  server broker {host_port(upstream)}\n"
     )
     process = _started(stack, [program, "-db", "-f", str(file)], folder / "haproxy.log", listen)
     said = subprocess.run([program, "-v"], capture_output=True, text=True, check=True).stdout
@@ -174,9 +173,9 @@ def _shotover(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
     listen, upstream, [admin] = broker.proxies[SHOTOVER], broker.upstreams[SHOTOVER], free_addresses(1)
     topology, config = folder / "topology.yaml", folder / "shotover.yaml"
     sink = {"destination_port": upstream[1], "connect_timeout_ms": 10_000}
-    source = {"name": "kafka", "listen_addr": spelled(listen), "connection_limit": CONNECTIONS}
+    source = {"name": "kafka", "listen_addr": host_port(listen), "connection_limit": CONNECTIONS}
     topology.write_text(yaml.safe_dump({"sources": [{"Kafka": {**source, "chain": [{"KafkaSinkSingle": sink}]}}]}))
-    config.write_text(yaml.safe_dump({"main_log_level": "warn", "observability_interface": spelled(admin)}))
+    config.write_text(yaml.safe_dump({"main_log_level": "warn", "observability_interface": host_port(admin)}))
     command = [str(program), "--topology-file", str(topology), "--config-file", str(config)]
     process = _started(stack, command, folder / "shotover.log", listen)
     return Target("Shotover (Rust)", listen, process, VERSION, f"KafkaSinkSingle, metrics, {os.cpu_count()} threads")
@@ -184,7 +183,7 @@ def _shotover(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
 
 def _plain_copy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
     listen, upstream = broker.proxies[PLAIN_COPY], broker.upstreams[PLAIN_COPY]
-    command = [sys.executable, "-m", "benchmarks.plain_copy", spelled(listen), spelled(upstream)]
+    command = [sys.executable, "-m", "benchmarks.plain_copy", host_port(listen), host_port(upstream)]
     process = _started(stack, command, folder / "plain_copy.log", listen)
     return Target("trio streams", listen, process, importlib.metadata.version("trio"), "`benchmarks/plain_copy.py`")
 
@@ -196,7 +195,7 @@ def _started(stack: ExitStack, command: list[str], log: Path, listen: Address) -
 
 
 def listening(port: int) -> psutil.Process | None:
-    """The process that listens on a port, where that may be seen."""
+    """Returns the process that listens on a port, if it is accessible."""
     for each in psutil.net_connections("tcp"):
         if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr[1] == port and each.pid:
             return psutil.Process(each.pid)

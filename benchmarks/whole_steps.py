@@ -1,12 +1,11 @@
-"""How long a message holds the event loop, the whole way through session and desk.
+"""Measures how long a message holds the event loop on its whole way through session and dispatcher.
 
     python -m benchmarks.whole_steps [--groups 100000] [--only TEXT] [--elements 5000] [--profile]
 
-Each message goes through a `Session` and the `BrokerDesk` of a copy with very many groups: the request is decoded,
-judged and followed, the reply likewise. What is understood only behind a message that has gone on counts with it. The
-time is CPU time of one thread, the longest of several rounds, with the garbage collector as in production.
-
-Owns: how messages are sent and timed. Must not know: the messages (`whole_cases`), sockets.
+Each message goes through a `Session` and the `BrokerDispatcher` of a copy with very many groups. The request is
+decoded, checked and applied, and so is the reply. Deferred work counts for the message that caused it. The time is CPU
+time of one thread, the longest of several rounds, with the garbage collector as in production. `largest_group_messages`
+defines the messages.
 """
 
 import argparse
@@ -19,73 +18,73 @@ from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks import whole_cases, whole_gateway_cases, whole_offset_cases
+from benchmarks import largest_gateway_replies, largest_group_messages, largest_offset_messages
+from benchmarks.largest_group_messages import CROWD, MEMBERS, OWN, Case, Sizes, log_group, member_id
 from benchmarks.loading import batch
-from benchmarks.whole_cases import CROWD, MEMBERS, OWN, Case, Sizes, log_group, member_id
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
-from group_sidecar.codecs.registry import ApiKey
-from group_sidecar.coordinator.events import DescribedMember, GroupDescribed
-from group_sidecar.coordinator.facts import Fact
-from group_sidecar.coordinator.partitions import DEFAULT_PARTITIONS, partition_for
-from group_sidecar.coordinator.views import GroupState
+from group_sidecar.coordinator.model.events import DescribedMember, GroupDescribed
+from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS, partition_for
+from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
-from group_sidecar.metrics.instruments import Instruments
-from group_sidecar.proxy import garbage
-from group_sidecar.proxy.desk import BrokerDesk
-from group_sidecar.proxy.disposals import Origin
-from group_sidecar.proxy.element_bounds import GROUP_COST, OFFSETS_OF_COST, ElementBounds
-from group_sidecar.proxy.reply_rewriting import LARGEST_METADATA, REWRITTEN_TIMES
-from group_sidecar.proxy.replying import MOST_DESCRIBED
-from group_sidecar.proxy.session import MOST_KEPT, Session
-from tests.proxy.playbook import certain_copy
+from group_sidecar.proxy.dataplane.outcomes import Origin
+from group_sidecar.proxy.dataplane.session import MAX_KEPT_BYTES, Session
+from group_sidecar.proxy.handlers.decode_limits import GROUP_COST, LOGGED_OFFSETS_PER_MICROSECOND, DecodeLimits
+from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
+from group_sidecar.proxy.handlers.reply_builder import MAX_DESCRIBED_GROUPS
+from group_sidecar.proxy.handlers.reply_rewriter import LARGEST_METADATA, REWRITTEN_TIMES
+from group_sidecar.proxy.runtime import garbage_collection
+from tests.proxy.dataplane.playbook import complete_copy
 
 GOAL_MS = 5.0
 NOW = 100.0
 LARGEST_FRAME = 104_857_600
 OFFSETS = 10
-"""Of each group in the log."""
+"""Offsets of each group in the log."""
 BIG = 4_000
 """Offsets of the one group that has many."""
 CROWDED = 990
-"""Members of a group that is described by itself: about as many as an answer tells of."""
+"""Members of a group that is described by itself: about as many as the sidecar describes in one answer."""
 ROUNDS = 5
 SETTLED, UNSETTLED = "settled", "unsettled"
 JUDGED = {"group_max_size": {"limit": 1_000_000}}
 
 
-class Taken(NamedTuple):
-    """Milliseconds that the steps of a message took at most. `lost`: the connection ends with a reply owed."""
+class StepTimes(NamedTuple):
+    """The maximum milliseconds of the steps of a message. `lost` is the end of a connection with a pending reply."""
 
     request: float
     reply: float
     lost: float
 
 
-class House:
-    """A broker's copy with very many groups in its log, and the desk of its clients."""
+class BrokerWithManyGroups:
+    """The copy of a broker with very many groups in its log, and the dispatcher of its clients."""
 
     def __init__(self, groups: int, **settings: Any) -> None:
-        instruments, recorder = Instruments(CollectorRegistry()), FlightRecorder(1 << 24)
+        fact_counters, recorder = FactCounters(CollectorRegistry()), FlightRecorder(1 << 24)
 
         def observe(fact: Fact) -> None:
-            instruments.observe(fact)
+            fact_counters.observe(fact)
             recorder.observe(fact)
 
-        self.copy = certain_copy(observe, limits={"groups": groups + 50_000}, **settings)
-        self.desk = BrokerDesk(self.copy)
+        self.copy = complete_copy(observe, limits={"groups": groups + 50_000}, **settings)
+        self.dispatcher = BrokerDispatcher(self.copy)
         self.manager = self.copy.manager
-        self.copy.learn_open()
+        self.copy.learn_anonymous_access()
         self._load(groups)
-        for number in range(MOST_DESCRIBED):
+        for number in range(MAX_DESCRIBED_GROUPS):
             self.describe(f"{SETTLED}-{number}", MEMBERS)
-        for number in range(MOST_DESCRIBED):
+        for number in range(MAX_DESCRIBED_GROUPS):
             self.describe(f"{UNSETTLED}-{number}", MEMBERS)
-            self.manager.obscure(f"{UNSETTLED}-{number}")
+            self.manager.note_unread_write(f"{UNSETTLED}-{number}")
         self.describe(OWN, 1)
 
     def _load(self, groups: int) -> None:
-        """Reads a log in which each group has some offsets, and one group very many."""
+        """Reads a log in which each group has some offsets, and one group has very many."""
         now, follower = self.copy.epoch(NOW), self.manager.log
         follower.count_partitions(DEFAULT_PARTITIONS, now)
         names: dict[int, list[tuple[str, int]]] = {}
@@ -97,13 +96,13 @@ class House:
             base = 0
             for name, count in names.get(number, []):
                 keys = [key(name, index) for index in range(count)]
-                exhaust(log.replay(batch(base, keys)))
+                run_to_end(log.replay(batch(base, keys)))
                 base += count
-            exhaust(follower.follow(number, now, now))
-            follower.caught_up(number, now, now)
+            run_to_end(follower.merge(number, now, now))
+            follower.end_reached(number, now, now)
 
     def describe(self, group: str, members: int) -> None:
-        """The broker describes a group."""
+        """Applies the broker's description of a group."""
         told = tuple(
             DescribedMember(
                 member_id=member_id(group, number),
@@ -132,32 +131,32 @@ class House:
         )
 
     def crowd(self, members: int) -> None:
-        """The group of very many members is as if it had just begun its generation."""
-        self.manager.relearn(CROWD, self.copy.epoch(NOW))
+        """Puts the group with very many members into a state as if its generation had just begun."""
+        self.manager.forget_group_state(CROWD, self.copy.epoch(NOW))
         self.describe(CROWD, members)
 
 
 def key(group: str, index: int) -> bytes:
-    """The key of a group's offset (OffsetCommitKey v1)."""
+    """Returns the key of a group's offset (OffsetCommitKey v1)."""
     name, topic = group.encode(), b"orders-%03d" % (index // 100)
     head = b"".join((b"\0\1", len(name).to_bytes(2, "big"), name, len(topic).to_bytes(2, "big"), topic))
     return head + (index % 100).to_bytes(4, "big")
 
 
-def exhaust(turns: Iterator[Any]) -> None:
-    """Takes all turns."""
+def run_to_end(turns: Iterator[Any]) -> None:
+    """Runs an iterator to its end."""
     for _ in turns:
         pass
 
 
 class Clock:
-    """Times steps, under a profiler where one is given."""
+    """Times steps, under a profiler if one is given."""
 
     def __init__(self, profile: cProfile.Profile | None) -> None:
         self._profile = profile
 
     def time(self, *steps: Callable[[], Any]) -> float:
-        """Milliseconds of all steps together."""
+        """Runs all steps. Returns their total milliseconds."""
         if self._profile:
             self._profile.enable()
         began = thread_time()
@@ -170,33 +169,35 @@ class Clock:
 
 
 class Sender:
-    """Sends a case through sessions, again and again."""
+    """Sends a case through sessions repeatedly."""
 
-    def __init__(self, house: House, clock: Clock, pick: Callable[[Iterable[float]], float] = max) -> None:
-        self._house, self._clock, self._pick = house, clock, pick
-        self._desk = house.desk
+    def __init__(
+        self, broker: BrokerWithManyGroups, clock: Clock, pick: Callable[[Iterable[float]], float] = max
+    ) -> None:
+        self._house, self._clock, self._pick = broker, clock, pick
+        self._dispatcher = broker.dispatcher
         self.answered = False
-        """Whether the last request was answered here."""
+        """Whether the sidecar answered the last request itself."""
 
-    def longest(self, case: Case) -> Taken:
-        """The longest steps of some rounds, after one that is not timed: what is compiled once is compiled then."""
+    def longest(self, case: Case) -> StepTimes:
+        """Returns the longest steps of some rounds. A first round is not timed, because some code is compiled in it."""
         self._round(case, Clock(None))
-        self._lost(case, Clock(None))
+        self._note_lost(case, Clock(None))
         rounds = [self._round(case, self._clock) for _ in range(ROUNDS)]
-        lost = [self._lost(case, self._clock) for _ in range(ROUNDS)]
+        lost = [self._note_lost(case, self._clock) for _ in range(ROUNDS)]
         pick = self._pick
-        return Taken(pick(each[0] for each in rounds), pick(each[1] for each in rounds), pick(lost))
+        return StepTimes(pick(each[0] for each in rounds), pick(each[1] for each in rounds), pick(lost))
 
     def _session(self, case: Case) -> Session:
         if case.crowd:
             self._house.crowd(case.crowd)
-        self._desk._answering._replying._remembered.clear()
-        return Session(self._desk, self._house.copy.traffic, Origin("10.0.0.1"), LARGEST_FRAME)
+        self._dispatcher._local_answers._reply_builder._reply_cache.clear()
+        return Session(self._dispatcher, self._house.copy.traffic, Origin("10.0.0.1"), LARGEST_FRAME)
 
     def _sent(self, case: Case, session: Session, clock: Clock) -> float:
         frame = encode_request(case.request, RequestHeader(case.request.KEY, case.version, 1, "consumer-1"))
         commands: list[Any] = []
-        taken = clock.time(lambda: commands.extend(session.receive_client(frame, NOW)), self._desk.catch_up)
+        taken = clock.time(lambda: commands.extend(session.receive_client(frame, NOW)), self._house.copy.deferred.apply)
         self.answered = any(type(each).__name__ == "ToClient" for each in commands)
         return taken
 
@@ -206,43 +207,43 @@ class Sender:
         replied = 0.0
         if not self.answered:
             frame = encode_reply(case.reply, case.version, 1)
-            replied = clock.time(lambda: session.receive_upstream(frame, NOW), self._desk.catch_up)
+            replied = clock.time(lambda: session.receive_upstream(frame, NOW), self._house.copy.deferred.apply)
         session.close(NOW)
         return taken, replied
 
-    def _lost(self, case: Case, clock: Clock) -> float:
+    def _note_lost(self, case: Case, clock: Clock) -> float:
         session = self._session(case)
         self._sent(case, session, Clock(None))
         return self._ended(session, clock)
 
     def _ended(self, session: Session, clock: Clock) -> float:
-        """The longest step when a connection ends."""
+        """Returns the longest step at the end of a connection."""
         taken = clock.time(lambda: session.close(NOW))
-        while self._house.copy.losses:
-            taken = max(taken, clock.time(self._desk.follow_losses))
+        while self._house.copy.lost_requests:
+            taken = max(taken, clock.time(self._dispatcher.apply_lost_requests))
         return taken
 
     def owed(self, case: Case) -> float:
-        """The longest step when a connection ends on which as much is owed as may be kept for it."""
+        """Returns the longest step at the end of a connection with as many pending replies as allowed."""
         frame = encode_request(case.request, RequestHeader(case.request.KEY, case.version, 1, "consumer-1"))
         most = 0.0
         for _ in range(ROUNDS):
             session = self._session(case)
-            session.receive_client(frame * (2 * MOST_KEPT // len(frame)), NOW)
+            session.receive_client(frame * (2 * MAX_KEPT_BYTES // len(frame)), NOW)
             most = max(most, self._ended(session, self._clock))
         return most
 
 
 def cases(sizes: Sizes, groups: int) -> Iterator[Case]:
-    """All that is timed. `groups`: as many as OffsetFetch is answered for."""
-    yield from whole_offset_cases.commits(sizes)
-    yield from whole_cases.joins(sizes)
-    yield from whole_cases.leaves(sizes)
-    yield from whole_cases.heartbeats(sizes)
-    yield from whole_cases.descriptions(sizes, SETTLED, UNSETTLED, MOST_DESCRIBED, CROWDED)
-    yield from whole_offset_cases.fetches(sizes, groups, BIG)
-    yield from whole_offset_cases.ends(sizes)
-    yield from whole_offset_cases.deletions(sizes)
+    """Yields all cases. `groups` is the maximum number of groups for which the sidecar answers OffsetFetch."""
+    yield from largest_offset_messages.commits(sizes)
+    yield from largest_group_messages.joins(sizes)
+    yield from largest_group_messages.leaves(sizes)
+    yield from largest_group_messages.heartbeats(sizes)
+    yield from largest_group_messages.descriptions(sizes, SETTLED, UNSETTLED, MAX_DESCRIBED_GROUPS, CROWDED)
+    yield from largest_offset_messages.fetches(sizes, groups, BIG)
+    yield from largest_offset_messages.ends(sizes)
+    yield from largest_offset_messages.deletions(sizes)
 
 
 def main() -> None:
@@ -254,24 +255,30 @@ def main() -> None:
     parser.add_argument("--shortest", action="store_true", help="of the rounds, in place of the longest")
     parser.add_argument("--profile", action="store_true", help="say where the time goes")
     asked = parser.parse_args()
-    house = House(asked.groups, policies=JUDGED)
-    most = house.copy.config.limits.inspected_elements
-    bounds = ElementBounds(most)
+    broker = BrokerWithManyGroups(asked.groups, policies=JUDGED)
+    most = broker.copy.config.limits.inspected_elements
+    bounds = DecodeLimits(most)
 
     def size(api_key: int) -> int:
         return asked.elements or min(bounds.request(api_key), bounds.reply(api_key))
 
     gc.collect()
     gc.freeze()
-    garbage.keep_short()
+    garbage_collection.keep_collections_short()
     print(f"{asked.groups:,} groups\n\n| message | request | reply | connection lost |\n| --- | ---: | ---: | ---: |")
-    judge = House(0, policies={"offset_metadata_max_bytes": {"limit": len(whole_cases.LONG_NOTE) - 1}})
-    all_cases = [(house, case) for case in cases(size, most // (GROUP_COST + OFFSETS // OFFSETS_OF_COST))]
-    all_cases += [
-        (judge, case) for case in whole_offset_cases.judged(bounds.request(ApiKey.OFFSET_COMMIT, judged=True))
+    judge = BrokerWithManyGroups(
+        0, policies={"offset_metadata_max_bytes": {"limit": len(largest_group_messages.LONG_NOTE) - 1}}
+    )
+    all_cases = [
+        (broker, case) for case in cases(size, most // (GROUP_COST + OFFSETS // LOGGED_OFFSETS_PER_MICROSECOND))
     ]
-    gateway = House(0, advertise=whole_gateway_cases.advertised)
-    all_cases += [(gateway, case) for case in whole_gateway_cases.rewritten(REWRITTEN_TIMES * most, LARGEST_METADATA)]
+    all_cases += [
+        (judge, case) for case in largest_offset_messages.judged(bounds.request(ApiKey.OFFSET_COMMIT, judged=True))
+    ]
+    gateway = BrokerWithManyGroups(0, advertise=largest_gateway_replies.advertised)
+    all_cases += [
+        (gateway, case) for case in largest_gateway_replies.rewritten(REWRITTEN_TIMES * most, LARGEST_METADATA)
+    ]
     for where, case in all_cases:
         if asked.only not in case.name:
             continue

@@ -1,8 +1,4 @@
-"""What clients do to a broker, or to what stands before it, as cheaply as a client can.
-
-Owns: the loads, each of one process, with frames built beforehand. Must not know: who is asked, nor what becomes of
-the figures.
-"""
+"""Client loads on a broker or on a proxy, at the lowest cost for the client: one process, frames built in advance."""
 
 import select
 import socket
@@ -17,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from group_sidecar.codecs.headers import RequestHeader, encode_request
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.schema import Struct
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import Address, host_port
 
 RECORD = b"x" * 1024
 _SECONDS = 60
@@ -28,40 +24,44 @@ _ROOM = 1 << 16
 
 
 class LoadFailed(Exception):
-    """What was asked for did not come, or was something else."""
+    """A reply did not arrive or was wrong."""
 
 
 FAILURES = (LoadFailed, OSError, KafkaException)
-"""What a load raises where it cannot be had."""
+"""The exceptions of a load that cannot be run."""
 
 
 def framed(request: Struct, version: int) -> bytes:
-    """A request as it goes out."""
+    """Encodes a request with its length field."""
     return encode_request(request, RequestHeader(request.KEY, version, 1, "bench"))
 
 
 HEARTBEAT = framed(HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none"), 4)
-"""Of no member of any group: the broker refuses it, and what it costs is the way."""
+"""A heartbeat without a member. The broker refuses it at once, so its time is that of the way to the broker and
+back."""
 
 
 class Asker:
-    """One connection with one question under way, for the length of a with statement.
+    """A connection with one request in flight, for the length of a with statement.
 
     Attributes:
-        socket: blocking; the kernel ends a wait after a minute.
-        size: bytes of the last reply, with its length.
+        socket: a blocking socket. The kernel ends a wait after a minute.
+        size: bytes of the last reply, length field included.
     """
 
     def __init__(self, address: Address) -> None:
         self.socket = socket.create_connection(address, timeout=_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.settimeout(None)  # Python's own timeout would cost a poll before each call; the kernel's does not.
+        self.socket.settimeout(None)  # Python's timeout would add a poll to each call; the kernel's does not.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SECONDS, 0))
         self.size = 0
         self._view = memoryview(bytearray(1 << 22))
 
     def ask(self, frame: bytes) -> float:
-        """Seconds from sending a request to having its whole reply. Raises LoadFailed where the connection ends."""
+        """Sends a request.
+
+        Returns the seconds until its reply is complete. Raises LoadFailed if the connection ends.
+        """
         view, received, size = self._view, 0, 4
         began = time.perf_counter()
         self.socket.sendall(frame)
@@ -82,12 +82,12 @@ class Asker:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self.socket.close()
 
 
 def one_by_one(address: Address, frame: bytes, count: int) -> float:
-    """Questions a second over one connection, each sent when the one before is answered."""
+    """Returns the requests per second over one connection, with one in flight."""
     with Asker(address) as asker:
         asker.ask(frame)
         began = time.perf_counter()
@@ -97,7 +97,7 @@ def one_by_one(address: Address, frame: bytes, count: int) -> float:
 
 
 def side_by_side(address: Address, frame: bytes, connections: int, count: int) -> float:
-    """Questions a second over so many connections, each with one under way. Replies are of a few bytes."""
+    """Returns the requests per second over so many connections, with one in flight on each. Replies are small."""
     with ExitStack() as stack, select.epoll() as poller:
         askers = [stack.enter_context(Asker(address)) for _ in range(connections)]
         for asker in askers:
@@ -121,10 +121,10 @@ def side_by_side(address: Address, frame: bytes, connections: int, count: int) -
 
 
 def answer_times(address: Address, frame: bytes, count: int, at_least: int) -> list[float]:
-    """Microseconds from each question to its whole reply, over one connection.
+    """Returns the microseconds from each request to its complete reply, over one connection.
 
     Raises:
-        LoadFailed: a reply of fewer bytes than `at_least` is a refusal.
+        LoadFailed: a reply has fewer bytes than `at_least`, so it is a refusal.
     """
     taken = []
     with Asker(address) as asker:
@@ -136,7 +136,7 @@ def answer_times(address: Address, frame: bytes, count: int, at_least: int) -> l
 
 
 def churn(address: Address, at_once: int, count: int) -> float:
-    """Connections a second that are opened, ask ApiVersions once and are closed, so many at once."""
+    """Returns how many connections per second can be opened, send one ApiVersions request, and be closed."""
     sockets: dict[int, socket.socket] = {}
     with select.epoll() as poller:
 
@@ -178,7 +178,7 @@ def _read_reply(connection: socket.socket) -> None:
 
 @contextmanager
 def held(address: Address, count: int) -> Iterator[None]:
-    """So many connections, each of which has asked ApiVersions once, idle for the length of a with statement."""
+    """Holds so many idle connections for the length of a with statement. Each has sent one ApiVersions request."""
     with ExitStack() as stack:
         for _ in range(count):
             connection = stack.enter_context(socket.create_connection(address, timeout=_SECONDS))
@@ -188,10 +188,10 @@ def held(address: Address, count: int) -> Iterator[None]:
 
 
 def produce(address: Address, topic: str, records: int) -> float:
-    """MB a second of records of 1 KiB, acks=1, by librdkafka. Raises LoadFailed where not all are delivered."""
+    """Returns the MB per second of produced 1 KiB records, with acks=1. Raises LoadFailed if a delivery fails."""
     producer = Producer(
         {
-            "bootstrap.servers": spelled(address),
+            "bootstrap.servers": host_port(address),
             "acks": "1",
             "linger.ms": 5,
             "queue.buffering.max.messages": records + 1,
@@ -214,13 +214,16 @@ def produce(address: Address, topic: str, records: int) -> float:
 
 
 def consume(address: Address, topic: str, records: int) -> float:
-    """MB a second of such records, by librdkafka, from the first one on. Raises LoadFailed where they do not come."""
+    """Returns the MB per second of consumed records, from the first one on.
+
+    Raises LoadFailed if records are missing.
+    """
     consumer = Consumer(
         {
-            "bootstrap.servers": spelled(address),
+            "bootstrap.servers": host_port(address),
             "group.id": "bench",
             "enable.auto.commit": False,
-            # With its queue full, librdkafka asks for nothing for a second: the faster the way, the more often.
+            # With a full queue, librdkafka pauses its fetches for a second, which would affect fast targets most.
             "queued.min.messages": _NEVER_FULL,
             "queued.max.messages.kbytes": 1 << 20,
         }
@@ -240,6 +243,6 @@ def consume(address: Address, topic: str, records: int) -> float:
 
 
 def brokers_named(address: Address) -> list[Address]:
-    """Where clients that ask there for metadata are sent."""
-    known = AdminClient({"bootstrap.servers": spelled(address)}).list_topics(timeout=_SECONDS).brokers
+    """Returns the brokers' addresses in the Metadata reply of a bootstrap address."""
+    known = AdminClient({"bootstrap.servers": host_port(address)}).list_topics(timeout=_SECONDS).brokers
     return [(str(each.host), each.port) for each in known.values()]

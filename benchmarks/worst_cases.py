@@ -1,12 +1,11 @@
-"""How long single steps hold the event loop when there are very many groups and offsets.
+"""Measures how long single steps hold the event loop with very many groups and offsets.
 
     python -m benchmarks.worst_cases [--groups 100000] [--offsets 1000000]
 
-Owns: which steps are timed, and the table that is printed. Must not know: sockets; what a message costs on its whole
-way, which depends on the message alone (`whole_steps`).
+`whole_steps` measures the whole way of a message, whose cost depends on the message alone.
 
-Each step is a part of what one client request does, or one turn of a background job, between two turns of other
-clients. It runs in this process, on one thread. The time is CPU time, so that other processes do not count.
+Each step is a part of the work for one client request, or one turn of a background job, between two turns of other
+clients. It runs in this process, on one thread. The time is CPU time, so other processes do not count.
 """
 
 import argparse
@@ -16,28 +15,28 @@ from itertools import islice
 from time import thread_time
 from typing import Any, NamedTuple
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct, decode, encode
-from group_sidecar.coordinator.events import AnyEvent, CoordinatorMoved, GroupsListed, OffsetsStored
-from group_sidecar.coordinator.exchange import Exchange
-from group_sidecar.coordinator.views import CommittedOffset
-from group_sidecar.metrics.traffic import Traffic
-from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.broker_copy import BrokerCopy
-from group_sidecar.proxy.config import Config
-from group_sidecar.proxy.disposals import Origin
-from group_sidecar.proxy.learning import Learning, Unfollowed
-from group_sidecar.proxy.principals import Principals
-from group_sidecar.proxy.rights import needed
+from group_sidecar.coordinator.model.events import AnyEvent, CoordinatorMoved, GroupsListed, OffsetsStored
+from group_sidecar.coordinator.model.views import CommittedOffset
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.authorization_cache import required_rights
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.dataplane.outcomes import Origin
+from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
+from group_sidecar.proxy.runtime.addresses import Address
 
 GOAL_MS = 5.0
 PARTITIONS = 50
-"""Of `__consumer_offsets`."""
+"""Partitions of `__consumer_offsets`."""
 
 
 class Step(NamedTuple):
-    """What is timed. `rounds`: how often; the longest counts."""
+    """A timed step. `rounds` is how often it runs; the longest run counts."""
 
     name: str
     do: Callable[[], Any]
@@ -45,8 +44,8 @@ class Step(NamedTuple):
     before: Callable[[], Any] = lambda: None
 
 
-class House:
-    """A broker's copy with very many groups, and what clients may do to it."""
+class BrokerWithManyGroups:
+    """The copy of a broker with very many groups, and actions of clients on it."""
 
     def __init__(self, groups: int, offsets: int) -> None:
         self.names = [f"group-{number:07}" for number in range(groups)]
@@ -55,60 +54,58 @@ class House:
         config = Config.model_validate(
             {"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers, "limits": limits}
         )
-        self.copy = BrokerCopy(Address("broker", 9092), config, Traffic(), lambda fact: None, epoch_of_zero=0.0)
+        self.copy = BrokerState(Address("broker", 9092), config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
         self.manager = self.copy.manager
-        self.principals = Principals()
-        self.learning = Learning(self.copy, self.principals)
+        self.learning = Observer(self.copy)
         self.now = 1000.0
-        self.manager.inherit(())
+        self.manager.set_existing_groups(())
         each = max(1, offsets // groups)
         committed = {("topic", partition): CommittedOffset(1, 1, "", self.now) for partition in range(each)}
         for name in self.names:
             self.apply(OffsetsStored(group_id=name, sent_at=self.now, offsets=committed))
-        exhaust(self.manager.relist(self.now))
+        run_to_end(self.manager.update_listing(self.now))
 
     def apply(self, *events: AnyEvent) -> None:
-        """Events reach the copy."""
+        """Applies events to the copy."""
         self.manager.apply(events, self.now)
 
     def make_list(self, request: ListGroupsRequest, version: int = 4) -> None:
-        """A client asks for the list: whether it may be told, and the reply where it may."""
-        if self.manager.listing_lacking(self.now, version) is None:
+        """Handles a ListGroups request: decides whether it may be answered, and builds the reply if so."""
+        if self.manager.listing_fallback_reason(self.now, version) is None:
             self.manager.listing(self.now).reply(request, version)
 
     def junk(self) -> None:
-        """A request whose group cannot be read, and its answer."""
-        note = self.learning.unfollowed(ApiKey.DELETE_GROUPS, None)
-        self.learning.lost(note, 0)
+        """Handles a request whose group cannot be decoded, and the loss of its reply."""
+        self.learning.note_undecoded_write(ApiKey.DELETE_GROUPS, None).lost(0)
 
     def topics_deleted(self) -> None:
-        self.learning.lost(Unfollowed(ApiKey.DELETE_TOPICS), 0)
+        UndecodedWrite(self.copy, ApiKey.DELETE_TOPICS).lost(0)
 
     def gone(self) -> None:
-        """A connection with very many unanswered requests breaks."""
-        for note in [self.learning.unfollowed(ApiKey.DELETE_GROUPS, None) for _ in range(1000)]:
-            self.learning.lost(note, 0)
+        """Handles the loss of a connection with very many pending requests."""
+        for pending in [self.learning.note_undecoded_write(ApiKey.DELETE_GROUPS, None) for _ in range(1000)]:
+            pending.lost(0)
         self.learning.gone(Origin("127.0.0.1"))
 
     def touch_all(self) -> None:
-        """All groups change."""
+        """Marks all groups as changed."""
         self.manager._cache.changed.update(self.names)
 
     def asked(self, request: Struct, version: int) -> Exchange:
-        """A question on its way."""
+        """Returns a request as an exchange."""
         return Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=self.now)
 
     def listed(self) -> GroupsListed:
-        return GroupsListed(groups=frozenset(self.names), sent_at=self.now, as_of=self.manager.notings)
+        return GroupsListed(groups=frozenset(self.names), sent_at=self.now, as_of=self.manager.note_count)
 
     def settle(self) -> None:
-        """What is in doubt is over."""
+        """Ends all doubts."""
         self.now += 100
         self.apply(self.listed())
-        exhaust(self.manager.relist(self.now))
+        run_to_end(self.manager.update_listing(self.now))
 
     def steps(self) -> Iterator[Step]:
-        """All that is timed."""
+        """Yields all timed steps."""
         request, states = ListGroupsRequest(), ListGroupsRequest(states_filter=("Empty", "Dead"))
         listing = ListGroupsResponse(
             error_code=0, groups=tuple(ListedGroup(group_id=name, protocol_type="consumer") for name in self.names)
@@ -127,22 +124,27 @@ class House:
         yield Step("ListGroups reply of the broker: decode", lambda: decode(ListGroupsResponse, 4, body), 2)
         yield Step("NOT_COORDINATOR", lambda: self.apply(CoordinatorMoved(group_id="elsewhere", sent_at=self.now)))
         yield Step("ApiVersions of a client that connects", lambda: self.manager.keep_empty_groups(True))
-        yield Step("rights needed for ListGroups", lambda: list(needed(self.asked(request, 4), self.manager, self.now)))
+        yield Step(
+            "rights needed for ListGroups",
+            lambda: list(required_rights(self.asked(request, 4), self.manager, self.now)),
+        )
         yield Step("background: a turn of looking for doubt", longest(self.manager.unsettled))
         yield Step("background: a turn of the sweep", longest(lambda: self.manager.sweep(self.now)))
         yield Step(
-            "background: a turn of relisting", longest(lambda: self.manager.relist(self.now)), before=self.touch_all
+            "background: a turn of relisting",
+            longest(lambda: self.manager.update_listing(self.now)),
+            before=self.touch_all,
         )
 
 
-def exhaust(turns: Iterator[Any]) -> None:
-    """Takes all turns."""
+def run_to_end(turns: Iterator[Any]) -> None:
+    """Runs an iterator to its end."""
     for _ in turns:
         pass
 
 
 def longest(begin: Callable[[], Iterator[Any]]) -> Callable[[], float]:
-    """Gives what takes all turns and returns the seconds of the longest."""
+    """Returns a function that runs an iterator to its end and returns the seconds of the longest turn."""
 
     def run() -> float:
         turns, most = begin(), 0.0
@@ -157,7 +159,7 @@ def longest(begin: Callable[[], Iterator[Any]]) -> Callable[[], float]:
 
 
 def timed(step: Step) -> float:
-    """Milliseconds that a step took at most."""
+    """Returns the maximum milliseconds of a step."""
     most = 0.0
     for _ in range(step.rounds):
         step.before()
@@ -174,7 +176,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=100_000)
     parser.add_argument("--offsets", type=int, default=1_000_000)
     asked = parser.parse_args()
-    house = House(asked.groups, asked.offsets)
+    house = BrokerWithManyGroups(asked.groups, asked.offsets)
     gc.disable()
     print(f"{asked.groups:,} groups, {asked.offsets:,} offsets\n\n| step | ms at most | within {GOAL_MS:g} ms |")
     print("| --- | ---: | --- |")

@@ -1,20 +1,20 @@
-"""What consumers of a classic group say to each other inside JoinGroup and SyncGroup, v0-3.
+"""Subscriptions and assignments that consumers of a classic group exchange inside JoinGroup and SyncGroup, v0-3.
 
-v1 owned partitions (KIP-429); v2 generation of the owned partitions (KIP-792); v3 rack (KIP-881). Assignments have
-changed in none of them.
+v1 adds owned partitions (KIP-429), v2 the generation of the owned partitions (KIP-792), v3 the rack (KIP-881). The
+assignment is the same in all versions.
 
-The bytes begin with their own version, which no broker negotiates. As Kafka's class ``ConsumerProtocol`` does, a
-version above the last known one is read as that one, and what follows the known fields is left unread.
+The bytes start with a version of their own, which no broker negotiates. A version above the last known one is read as
+the last known one, and bytes after the known fields are ignored, as in Kafka's class ``ConsumerProtocol``.
 """
 
 from typing import ClassVar, TypeVar
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.primitives import BYTES, INT32, STRING
-from group_sidecar.codecs.schema import Array, Struct, decode_start, f, struct
+from group_sidecar.codecs.schema import Array, Struct, decode_start, struct, wire_field
 
 CONSUMER = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""The protocol type of groups whose members use this format."""
 
 M = TypeVar("M", bound=Struct)
 
@@ -23,48 +23,48 @@ M = TypeVar("M", bound=Struct)
 class TopicPartition(Struct):
     """Partitions of one topic."""
 
-    topic: str = f(STRING)
-    partitions: tuple[int, ...] = f(Array(INT32))
+    topic: str = wire_field(STRING)
+    partitions: tuple[int, ...] = wire_field(Array(INT32))
 
 
 @struct
 class ConsumerProtocolSubscription(Struct):
-    """What a member wants: the metadata of its JoinGroup. `generation_id` is that of `owned_partitions`."""
+    """A member's subscription: the metadata of its JoinGroup. `generation_id` belongs to `owned_partitions`."""
 
     VERSIONS: ClassVar[range] = range(0, 4)
 
-    topics: tuple[str, ...] = f(Array(STRING))
-    user_data: bytes | None = f(BYTES, nullable=0, default=None)
-    owned_partitions: tuple[TopicPartition, ...] = f(Array(TopicPartition), since=1, default=())
-    generation_id: int = f(INT32, since=2, default=-1)
-    rack_id: str | None = f(STRING, since=3, nullable=3, default=None)
+    topics: tuple[str, ...] = wire_field(Array(STRING))
+    user_data: bytes | None = wire_field(BYTES, nullable=0, default=None)
+    owned_partitions: tuple[TopicPartition, ...] = wire_field(Array(TopicPartition), since=1, default=())
+    generation_id: int = wire_field(INT32, since=2, default=-1)
+    rack_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
 
 
 @struct
 class ConsumerProtocolAssignment(Struct):
-    """What the leader gave a member: the assignment of its SyncGroup."""
+    """The partitions that the leader assigned to a member: the assignment in SyncGroup."""
 
     VERSIONS: ClassVar[range] = range(0, 4)
 
-    assigned_partitions: tuple[TopicPartition, ...] = f(Array(TopicPartition))
-    user_data: bytes | None = f(BYTES, nullable=0, default=None)
+    assigned_partitions: tuple[TopicPartition, ...] = wire_field(Array(TopicPartition))
+    user_data: bytes | None = wire_field(BYTES, nullable=0, default=None)
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decodes a member's subscription. Raises DecodeError where the bytes are not one."""
+    """Decodes a member's subscription. Raises DecodeError if the bytes are not a subscription."""
     return _decode(ConsumerProtocolSubscription, data)
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Decodes a member's assignment. Raises DecodeError where the bytes are not one; empty bytes are none."""
+    """Decodes a member's assignment. Raises DecodeError if the bytes are empty or not an assignment."""
     return _decode(ConsumerProtocolAssignment, data)
 
 
-def assigned_to(assignment: bytes) -> frozenset[tuple[str, int]]:
-    """The partitions, as (topic, partition), that an assignment names: none where the bytes are empty.
+def partitions_in_assignment(assignment: bytes) -> frozenset[tuple[str, int]]:
+    """Returns the (topic, partition) pairs of an assignment. Empty bytes are an assignment without partitions.
 
     Raises:
-        DecodeError: the bytes are no assignment.
+        DecodeError: the bytes are not an assignment.
     """
     if not assignment:
         return frozenset()

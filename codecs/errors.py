@@ -1,18 +1,15 @@
-"""The one way decoding fails, and Kafka's error codes by name.
-
-Owns: `DecodeError`, `TooManyElements`, `ErrorCode`. Must not know: any message.
-"""
+"""The exceptions of decoding, and Kafka's error codes by name."""
 
 from enum import IntEnum
 
 
 class DecodeError(Exception):
-    """Bytes that do not say what their API and version promise.
+    """The bytes do not match the schema of their API and version.
 
     Attributes:
         what: the message, for instance ``JoinGroupRequest v9``.
-        path: the field at which decoding stopped, dotted; empty for the message itself.
-        reason: one clause, for a log line.
+        path: dotted path of the field at which decoding stopped; empty for the message itself.
+        reason: one clause for a log line.
     """
 
     def __init__(self, what: str, path: str, reason: str) -> None:
@@ -23,11 +20,11 @@ class DecodeError(Exception):
 
 
 class TooManyElements(DecodeError):
-    """A message of more elements than its reader was to decode, or one that only the slow layout could read."""
+    """The message has more elements than the reader may decode, or is long and only the slow layout could read it."""
 
 
 class ErrorCode(IntEnum):
-    """Error codes as they stand on the wire (Kafka class ``Errors``); only those this project names."""
+    """The error codes on the wire that this project uses (Kafka class ``Errors``)."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -70,7 +67,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     GROUP_MAX_SIZE_REACHED_KIP_389 = 77
-    """What KIP-389's text says; released Kafka gives 77 to STALE_BROKER_EPOCH."""
+    """The number in the text of KIP-389. Released Kafka uses 77 for STALE_BROKER_EPOCH."""
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
@@ -88,4 +85,4 @@ class ErrorCode(IntEnum):
 
 
 NONE = int(ErrorCode.NONE)
-"""For what runs with every request: Python 3.11 takes long to find a member of an enum, and to compare it."""
+"""NONE as an int, for code that runs with every request. Python 3.11 is slow to look up and compare enum members."""

@@ -1,95 +1,95 @@
-"""What the values in the offsets topic hold: offsets, classic groups, and groups of the new consumer protocol.
+"""Declares the values in the offsets topic: offsets, classic groups, and groups of the new consumer protocol.
 
-Owns: the declarations, which follow the JSON schemas inside Kafka's group-coordinator jar. Must not know: how key and
-value stand in a record, nor what the coordinator makes of them.
+The declarations follow the JSON schemas inside Kafka's group-coordinator jar.
 
-Offset commit: v1 expiry (written where the client gave a retention), v2 without it again, v3 leader epoch (KIP-320),
-v4 flexible, topic id. Group metadata: v1 rebalance timeout, v2 time of the last state change (KIP-211), v3 static
-members (KIP-345), v4 flexible (KIP-915). The consumer protocol's (KIP-848) have one version and grow by tags.
-The values of share and streams groups are not described: the keys that are there tell of them what is asked.
+Offset commit: v1 adds the expiry (written if the client sent a retention time), v2 removes the expiry, v3 adds the
+leader epoch (KIP-320), v4 is flexible and adds the topic id. Group metadata: v1 adds the rebalance timeout, v2 the time
+of the last state change (KIP-211), v3 static members (KIP-345), v4 is flexible (KIP-915). The values of the consumer
+protocol (KIP-848) have one version and grow by tagged fields. The values of share and streams groups are not declared,
+because their keys contain all that this project needs.
 """
 
 from typing import ClassVar
 from uuid import UUID
 
 from group_sidecar.codecs.primitives import BYTES, INT8, INT32, INT64, STRING, UUID_, ZERO_UUID
-from group_sidecar.codecs.schema import Array, Struct, decode_start, f, struct
+from group_sidecar.codecs.schema import Array, Struct, decode_start, struct, wire_field
 
-CLASSIC_TAG = 0
+CLASSIC_MEMBER_METADATA_TAG = 0
 """The tag of `ConsumerGroupMemberMetadataValue` that `classic_metadata` reads."""
 
 
 @struct
 class OffsetCommitValue(Struct):
-    """A committed offset. Timestamps in milliseconds; `expire_timestamp` -1 where the broker's retention decides."""
+    """A committed offset. Timestamps: milliseconds. `expire_timestamp` is -1 if the broker's retention applies."""
 
     VERSIONS: ClassVar[range] = range(0, 5)
     FLEXIBLE: ClassVar[int] = 4
 
-    offset: int = f(INT64)
-    leader_epoch: int = f(INT32, since=3, default=-1)
-    metadata: str = f(STRING)
-    commit_timestamp: int = f(INT64)
-    expire_timestamp: int = f(INT64, since=1, until=1, default=-1)
-    topic_id: UUID = f(UUID_, since=4, tag=0, default=ZERO_UUID)
+    offset: int = wire_field(INT64)
+    leader_epoch: int = wire_field(INT32, since=3, default=-1)
+    metadata: str = wire_field(STRING)
+    commit_timestamp: int = wire_field(INT64)
+    expire_timestamp: int = wire_field(INT64, since=1, until=1, default=-1)
+    topic_id: UUID = wire_field(UUID_, since=4, tag=0, default=ZERO_UUID)
 
 
 @struct
 class MemberMetadata(Struct):
-    """A member of a classic group. Its `subscription` is of the group's protocol; timeouts in milliseconds."""
+    """A member of a classic group. `subscription` is in the group's protocol. Timeouts are in milliseconds."""
 
-    member_id: str = f(STRING)
-    group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
-    client_id: str = f(STRING)
-    client_host: str = f(STRING)
-    rebalance_timeout: int = f(INT32, since=1, default=-1)
-    session_timeout: int = f(INT32)
-    subscription: bytes = f(BYTES)
-    assignment: bytes = f(BYTES)
+    member_id: str = wire_field(STRING)
+    group_instance_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
+    client_id: str = wire_field(STRING)
+    client_host: str = wire_field(STRING)
+    rebalance_timeout: int = wire_field(INT32, since=1, default=-1)
+    session_timeout: int = wire_field(INT32)
+    subscription: bytes = wire_field(BYTES)
+    assignment: bytes = wire_field(BYTES)
 
 
 @struct
 class GroupMetadataValue(Struct):
-    """A classic group whose generation is complete, or that has become empty."""
+    """A classic group after a generation is complete or after the group has become empty."""
 
     VERSIONS: ClassVar[range] = range(0, 5)
     FLEXIBLE: ClassVar[int] = 4
 
-    protocol_type: str = f(STRING)
-    generation: int = f(INT32)
-    protocol: str | None = f(STRING, nullable=0)
-    leader: str | None = f(STRING, nullable=0)
-    current_state_timestamp: int = f(INT64, since=2, default=-1)
-    members: tuple[MemberMetadata, ...] = f(Array(MemberMetadata))
+    protocol_type: str = wire_field(STRING)
+    generation: int = wire_field(INT32)
+    protocol: str | None = wire_field(STRING, nullable=0)
+    leader: str | None = wire_field(STRING, nullable=0)
+    current_state_timestamp: int = wire_field(INT64, since=2, default=-1)
+    members: tuple[MemberMetadata, ...] = wire_field(Array(MemberMetadata))
 
 
 @struct
 class ConsumerGroupMetadataValue(Struct):
-    """The epoch of a group, and a hash of the topics it was computed for (KIP-1101)."""
+    """The epoch of a group, and a hash of the topics that the epoch was computed for (KIP-1101)."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    epoch: int = f(INT32)
-    metadata_hash: int = f(INT64, tag=0, default=0)
+    epoch: int = wire_field(INT32)
+    metadata_hash: int = wire_field(INT64, tag=0, default=0)
 
 
 @struct
 class PartitionMetadata(Struct):
     """The racks of one partition."""
 
-    partition: int = f(INT32)
-    racks: tuple[str, ...] = f(Array(STRING))
+    partition: int = wire_field(INT32)
+    racks: tuple[str, ...] = wire_field(Array(STRING))
 
 
 @struct
 class TopicMetadata(Struct):
     """A topic that a group is subscribed to."""
 
-    topic_id: UUID = f(UUID_)
-    topic_name: str = f(STRING)
-    num_partitions: int = f(INT32)
-    partition_metadata: tuple[PartitionMetadata, ...] = f(Array(PartitionMetadata))
+    topic_id: UUID = wire_field(UUID_)
+    topic_name: str = wire_field(STRING)
+    num_partitions: int = wire_field(INT32)
+    partition_metadata: tuple[PartitionMetadata, ...] = wire_field(Array(PartitionMetadata))
 
 
 @struct
@@ -99,52 +99,52 @@ class ConsumerGroupPartitionMetadataValue(Struct):
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    topics: tuple[TopicMetadata, ...] = f(Array(TopicMetadata))
+    topics: tuple[TopicMetadata, ...] = wire_field(Array(TopicMetadata))
 
 
 @struct
 class ClassicProtocol(Struct):
     """A protocol that a classic member supports."""
 
-    name: str = f(STRING)
-    metadata: bytes = f(BYTES)
+    name: str = wire_field(STRING)
+    metadata: bytes = wire_field(BYTES)
 
 
 @struct
 class ClassicMemberMetadata(Struct):
-    """What a member of a consumer group that speaks the classic protocol has said in its JoinGroup."""
+    """The JoinGroup contents of a member of a consumer group that uses the classic protocol."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    session_timeout_ms: int = f(INT32)
-    supported_protocols: tuple[ClassicProtocol, ...] = f(Array(ClassicProtocol))
+    session_timeout_ms: int = wire_field(INT32)
+    supported_protocols: tuple[ClassicProtocol, ...] = wire_field(Array(ClassicProtocol))
 
 
 @struct
 class ConsumerGroupMemberMetadataValue(Struct):
-    """Who a member is and what it wants. Tag 0 is read by `classic_metadata` and kept in `unknown_tags`."""
+    """A member's identity and subscription. Tag 0 stays in `unknown_tags`, where `classic_metadata` reads it."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    instance_id: str | None = f(STRING, nullable=0)
-    rack_id: str | None = f(STRING, nullable=0)
-    client_id: str = f(STRING)
-    client_host: str = f(STRING)
-    subscribed_topic_names: tuple[str, ...] = f(Array(STRING))
-    subscribed_topic_regex: str | None = f(STRING, nullable=0)
-    rebalance_timeout_ms: int = f(INT32, default=-1)
-    server_assignor: str | None = f(STRING, nullable=0)
+    instance_id: str | None = wire_field(STRING, nullable=0)
+    rack_id: str | None = wire_field(STRING, nullable=0)
+    client_id: str = wire_field(STRING)
+    client_host: str = wire_field(STRING)
+    subscribed_topic_names: tuple[str, ...] = wire_field(Array(STRING))
+    subscribed_topic_regex: str | None = wire_field(STRING, nullable=0)
+    rebalance_timeout_ms: int = wire_field(INT32, default=-1)
+    server_assignor: str | None = wire_field(STRING, nullable=0)
 
 
 def classic_metadata(member: ConsumerGroupMemberMetadataValue) -> ClassicMemberMetadata | None:
-    """What a member of the classic protocol has said; None where it speaks the consumer protocol.
+    """Returns the JoinGroup contents of a classic member, or None for a member of the consumer protocol.
 
-    Kafka's generated class has an empty struct as this tag's default, not null, and puts a varint before it, 0 for
-    null and 1 otherwise: so without the tag a member is a classic one. Raises DecodeError where the tag is damaged.
+    Kafka's generated class has an empty struct as this tag's default, not null. A varint precedes the struct: 0 for
+    null, 1 otherwise. A member without the tag is therefore a classic one. Raises DecodeError if the tag is damaged.
     """
-    raw = dict(member.unknown_tags).get(CLASSIC_TAG)
+    raw = dict(member.unknown_tags).get(CLASSIC_MEMBER_METADATA_TAG)
     if raw is None:
         return ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=())
     return None if raw[:1] == b"\0" else decode_start(ClassicMemberMetadata, 0, raw[1:])[0]
@@ -152,63 +152,63 @@ def classic_metadata(member: ConsumerGroupMemberMetadataValue) -> ClassicMemberM
 
 @struct
 class ConsumerGroupTargetAssignmentMetadataValue(Struct):
-    """The group epoch that the target assignment was computed for, and when, in milliseconds (KIP-1263)."""
+    """The group epoch of the target assignment, and when it was computed, in milliseconds (KIP-1263)."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    assignment_epoch: int = f(INT32)
-    assignment_timestamp: int = f(INT64, tag=0, default=0)
+    assignment_epoch: int = wire_field(INT32)
+    assignment_timestamp: int = wire_field(INT64, tag=0, default=0)
 
 
 @struct
 class TopicPartition(Struct):
-    """Partitions of one topic that a member shall own."""
+    """Partitions of one topic in a member's target assignment."""
 
-    topic_id: UUID = f(UUID_)
-    partitions: tuple[int, ...] = f(Array(INT32))
+    topic_id: UUID = wire_field(UUID_)
+    partitions: tuple[int, ...] = wire_field(Array(INT32))
 
 
 @struct
 class ConsumerGroupTargetAssignmentMemberValue(Struct):
-    """What a member shall own."""
+    """The target assignment of a member."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    topic_partitions: tuple[TopicPartition, ...] = f(Array(TopicPartition))
+    topic_partitions: tuple[TopicPartition, ...] = wire_field(Array(TopicPartition))
 
 
 @struct
 class TopicPartitions(Struct):
-    """Partitions of one topic that a member owns; `assignment_epochs` are those at which it came by each, if told."""
+    """Partitions of one topic that a member owns. `assignment_epochs`: when it got each partition, if recorded."""
 
-    topic_id: UUID = f(UUID_)
-    partitions: tuple[int, ...] = f(Array(INT32))
-    assignment_epochs: tuple[int, ...] | None = f(Array(INT32), nullable=0, tag=0, default=())
+    topic_id: UUID = wire_field(UUID_)
+    partitions: tuple[int, ...] = wire_field(Array(INT32))
+    assignment_epochs: tuple[int, ...] | None = wire_field(Array(INT32), nullable=0, tag=0, default=())
 
 
 @struct
 class ConsumerGroupCurrentMemberAssignmentValue(Struct):
-    """How far a member has come. `state` is a number of Kafka's enum ``MemberState``."""
+    """A member's progress towards its target assignment. `state` is a number of Kafka's enum ``MemberState``."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    member_epoch: int = f(INT32)
-    previous_member_epoch: int = f(INT32)
-    state: int = f(INT8)
-    assigned_partitions: tuple[TopicPartitions, ...] = f(Array(TopicPartitions))
-    partitions_pending_revocation: tuple[TopicPartitions, ...] = f(Array(TopicPartitions))
+    member_epoch: int = wire_field(INT32)
+    previous_member_epoch: int = wire_field(INT32)
+    state: int = wire_field(INT8)
+    assigned_partitions: tuple[TopicPartitions, ...] = wire_field(Array(TopicPartitions))
+    partitions_pending_revocation: tuple[TopicPartitions, ...] = wire_field(Array(TopicPartitions))
 
 
 @struct
 class ConsumerGroupRegularExpressionValue(Struct):
-    """The topics that a regular expression meant, by which version of the metadata, and when, in milliseconds."""
+    """The topics that a regular expression matched, the metadata version, and the time in milliseconds."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0
 
-    topics: tuple[str, ...] = f(Array(STRING))
-    version: int = f(INT64)
-    timestamp: int = f(INT64)
+    topics: tuple[str, ...] = wire_field(Array(STRING))
+    version: int = wire_field(INT64)
+    timestamp: int = wire_field(INT64)

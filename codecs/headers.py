@@ -1,10 +1,10 @@
-"""Request and response headers of every version, and the frame around them.
+"""Reads and writes request and response headers of every version, and the frame around them.
 
-Owns: the bytes from the frame's length to the start of the body. Must not know: bodies.
+The module handles the bytes from the frame's length to the start of the body.
 
-The fixed part of a request header is the same in every version, so frames of APIs that nobody
-decodes can be told apart without a table. Response headers cannot: they are v1 (with tagged
-fields) where the API's version is flexible, but always v0 for ApiVersions.
+The fixed part of a request header is the same in every version, so it can be read for APIs that are not decoded. A
+response header depends on the API: it is v1 (with tagged fields) if the API's version is flexible, but always v0 for
+ApiVersions.
 """
 
 import struct
@@ -28,14 +28,14 @@ REQUEST_HEAD = struct.Struct(">ihhi")
 _REQUEST_START = struct.Struct(">hhih")
 """API key, API version, correlation id, and the length of the client id."""
 _START, _unpack_start = _REQUEST_START.size, _REQUEST_START.unpack_from
-MOST_TAGS = 1_000
-"""Tagged fields of a header that are read, at 1 us each. Kafka's own clients send none."""
+MAX_HEADER_TAGS = 1_000
+"""Most tagged fields of a header that are read, at 1 us each. Kafka's own clients send none."""
 REPLY_HEAD = struct.Struct(">ii")
 """Frame length, correlation id."""
 
 
 class RequestHeader(NamedTuple):
-    """A request's header. `client_id` is None where the client sent null."""
+    """A request's header. `client_id` is None if the client sent null."""
 
     api_key: int
     api_version: int
@@ -44,18 +44,19 @@ class RequestHeader(NamedTuple):
     tags: tuple[Tag, ...] = ()
 
 
-_header = tuple.__new__  # As NamedTuple's own, which costs twice as much: one is made for each request that is read.
+# Does the same as NamedTuple's constructor in half the time. Each decoded request creates a header.
+_header = tuple.__new__
 
 
 def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, bytes]:
     """Splits a frame (without its length) into header and body.
 
     Args:
-        frame: the frame behind its four length bytes.
-        flexible: whether this API and version has header v2. The client id keeps its int16 length even there.
+        frame: the frame after its four length bytes.
+        flexible: whether this API and version has header v2. The client id has an int16 length in v2 too.
 
     Raises:
-        DecodeError: the header is cut off.
+        DecodeError: the header is truncated.
         TooManyElements: the header has more tagged fields than are read.
     """
     try:
@@ -73,7 +74,7 @@ def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, 
 
 
 def body_start(head: bytes, flexible: bool) -> int | None:
-    """Where the body begins, from a request frame's first bytes; None where they do not reach so far.
+    """Returns where the body of a request frame begins; None if `head`, the frame's start, is too short to tell.
 
     Raises:
         TooManyElements: the header has more tagged fields than are read.
@@ -89,12 +90,16 @@ def body_start(head: bytes, flexible: bool) -> int | None:
 
 
 def split_reply(frame: bytes, flexible: bool) -> bytes:
-    """The body of a reply frame (without its length). Raises DecodeError where the header is cut off."""
+    """Returns the body of a reply frame (without its length). Raises DecodeError if the header is truncated."""
     return frame[reply_start(frame, flexible) :]
 
 
 def reply_start(frame: bytes, flexible: bool) -> int:
-    """Where the body of a reply frame (without its length) begins. Raises DecodeError likewise."""
+    """Returns where the body of a reply frame (without its length) begins.
+
+    Raises:
+        DecodeError: the header is truncated.
+    """
     end = 4
     try:
         if flexible:
@@ -107,7 +112,7 @@ def reply_start(frame: bytes, flexible: bool) -> int:
 
 
 def encode_request(message: Struct, header: RequestHeader) -> bytes:
-    """A whole request frame, its length included. Raises ValueError where the client id or a value does not fit."""
+    """Returns a request frame with its length. Raises ValueError if the client id or a value does not fit."""
     stream = BytesIO()
     client = None if header.client_id is None else header.client_id.encode()
     if client is not None and len(client) > MAX_STRING_BYTES:
@@ -122,22 +127,22 @@ def encode_request(message: Struct, header: RequestHeader) -> bytes:
 
 
 def encode_reply(message: Struct, version: int, correlation_id: int) -> bytes:
-    """A whole reply frame, its length included."""
+    """Returns a reply frame with its length."""
     return framed_reply(correlation_id, encode_reply_rest(message, version))
 
 
 def encode_reply_rest(message: Struct, version: int) -> bytes:
-    """What of a reply stands behind the correlation id."""
+    """Returns the part of a reply frame after the correlation id."""
     return reply_rest(type(message), version, encode(message, version))
 
 
 def reply_rest(response: type[Struct], version: int, body: bytes) -> bytes:
-    """The same, of a body that is encoded."""
+    """Returns the part of a reply frame after the correlation id, from an encoded body."""
     return b"\0" + body if version >= response.HEADER_FLEXIBLE else body
 
 
 def framed_reply(correlation_id: int, rest: bytes) -> bytes:
-    """A whole reply frame, its length included, of what stands behind the correlation id."""
+    """Returns a reply frame with its length. `rest`: the part after the correlation id."""
     return REPLY_HEAD.pack(4 + len(rest), correlation_id) + rest
 
 
@@ -146,13 +151,13 @@ def _framed(payload: bytes) -> bytes:
 
 
 def _read_tags(data: bytes, at: int) -> tuple[tuple[Tag, ...], int]:
-    """The tagged fields that stand at a position, and where they end. Raises WireError where they are cut off."""
+    """Returns the tagged fields at a position, and where they end. Raises WireError if they are truncated."""
     if data[at : at + 1] == b"\0":
         return (), at + 1
     stream = BytesIO(data)
     stream.seek(at)
     count = read_tag_count(stream)
-    if count > MOST_TAGS:
+    if count > MAX_HEADER_TAGS:
         raise TooManyElements("header", "tagged fields", f"{count} of them")
     tags = [(read_uvarint(stream), read_exact(stream, read_uvarint(stream))) for _ in range(count)]
     return tuple(tags), stream.tell()

@@ -1,9 +1,8 @@
-"""The construct of one struct in one version: what a declaration means, field by field.
+"""The construct of one struct in one version: reads and writes the struct field by field.
 
-Owns: `Layout` and how its errors say where they are. Must not know: versions, nor how a declaration is written.
-
-This is the reference. Group traffic goes through `group_sidecar.codecs.compiled`, which writes the same out as plain
-functions, and comes back here where bytes or values are not as they should be, to have it said what is wrong.
+The layout is the reference. Group traffic uses the functions of `group_sidecar.codecs.generated_code`, which are
+generated from the layout. If a generated function fails, the layout reads or writes the message again, and its error
+contains the path of the field.
 """
 
 import dataclasses
@@ -20,11 +19,11 @@ class Layout(Construct):  # type: ignore[misc]
     """Bytes to an instance of `cls` and back.
 
     Attributes:
-        title: what it is the layout of, for instance ``HeartbeatRequest_v4``.
-        cls: the immutable dataclass. A field that is neither in `plain` nor in `tagged` is at its default.
-        flexible: whether tagged fields stand behind the others (KIP-482).
+        title: struct and version, for instance ``HeartbeatRequest_v4``.
+        cls: the immutable dataclass. A field that is neither in `plain` nor in `tagged` has its default.
+        flexible: whether tagged fields follow the other fields (KIP-482).
         plain: the fields that are always written, in wire order.
-        tagged: by tag, the fields written only where they differ from their default.
+        tagged: the fields that are written only if they differ from their default, by tag.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class Layout(Construct):  # type: ignore[misc]
     def _parse_tags(self, stream: BytesIO) -> dict[str, Any]:
         """Reads tagged fields as Kafka's generated readers do.
 
-        They accept tags in any order and more than once: the last value counts. They ignore the announced size of a
-        field that they know. A field that only other versions have is unknown here; a Kafka that knows it refuses it.
+        Kafka's readers accept tags in any order and more than once, and the last value counts. They ignore the
+        announced size of a known field. A field of other versions is unknown here, but Kafka refuses it.
         """
         values: dict[str, Any] = {}
         unknown: list[tuple[int, bytes]] = []
@@ -88,7 +87,7 @@ class Layout(Construct):  # type: ignore[misc]
         return obj
 
     def tags(self, obj: Any) -> bytes:
-        """The tagged fields of `obj`, declared and unknown, in the order of their tags."""
+        """Returns the encoded tagged fields of `obj`, declared and unknown, in the order of their tags."""
         tags = list(obj.unknown_tags)
         for tag, (name, construct) in self.tagged.items():
             value = getattr(obj, name)
@@ -103,7 +102,7 @@ class Layout(Construct):  # type: ignore[misc]
         return stream.getvalue()
 
     def fill_tags(self, data: bytes, at: int, target: Any) -> int:
-        """Sets the fields of `target` that stand in the tagged ones at a position. Gives where those end."""
+        """Sets the fields of `target` from the tagged fields at a position, and returns where the tagged fields end."""
         stream = BytesIO(data)
         stream.seek(at)
         for name, value in self._parse_tags(stream).items():
@@ -128,7 +127,7 @@ def _build_tag(name: str, construct: Construct, value: Any) -> bytes:
 
 
 def _located(error: Exception, name: str) -> WireError:
-    """The same error with `name` put before the path it carries."""
+    """Returns the error with `name` prepended to its path."""
     inner = getattr(error, "where", "")
     located = WireError(getattr(error, "reason", None) or str(error).strip().splitlines()[-1])
     located.reason = located.args[0]

@@ -1,11 +1,11 @@
 """Keys and values of the offsets topic, ``__consumer_offsets``.
 
-Owns: the key types, both directions for every key and for the values that `group_records` declares, and the few
-hand-written readers that run once per record. Must not know: record batches, nor what a record does to a group.
+The module encodes and decodes every key and the values that `group_records` declares. A few hand-written readers run
+once per record.
 
-A key is an int16 that tells its type, and its fields in the plain form; the group's name is the first field of all.
-A value is an int16 version and its fields; no value is a tombstone, which is the caller's to see. Kafka's
-``GroupCoordinatorRecordSerde`` reads what it knows and passes over what is behind it, and so is it done here.
+A key is an int16 type and the key's fields in the plain form. The group id is the first field of every key. A value is
+an int16 version and the value's fields. A record without a value is a tombstone, which the caller handles. Bytes after
+the known fields are ignored, as in Kafka's ``GroupCoordinatorRecordSerde``.
 """
 
 import struct as packing
@@ -34,13 +34,16 @@ from group_sidecar.codecs.primitives import (
     decoded,
     read_uvarint,
 )
-from group_sidecar.codecs.schema import Struct, decode_start, encode, f, struct
+from group_sidecar.codecs.schema import Struct, decode_start, encode, struct, wire_field
+
+OFFSETS_TOPIC = "__consumer_offsets"
+"""The topic's name (Kafka's ``Topic.GROUP_METADATA_TOPIC_NAME``)."""
 
 T = TypeVar("T", bound=Struct)
 
 
 class KeyType(IntEnum):
-    """What a record is about (Kafka class ``CoordinatorRecordType``). 9 and 18 are of early forms, and gone."""
+    """The type of a record (Kafka class ``CoordinatorRecordType``). Types 9 and 18 were removed early."""
 
     LEGACY_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -67,10 +70,10 @@ class KeyType(IntEnum):
 
 
 class UnknownKeyType(Exception):
-    """A record of a type that only another Kafka knows. Brokers skip it with a warning.
+    """The record's type belongs to another version of Kafka. Brokers skip such a record with a warning.
 
     Attributes:
-        number: the type as it stands in the key.
+        number: the type in the key.
     """
 
     def __init__(self, number: int) -> None:
@@ -80,42 +83,42 @@ class UnknownKeyType(Exception):
 
 @struct
 class OffsetCommitKey(Struct):
-    """Whose offset in which partition."""
+    """The key of a group's offset in one partition."""
 
     VERSIONS: ClassVar[range] = range(1)
 
-    group_id: str = f(STRING)
-    topic: str = f(STRING)
-    partition: int = f(INT32)
+    group_id: str = wire_field(STRING)
+    topic: str = wire_field(STRING)
+    partition: int = wire_field(INT32)
 
 
 @struct
 class GroupKey(Struct):
-    """Of what there is one in a group."""
+    """The key of a record that exists once per group."""
 
     VERSIONS: ClassVar[range] = range(1)
 
-    group_id: str = f(STRING)
+    group_id: str = wire_field(STRING)
 
 
 @struct
 class MemberKey(Struct):
-    """Of what there is one per member."""
+    """The key of a record that exists once per member."""
 
     VERSIONS: ClassVar[range] = range(1)
 
-    group_id: str = f(STRING)
-    member_id: str = f(STRING)
+    group_id: str = wire_field(STRING)
+    member_id: str = wire_field(STRING)
 
 
 @struct
 class RegularExpressionKey(Struct):
-    """Of what there is one per subscribed regular expression."""
+    """The key of a record that exists once per subscribed regular expression."""
 
     VERSIONS: ClassVar[range] = range(1)
 
-    group_id: str = f(STRING)
-    regular_expression: str = f(STRING)
+    group_id: str = wire_field(STRING)
+    regular_expression: str = wire_field(STRING)
 
 
 Key = OffsetCommitKey | GroupKey | MemberKey | RegularExpressionKey
@@ -134,10 +137,10 @@ KEYS: dict[KeyType, type[Key]] = {
     KeyType.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER: MemberKey,
     KeyType.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT: MemberKey,
 }
-"""The fields of each type's key; those not named here are a `GroupKey`."""
+"""The class of each type's key. All other types have a `GroupKey`."""
 
 VALUES: dict[KeyType, type[Struct]] = {
-    # Written by 0.8.2 with version 0, which the legacy value is; brokers before 4.0 read it like any other.
+    # Kafka 0.8.2 wrote this type, with values of version 0. Brokers before 4.0 read it like any other type.
     KeyType.LEGACY_OFFSET_COMMIT: OffsetCommitValue,
     KeyType.OFFSET_COMMIT: OffsetCommitValue,
     KeyType.GROUP_METADATA: GroupMetadataValue,
@@ -149,7 +152,7 @@ VALUES: dict[KeyType, type[Struct]] = {
     KeyType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: ConsumerGroupCurrentMemberAssignmentValue,
     KeyType.CONSUMER_GROUP_REGULAR_EXPRESSION: ConsumerGroupRegularExpressionValue,
 }
-"""The values that are described."""
+"""The class of each value that is declared."""
 
 _KEY = "offsets topic key"
 _OFFSET_VALUE = "OffsetCommitValue"
@@ -159,36 +162,36 @@ _SHORT = packing.Struct(">h")
 _INT = packing.Struct(">i")
 _LONG = packing.Struct(">q")
 _OLD_OFFSET = packing.Struct(">hqh")
-"""Version, offset, and the length of the metadata; versions 0 to 2."""
+"""Version, offset, and the length of the metadata, in versions 0 to 2."""
 _OFFSET = packing.Struct(">hqih")
-"""The same with the leader epoch before the length; version 3."""
+"""Version, offset, leader epoch, and the length of the metadata, in version 3."""
 _FLEXIBLE_OFFSET = packing.Struct(">hqiB")
-"""The same with the first byte of the compact length; version 4."""
+"""Version, offset, leader epoch, and the first byte of the metadata's compact length, in version 4."""
 
 
 def decode_key(key: bytes) -> tuple[KeyType, Key]:
     """Decodes a key.
 
     Raises:
-        UnknownKeyType: it is of a type that is not known; to be skipped and counted.
-        DecodeError: it is cut off or damaged.
+        UnknownKeyType: the type is unknown. The caller skips and counts the record.
+        DecodeError: the key is truncated or damaged.
     """
     kind = KeyType(_key_type(key))
     return kind, decode_start(_key_class(kind), 0, key[2:])[0]
 
 
 def encode_key(kind: KeyType, key: Key) -> bytes:
-    """Encodes a key. Raises ValueError where it does not fit, or is not the kind's."""
+    """Encodes a key. Raises ValueError if a field does not fit, or if the key's class does not match `kind`."""
     if type(key) is not _key_class(kind):
         raise ValueError(f"{kind.name} has no {key.NAME}")
     return _SHORT.pack(kind) + encode(key, 0)
 
 
 def decode_value(kind: KeyType, value: bytes) -> Struct:
-    """Decodes a value of a described kind; see `VALUES`.
+    """Decodes a value of a kind in `VALUES`.
 
     Raises:
-        DecodeError: it is cut off or damaged, of a version that is not known, or of a kind that is not described.
+        DecodeError: the value is truncated or damaged, its version is unknown, or `VALUES` lacks the kind.
     """
     if kind not in VALUES:
         raise DecodeError(kind.name, "", "value not described")
@@ -203,42 +206,46 @@ def decode_as(cls: type[T], value: bytes) -> T:
 
 
 def encode_value(value: Struct, version: int) -> bytes:
-    """Encodes a value. Raises ValueError where it does not fit, or the version is not described."""
+    """Encodes a value. Raises ValueError if a field does not fit or the version is not declared."""
     return _SHORT.pack(version) + encode(value, version)
 
 
 def group_of(key: bytes) -> str:
-    """The group that a key of any known type belongs to. Raises UnknownKeyType and DecodeError as `decode_key` does."""
+    """Returns the group id in a key of any known type. Raises UnknownKeyType and DecodeError as `decode_key` does."""
     _key_type(key)
     return _text(key, 2)[0]
 
 
-def suffix(topic: str, partition: int) -> bytes:
-    """What stands behind the group in the key of an offset. Raises struct.error where it does not fit."""
+def key_suffix(topic: str, partition: int) -> bytes:
+    """Returns the part of an offset's key after the group id. Raises struct.error if a field does not fit."""
     name = topic.encode()
     return _SHORT.pack(len(name)) + name + _INT.pack(partition)
 
 
-def read_suffix(suffix: bytes) -> tuple[str, int]:
-    """Topic and partition of what stands behind the group in the key of an offset. Raises DecodeError on damage."""
-    topic, end = _text(suffix, 0)
+def decode_key_suffix(key_suffix: bytes) -> tuple[str, int]:
+    """Returns topic and partition from the part of an offset's key after the group id.
+
+    Raises:
+        DecodeError: the bytes are damaged.
+    """
+    topic, end = _text(key_suffix, 0)
     try:
-        return topic, _INT.unpack_from(suffix, end)[0]
+        return topic, _INT.unpack_from(key_suffix, end)[0]
     except packing.error as error:
         raise DecodeError(_KEY, "partition", str(error)) from error
 
 
-def read_offset(raw: bytes) -> tuple[int, int, str, int, int | None]:
-    """An OffsetCommitValue, versions 0 to 4, read by hand: there are millions of them.
+def decode_offset_value(raw: bytes) -> tuple[int, int, str, int, int | None]:
+    """Decodes an OffsetCommitValue of versions 0 to 4 by hand, because a log has millions of such values.
 
-    Tagged fields are not looked at; `OffsetCommitValue` has them.
+    Tagged fields are ignored. `OffsetCommitValue` has them.
 
     Returns:
-        offset, leader epoch (-1: none), metadata, commit timestamp in milliseconds, and the expiry likewise, or None
-        where the broker's retention decides.
+        Offset, leader epoch (-1: none), metadata, commit timestamp and expiry. Both times are in milliseconds. The
+        expiry is None if the broker's retention applies.
 
     Raises:
-        DecodeError: it is cut off or damaged, or of a version that is not known.
+        DecodeError: the value is truncated or damaged, or its version is unknown.
     """
     version, epoch, expiry = raw[:2], -1, -1
     try:
@@ -277,7 +284,7 @@ def _key_class(kind: KeyType) -> type[Key]:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    """The string whose length stands at `at`, and where it ends."""
+    """Returns the string whose length is at `at`, and where the string ends."""
     begin = at + 2
     end = begin + int.from_bytes(data[at:begin], "big", signed=True)
     if not begin <= end <= len(data):
@@ -286,7 +293,7 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _long_length(raw: bytes, at: int) -> tuple[int, int]:
-    """A compact length of more than one byte, and where it ends."""
+    """Returns a compact length of more than one byte, and where it ends."""
     stream = BytesIO(raw[at : at + MAX_UVARINT_BYTES])
     try:
         return read_uvarint(stream) - 1, at + stream.tell()

@@ -1,15 +1,11 @@
-"""The wire's primitive types, as small bounded constructs.
+"""The wire's primitive types as small bounded constructs, in their plain and their compact form (KIP-482).
 
-Owns: how one value of each Kafka type stands in bytes, in its plain and its compact form
-(KIP-482). Must not know: messages, versions, APIs.
+The library's own VarInt is unbounded, and its Prefixed and Array are too slow for group traffic. The subclasses here
+replace them. No reader reads past its input, and no reader allocates memory for bytes that are not there.
 
-construct's own VarInt is unbounded and its Prefixed and Array carry costs that show on group
-traffic, hence these subclasses. None reads past the bytes it is given, and none allocates
-before it has seen that the bytes are there.
-
-These readers accept what Kafka's generated readers and its classes ``ByteBufferAccessor`` and ``ByteUtils`` accept,
-with the same value, even where no client writes such bytes. A request that only the broker can read would pass every
-policy.
+These readers accept the same bytes, with the same values, as Kafka's generated readers and its classes
+``ByteBufferAccessor`` and ``ByteUtils``. This includes bytes that no client writes: a request that only the broker can
+read would pass every policy.
 """
 
 import re
@@ -24,30 +20,30 @@ from uuid import UUID
 from construct import Construct, ConstructError
 
 MAX_UVARINT_BYTES = 5
-"""An unsigned varint carries 32 bits: five groups of seven, of which Java drops the highest three bits."""
+"""An unsigned varint has 32 bits in at most five groups of seven. Java drops the three extra bits."""
 _UINT32, _INT32_MAX = 0xFFFFFFFF, 0x7FFFFFFF
 MAX_STRING_BYTES = 0x7FFF
-"""Kafka's limit for strings, in their compact form too, whose length could say more."""
+"""Kafka's limit for strings. The limit holds in the compact form too, although its length could be larger."""
 
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-"""The start of a surrogate, which UTF-8 does not have. Java takes it for one mistake, Python for two or three."""
+"""An encoded surrogate, which is invalid UTF-8. Java replaces it by one U+FFFD, Python by two or three."""
 
 
 class WireError(ConstructError):  # type: ignore[misc]
-    """A value that cannot stand in the bytes at hand. Without a path: the enclosing message adds it."""
+    """The bytes do not contain a valid value, or the value cannot be encoded. The enclosing message adds the path."""
 
 
 def read_exact(stream: BytesIO, length: int) -> bytes:
-    """Reads `length` bytes. Raises WireError where fewer are left."""
+    """Reads `length` bytes. Raises WireError if fewer are left."""
     data = stream.read(length)
     if len(data) != length:
         raise WireError(f"{length} bytes announced, {len(data)} left")
     return data
 
 
-def _left(stream: BytesIO) -> int:
-    """How many bytes are unread. `getbuffer` would tell too, but copies all of them."""
+def _bytes_left(stream: BytesIO) -> int:
+    """Returns how many bytes are unread. `getbuffer` would copy all of them."""
     at = stream.tell()
     end = stream.seek(0, SEEK_END)
     stream.seek(at)
@@ -69,7 +65,7 @@ def read_uvarint(stream: BytesIO) -> int:
 
 
 def read_tag_count(stream: BytesIO) -> int:
-    """Reads how many tagged fields follow. A negative number is none, as up to Kafka 4.3; Kafka 4.4 refuses it."""
+    """Reads how many tagged fields follow. A negative count means none, as in Kafka up to 4.3. Kafka 4.4 refuses it."""
     count = read_uvarint(stream)
     return count if count <= _INT32_MAX else 0
 
@@ -83,7 +79,7 @@ def write_uvarint(stream: BytesIO, value: int) -> None:
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint, for what is encoded by hand."""
+    """Returns an unsigned varint, for messages that are encoded by hand."""
     if value < 0x80:
         return bytes((value,))
     stream = BytesIO()
@@ -92,11 +88,11 @@ def uvarint(value: int) -> bytes:
 
 
 def decoded(data: bytes) -> str:
-    """A string as Kafka reads it: Java's `new String(bytes, UTF_8)`, which makes U+FFFD of what is not UTF-8."""
+    """Returns the string that Java's `new String(bytes, UTF_8)` returns, with U+FFFD for invalid UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        # A byte that no UTF-8 has is one mistake to both.
+        # Java and Python both replace the byte 0xFF, which is never valid, by one U+FFFD.
         return _SURROGATE.sub(b"\xff", data).decode(errors="replace")
 
 
@@ -107,14 +103,14 @@ def _utf8(value: str) -> bytes:
     return data
 
 
-def text(value: str) -> bytes:
-    """A string in its plain form, encoded by hand. Raises ValueError where it is too long."""
+def encode_string(value: str) -> bytes:
+    """Returns a string in its plain form. Raises ValueError if it is too long."""
     data = _utf8(value)
     return len(data).to_bytes(2, "big") + data
 
 
-def compact_text(value: str) -> bytes:
-    """A string in its compact form, encoded by hand. Raises ValueError where it is too long."""
+def encode_compact_string(value: str) -> bytes:
+    """Returns a string in its compact form. Raises ValueError if it is too long."""
     data = _utf8(value)
     return uvarint(len(data) + 1) + data
 
@@ -136,7 +132,7 @@ def _write_int32(stream: BytesIO, value: int) -> None:
 
 
 def _read_compact(stream: BytesIO) -> int:
-    """One less than the varint, in Java's signed 32 bits: the lowest number wraps around to the highest."""
+    """Reads a compact length: the varint minus one in Java's signed 32 bits, where the lowest number wraps around."""
     length = read_uvarint(stream) - 1
     return length if length <= _INT32_MAX else length - (_UINT32 + 1)
 
@@ -147,7 +143,7 @@ def _write_compact(stream: BytesIO, length: int) -> None:
 
 @dataclass(frozen=True)
 class Length:
-    """How a length stands before what it counts. Null is written as -1; every negative length is read as null."""
+    """The encoding of a length prefix. Null is written as -1. Every negative length is read as null."""
 
     read: Callable[[BytesIO], int]
     write: Callable[[BytesIO, int], None]
@@ -158,8 +154,8 @@ INT = Length(_read_int32, _write_int32)
 COMPACT = Length(_read_compact, _write_compact)
 
 
-class Fixed(Construct):  # type: ignore[misc]
-    """A number or boolean of fixed size, by its code in the standard library's `struct`."""
+class FixedSize(Construct):  # type: ignore[misc]
+    """A number or boolean of fixed size, with its code in the standard library's `struct`."""
 
     def __init__(self, code: str) -> None:
         super().__init__()
@@ -176,8 +172,8 @@ class Fixed(Construct):  # type: ignore[misc]
         return obj
 
 
-class _Sized(Construct, ABC):  # type: ignore[misc]
-    """What all length-prefixed types share: the length, and null."""
+class _LengthPrefixed(Construct, ABC):  # type: ignore[misc]
+    """Base of all length-prefixed types: handles the length and null."""
 
     def __init__(self, length: Length, nullable: bool) -> None:
         super().__init__()
@@ -208,8 +204,8 @@ class _Sized(Construct, ABC):  # type: ignore[misc]
     def _write(self, stream: BytesIO, obj: Any) -> None: ...
 
 
-class SizedBytes(_Sized):
-    """bytes, nullable bytes and their compact forms; records too, which are opaque here."""
+class SizedBytes(_LengthPrefixed):
+    """bytes, nullable bytes and their compact forms. Records are opaque bytes here."""
 
     def _read(self, stream: BytesIO, length: int) -> bytes:
         return read_exact(stream, length)
@@ -224,8 +220,8 @@ def _check_string(length: int) -> None:
         raise WireError(f"string of {length} bytes")
 
 
-class SizedString(_Sized):
-    """UTF-8 text. What is not UTF-8 is U+FFFD, as for Kafka, and is written so: for the broker it is the same."""
+class SizedString(_LengthPrefixed):
+    """UTF-8 text. Invalid bytes become U+FFFD, as in Kafka, and are written so. The broker reads the same string."""
 
     def _read(self, stream: BytesIO, length: int) -> str:
         _check_string(length)
@@ -238,7 +234,7 @@ class SizedString(_Sized):
         stream.write(data)
 
 
-class SizedArray(_Sized):
+class SizedArray(_LengthPrefixed):
     """An array of one element type, as a tuple."""
 
     def __init__(self, length: Length, nullable: bool, element: Construct) -> None:
@@ -246,8 +242,8 @@ class SizedArray(_Sized):
         self.element = element
 
     def _read(self, stream: BytesIO, length: int) -> tuple[Any, ...]:
-        # No element is empty on the wire, so a count beyond the bytes left can be refused unread.
-        left = _left(stream)
+        # Each element has at least one byte, so a count above the number of bytes left is refused at once.
+        left = _bytes_left(stream)
         if length > left:
             raise WireError(f"{length} elements announced, {left} bytes left")
         parse = self.element._parse
@@ -261,11 +257,11 @@ class SizedArray(_Sized):
 
 
 ZERO_UUID = UUID(int=0)
-"""What Kafka writes where there is no UUID."""
+"""Kafka's encoding of a missing UUID."""
 
 
 class Uuid(Construct):  # type: ignore[misc]
-    """16 bytes; the zero UUID where there is none."""
+    """A UUID of 16 bytes. A missing UUID is the zero UUID."""
 
     def _parse(self, stream: BytesIO, context: Any, path: str) -> UUID:
         return UUID(bytes=read_exact(stream, 16))
@@ -276,7 +272,7 @@ class Uuid(Construct):  # type: ignore[misc]
 
 
 class NullableStruct(Construct):  # type: ignore[misc]
-    """A struct behind one byte: -1 for null, 1 for present (KIP-893)."""
+    """A struct after one byte: -1 for null, 1 for present (KIP-893)."""
 
     def __init__(self, inner: Construct) -> None:
         super().__init__()
@@ -295,7 +291,7 @@ class NullableStruct(Construct):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class WireType:
-    """One Kafka type: its construct by (compact, nullable)."""
+    """One Kafka type. `make` returns its construct for (compact, nullable)."""
 
     name: str
     make: Callable[[bool, bool], Construct]
@@ -305,13 +301,13 @@ def _same(construct: Construct) -> Callable[[bool, bool], Construct]:
     return lambda compact, nullable: construct
 
 
-BOOLEAN = WireType("bool", _same(Fixed("?")))
-INT8 = WireType("int8", _same(Fixed("b")))
-INT16 = WireType("int16", _same(Fixed("h")))
-UINT16 = WireType("uint16", _same(Fixed("H")))
-INT32 = WireType("int32", _same(Fixed("i")))
-INT64 = WireType("int64", _same(Fixed("q")))
-FLOAT64 = WireType("float64", _same(Fixed("d")))
+BOOLEAN = WireType("bool", _same(FixedSize("?")))
+INT8 = WireType("int8", _same(FixedSize("b")))
+INT16 = WireType("int16", _same(FixedSize("h")))
+UINT16 = WireType("uint16", _same(FixedSize("H")))
+INT32 = WireType("int32", _same(FixedSize("i")))
+INT64 = WireType("int64", _same(FixedSize("q")))
+FLOAT64 = WireType("float64", _same(FixedSize("d")))
 UUID_ = WireType("uuid", _same(Uuid()))
 STRING = WireType("string", lambda compact, nullable: SizedString(COMPACT if compact else SHORT, nullable))
 BYTES = WireType("bytes", lambda compact, nullable: SizedBytes(COMPACT if compact else INT, nullable))

@@ -1,16 +1,13 @@
-"""A message declared once, as fields with their versions; one construct derived per version.
+"""Declares a message once, as fields with their versions, and derives one layout per version.
 
-Owns: the declaration (`struct`, `request`, `response`, `f`, `Array`), the derived layouts, and
-`decode` and `encode`. Must not know: what any field means, nor where bytes come from.
-
-A declaration reads like Kafka's own JSON schema:
+A declaration resembles Kafka's own JSON schema:
 
     @request(key=12, versions=(0, 4), flexible=4)
     class HeartbeatRequest(Struct):
         group_id: str = f(STRING)
         group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
 
-A field that a version lacks takes its default when decoded and is left out when encoded.
+A field that a version lacks has its default when the message is decoded, and is left out when the message is encoded.
 Tagged fields that the declaration does not name are kept in `unknown_tags` and written back.
 """
 
@@ -21,13 +18,22 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from construct import Construct, ConstructError
 
-from group_sidecar.codecs.compiled import NO_BOUND, ODD, UNFIT, Reader, TooMany, Writer, reader, writer
 from group_sidecar.codecs.errors import DecodeError, TooManyElements
+from group_sidecar.codecs.generated_code import (
+    NO_ELEMENT_LIMIT,
+    READ_FAILURES,
+    WRITE_FAILURES,
+    ElementLimitExceeded,
+    Reader,
+    Writer,
+    compile_reader,
+    compile_writer,
+)
 from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.primitives import COMPACT, INT, NullableStruct, SizedArray, WireType
 
 FOREVER = 0x7FFF
-"""As `until`: in every version from `since` on."""
+"""As `until`, this value means every version from `since` on."""
 
 Tag = tuple[int, bytes]
 T = TypeVar("T", bound="Struct")
@@ -47,12 +53,12 @@ class Struct:
     VERSIONS: ClassVar[range] = range(0)
     FLEXIBLE: ClassVar[int] = FOREVER
     HEADER_FLEXIBLE: ClassVar[int] = FOREVER
-    """First version whose *header* has tagged fields; differs from FLEXIBLE for ApiVersions replies only."""
+    """First version whose *header* has tagged fields. It differs from FLEXIBLE only for ApiVersions replies."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """The type of an array field: of a wire type or of a struct."""
+    """The type of an array field. The elements have a wire type or are structs."""
 
     of: "WireType | type[Struct]"
 
@@ -61,8 +67,8 @@ FieldType = WireType | Array | type[Struct]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-    """One field's place on the wire: its type, and the versions in which it is there, may be null, or is tagged."""
+class FieldSpec:
+    """A field's type, the versions in which it is present, the versions in which it may be null, and its tag."""
 
     kind: FieldType
     since: int
@@ -72,7 +78,7 @@ class Spec:
     tag: int | None
 
 
-def f(
+def wire_field(
     kind: FieldType,
     *,
     since: int = 0,
@@ -84,15 +90,15 @@ def f(
 ) -> Any:
     """Declares a field, present in versions `since` to `until` (both included), nullable from version `nullable` on.
 
-    With `tag`, the field is a tagged one (KIP-482), written only where it differs from its default.
+    With `tag`, the field is a tagged field (KIP-482) and is written only if it differs from its default.
     """
-    spec = Spec(kind=kind, since=since, until=until, nullable=nullable, nullable_until=nullable_until, tag=tag)
+    spec = FieldSpec(kind=kind, since=since, until=until, nullable=nullable, nullable_until=nullable_until, tag=tag)
     return dataclasses.field(default=default, metadata={"spec": spec})
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(f,))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire_field,))
 def struct(cls: type[T]) -> type[T]:
-    """Makes a declared class an immutable struct."""
+    """Turns a declared class into an immutable struct."""
     cls.NAME = cls.__name__
     return dataclasses.dataclass(frozen=True, kw_only=True, slots=True)(cls)
 
@@ -108,26 +114,26 @@ def _message(key: int, versions: tuple[int, int], flexible: int, header_flexible
     return declare
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(f,))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire_field,))
 def request(*, key: int, versions: tuple[int, int], flexible: int = FOREVER) -> Callable[[type[T]], type[T]]:
-    """Declares a request: its API key, the first and last version described, the first flexible one."""
+    """Declares a request: API key, first and last declared version, and first flexible version."""
     return _message(key, versions, flexible, flexible)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(f,))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire_field,))
 def response(
     *, key: int, versions: tuple[int, int], flexible: int = FOREVER, header_flexible: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a response; `header_flexible` only where its header is not flexible with its body."""
+    """Declares a response. `header_flexible` is needed only if it differs from `flexible`."""
     return _message(key, versions, flexible, flexible if header_flexible is None else header_flexible)
 
 
-def specs(cls: type[Struct]) -> dict[str, Spec]:
-    """The declared fields of a struct, in wire order."""
+def field_specs(cls: type[Struct]) -> dict[str, FieldSpec]:
+    """Returns the declared fields of a struct, in wire order."""
     return {field.name: field.metadata["spec"] for field in dataclasses.fields(cls) if "spec" in field.metadata}
 
 
-def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
+def _construct(spec: FieldSpec, version: int, flexible: bool) -> Construct:
     nullable = spec.nullable <= version <= spec.nullable_until
     kind = spec.kind
     if isinstance(kind, WireType):
@@ -143,20 +149,20 @@ def _construct(spec: Spec, version: int, flexible: bool) -> Construct:
 _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
 _readers: dict[tuple[type[Struct], int], Reader] = {}
 _writers: dict[tuple[type[Struct], int], Writer] = {}
-_NOT_READ = KeyError, *ODD
-"""Where a reader is not compiled yet, or the layout has to look."""
-LONGEST_ODD = 2_048
-"""Bytes of the longest message that the layout reads where elements are bounded. It takes up to 23 us a byte."""
+_NEEDS_LAYOUT = KeyError, *READ_FAILURES
+"""Exceptions if a reader is not compiled yet, or if the layout has to decode the message."""
+MAX_LAYOUT_BYTES = 2_048
+"""Size of the longest message that the layout decodes if elements are bounded. It takes up to 23 us per byte."""
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
-    """The layout of a struct in one version; built once."""
+    """Returns the layout of a struct in one version. Each layout is built once."""
     key = cls, version, flexible
     found = _layouts.get(key)
     if found is None:
         plain: dict[str, Construct] = {}
         tagged: dict[int, tuple[str, Construct]] = {}
-        for name, spec in specs(cls).items():
+        for name, spec in field_specs(cls).items():
             if spec.since <= version <= spec.until:
                 construct = _construct(spec, version, flexible)
                 if spec.tag is None:
@@ -168,55 +174,55 @@ def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
 
 
 def decode(cls: type[T], version: int, data: bytes) -> T:
-    """Decodes a message body, all of it.
+    """Decodes a message body that must end with the data.
 
     Raises:
-        DecodeError: the bytes are cut off, left over, or not what this version says; or the version is not described.
+        DecodeError: bytes are missing, left over or not valid in this version, or the version is not declared.
     """
-    message, end = _read(cls, version, data, NO_BOUND)
+    message, end = _read(cls, version, data, NO_ELEMENT_LIMIT)
     if end != len(data):
         raise DecodeError(f"{cls.NAME} v{version}", "", f"{len(data) - end} bytes left over")
     return message
 
 
-def decode_start(cls: type[T], version: int, data: bytes, most: int = NO_BOUND) -> tuple[T, bytes]:
-    """Decodes a message body, and gives what stands behind it.
+def decode_start(cls: type[T], version: int, data: bytes, max_elements: int = NO_ELEMENT_LIMIT) -> tuple[T, bytes]:
+    """Decodes a message body, and returns the message and the bytes after it.
 
-    Kafka's own classes read what they know and pass over the rest, and there are brokers that send some.
+    Kafka's own classes ignore bytes after the known fields, and some brokers send such bytes.
 
     Args:
-        cls: the message.
-        version: of it.
+        cls: the message class.
+        version: the message's version.
         data: the body.
-        most: elements, of all its arrays and tagged fields together, that are decoded: each takes about 1 us.
+        max_elements: how many elements, in all arrays and tagged fields together, are decoded. Each takes about 1 us.
 
     Raises:
-        DecodeError: the bytes are cut off, or not what this version says; or the version is not described.
-        TooManyElements: there are more, or a long message holds what only the layout can read, 20 times as slowly.
+        DecodeError: bytes are missing or not valid in this version, or the version is not declared.
+        TooManyElements: there are more elements, or a long message needs the layout, which is 20 times as slow.
     """
     try:
-        message, end = _readers[cls, version](data, 0, most)
-    except TooMany as error:
-        raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {most} elements") from error
-    except _NOT_READ:
-        message, end = _read(cls, version, data, most)
+        message, end = _readers[cls, version](data, 0, max_elements)
+    except ElementLimitExceeded as error:
+        raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {max_elements} elements") from error
+    except _NEEDS_LAYOUT:
+        message, end = _read(cls, version, data, max_elements)
     return message, data[end:]
 
 
-def _read(cls: type[T], version: int, data: bytes, most: int) -> tuple[T, int]:
-    """Decodes a message body; gives where it ends. Raises as `decode_start` does."""
+def _read(cls: type[T], version: int, data: bytes, max_elements: int) -> tuple[T, int]:
+    """Decodes a message body, and returns the message and its end. Raises as `decode_start` does."""
     try:
         read = _readers[cls, version]
     except KeyError:
         if version not in cls.VERSIONS:
             raise DecodeError(f"{cls.NAME} v{version}", "", "version not described") from None
-        read = _readers[cls, version] = reader(_body(cls, version))
+        read = _readers[cls, version] = compile_reader(_body(cls, version))
     try:
-        return read(data, 0, most)
-    except TooMany as error:
-        raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {most} elements") from error
-    except ODD as error:
-        if most != NO_BOUND and len(data) > LONGEST_ODD:
+        return read(data, 0, max_elements)
+    except ElementLimitExceeded as error:
+        raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {max_elements} elements") from error
+    except READ_FAILURES as error:
+        if max_elements != NO_ELEMENT_LIMIT and len(data) > MAX_LAYOUT_BYTES:
             raise TooManyElements(f"{cls.NAME} v{version}", "", f"odd, and of {len(data)} bytes") from error
         return _read_by_layout(cls, version, data)
 
@@ -234,7 +240,7 @@ def encode(message: Struct, version: int) -> bytes:
     """Encodes a message body.
 
     Raises:
-        ValueError: a value does not fit its field, or the version is not described.
+        ValueError: a value does not fit its field, or the version is not declared.
     """
     cls = type(message)
     try:
@@ -242,14 +248,14 @@ def encode(message: Struct, version: int) -> bytes:
     except KeyError:
         if version not in cls.VERSIONS:
             raise ValueError(f"{cls.NAME} v{version}: version not described") from None
-        write = _writers[cls, version] = writer(_body(cls, version))
+        write = _writers[cls, version] = compile_writer(_body(cls, version))
     try:
         return write(message)
-    except UNFIT:
-        return _written_by_layout(message, version)
+    except WRITE_FAILURES:
+        return _write_by_layout(message, version)
 
 
-def _written_by_layout(message: Struct, version: int) -> bytes:
+def _write_by_layout(message: Struct, version: int) -> bytes:
     cls = type(message)
     stream = BytesIO()
     try:

@@ -1,12 +1,14 @@
 """The copy of the broker's group coordinator (Kafka's GroupMetadataManager).
 
-Sans-IO: events go in, views and facts come out, and time is an argument. This room knows the
-codecs' messages; it does not know sockets, policies, metrics or clocks.
+The package does no I/O and reads no clock. Callers pass events and the current time in. They get facts and views back.
+The package imports the codecs, but no sockets, policies or metrics.
 
-- `events` and `facts`: what happened, as told to the copy and as told by it
-- `exchange`, `wire`, `wire_groups`, `wire_offsets`: a request and its reply to events
-- `groups`, `members`, `offsets`, `partitions`: one group, its members, its offsets, which partition holds it
-- `membership`, `joining`, `telling`: what events do to a group, joins above all, and the facts that come of it
-- `manager`, `pasts`: all groups of one broker, and what is lacking to answer for them
-- `views`, `answers`: read-only state, and replies made of it
+- `model/`: the events that change the copy, the facts that it reports, and read-only views of its state
+- `state/`: groups, members, offsets and log partitions, and why a group's copy may not be used to answer
+- `rules/`: how an event changes a group, and which facts follow from the change
+- `wire/`: turns a request and its reply into events
+- `log/`: merges the records of ``__consumer_offsets`` into the groups
+- `answers/`: builds replies from views
+- `manager`: all groups of one broker; the entry point for events, views and completeness
+- `answer_requirements`: which part of the copy must be complete before a request can be answered
 """

@@ -1,23 +1,20 @@
-"""All groups of one broker: the cache, what is lacking to answer for them, and the views.
+"""The copy of one broker's groups: applies events to it, and returns views of it and reasons not to use them.
 
-Owns: what each kind of event does, but for offsets (`committing`), why a copy may not be used to answer, and the views.
-Must not know: where events come from, who asks, sockets or clocks. Vocabulary of Kafka's GroupMetadataManager.
+The names are those of Kafka's GroupMetadataManager. Events of the wire enter the copy through `apply`, and records of
+the log enter it through `log`. The rules (`coordinator.rules`) decide what an event changes.
 
-The wire's events come through `apply`; what the log says is merged by `log` (`following`).
-It has more than 400 lines because the views and the reasons not to use them stand beside each other.
+The module has more than 400 lines because it contains both the views and the reasons not to use them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.coordinator.bounded import Table
-from group_sidecar.coordinator.cache import GroupCache
-from group_sidecar.coordinator.committing import Committing
-from group_sidecar.coordinator.doubts import Doubts
-from group_sidecar.coordinator.events import (
+from group_sidecar.coordinator.answers.list_groups import MAX_GROUPS_PER_REQUEST, Listing, ListingEntry, listing_entry
+from group_sidecar.coordinator.log.follower import LogFollower
+from group_sidecar.coordinator.model.events import (
     FOREVER,
-    LOST_SECONDS,
+    LOST_REQUEST_SECONDS,
     NEVER,
     AnyEvent,
     ConsumerGroupDescribed,
@@ -30,71 +27,77 @@ from group_sidecar.coordinator.events import (
     MemberUnknown,
     ReplyLost,
 )
-from group_sidecar.coordinator.existence import Existence
-from group_sidecar.coordinator.facts import Fact
-from group_sidecar.coordinator.following import LogFollower
-from group_sidecar.coordinator.groups import Group
-from group_sidecar.coordinator.listing import MOST_AT_ONCE, Listed, Listing, listed
-from group_sidecar.coordinator.log_bounds import Bounds, LogBounds
-from group_sidecar.coordinator.membership import HANDLERS, QUIET, expire, member_seen
-from group_sidecar.coordinator.seating import seats
-from group_sidecar.coordinator.states import DEAD
-from group_sidecar.coordinator.unread import Unread
-from group_sidecar.coordinator.views import (
-    UNSEATED,
+from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.model.states import CLASSIC, DEAD
+from group_sidecar.coordinator.model.views import (
+    NO_OCCUPANCY,
+    FallbackReason,
     GroupState,
     GroupView,
-    Lacking,
-    Seats,
+    Occupancy,
     TopicPartition,
     group_view,
 )
+from group_sidecar.coordinator.rules.apply import QUIET, WIRE_RULES, apply, apply_seen
+from group_sidecar.coordinator.rules.commits import OffsetRules
+from group_sidecar.coordinator.rules.group_existence import GroupExistence
+from group_sidecar.coordinator.rules.internal_events import MembersOrdered, MetadataDropped, SizeDescribed, TimePassed
+from group_sidecar.coordinator.state.bounded_table import TableSize
+from group_sidecar.coordinator.state.confidence import Confidence, Question
+from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.group_cache import GroupCache
+from group_sidecar.coordinator.state.group_size import occupancy_of
+from group_sidecar.coordinator.state.log_ends import Bounds, LogBounds
+from group_sidecar.coordinator.state.unread_writes import UnreadWrites
 
-SWEPT_AT_ONCE = 100
-"""Groups, of a sweep: bytes of clients wait for no more than half a millisecond."""
-DISTURBED_SECONDS = 10.0
-"""For so long after a topic's deletion a broker may still tell the offsets that it is about to forget."""
+_TIME_PASSED = TimePassed()
+GROUPS_PER_SWEEP_STEP = 100
+"""Groups per step of a sweep. Clients' traffic waits for half a millisecond at most during a step."""
+TOPIC_DELETION_SECONDS = 10.0
+"""A broker may still return the offsets of a deleted topic for this many seconds after the deletion."""
 
 
 class GroupMetadataManager:
     """The copy of one broker's group coordinator.
 
     Args:
-        exclusive: the operator's word that no client reaches the broker but through this sidecar. Without it no
-            group is ever complete, since others may change it unseen.
-        true_hosts: whether DescribeGroups is to tell where members are; else, where the broker says they are.
-        most_groups, most_offsets: bounds. What comes beyond them is not kept, and counted in `overflowed`.
+        exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
+            If not, no classic group is ever complete, because other clients may change it unobserved.
+        true_hosts: whether DescribeGroups returns the hosts of the members. If not, it returns the hosts that the
+            broker reports.
+        max_groups, max_offsets: how many groups and offsets are kept. Further ones are counted in `overflowed`.
 
     Attributes:
-        log: what `__consumer_offsets` says comes in there.
-        log_bounds: where the logs of topics begin and end.
-        default_assignor: the broker's for groups of KIP-848 in which nobody names one; None until it has said so.
-        explains: whether the broker says in words that there is no such group of KIP-848; likewise.
+        log: merges the records of `__consumer_offsets`.
+        log_bounds: the start and end offsets of topic partitions.
+        default_assignor: the broker's assignor for KIP-848 groups whose members name none; None if unknown.
+        sends_error_messages: whether the broker's reply about a missing KIP-848 group has an error message; None if
+            unknown.
 
-    Times are seconds since the epoch, on a clock that does not jump.
+    Times are in seconds since the epoch, from a clock that does not jump.
     """
 
     def __init__(
-        self, *, exclusive: bool, true_hosts: bool = True, most_groups: int = 100_000, most_offsets: int = 5_000_000
+        self, *, exclusive: bool, true_hosts: bool = True, max_groups: int = 100_000, max_offsets: int = 5_000_000
     ) -> None:
         self._cache = GroupCache(
-            exclusive=exclusive, true_hosts=true_hosts, most_groups=most_groups, most_offsets=most_offsets
+            exclusive=exclusive, true_hosts=true_hosts, max_groups=max_groups, max_offsets=max_offsets
         )
         self.log = LogFollower(self._cache)
-        self._existence = Existence(self._cache, self.log)
-        self._doubts = Doubts(self._cache)
-        self._listing = Listing(self._listed, self._cache.changed, self._cache.groups)
-        self._cache.listed = self._listing
-        self.log_bounds = LogBounds(most_offsets)
+        self._existence = GroupExistence(self._cache, self.log)
+        self._confidence = Confidence(self._cache)
+        self._listing = Listing(self._listing_entry, self._cache.changed, self._cache.groups)
+        self._cache.follow_listing(self._listing)
+        self.log_bounds = LogBounds(max_offsets)
         self.default_assignor: str | None = None
-        self.explains: bool | None = None
+        self.sends_error_messages: bool | None = None
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
-            **dict.fromkeys(HANDLERS, self._group_changed),
-            **Committing(self._cache, self.log).rules,
+            **dict.fromkeys(WIRE_RULES, self._group_changed),
+            **OffsetRules(self._cache, self.log).rules,
             **self._existence.rules,
             MemberSeen: self._member_seen,
-            MemberUnknown: self._of_known,
-            LeaveSent: self._of_known,
+            MemberUnknown: self._known_group_changed,
+            LeaveSent: self._known_group_changed,
             ReplyLost: self._reply_lost,
             GroupDescribed: self._group_described,
             LogEndsSeen: self.log_bounds.ends_seen,
@@ -104,115 +107,134 @@ class GroupMetadataManager:
 
     @property
     def group_metadata_cache(self) -> Mapping[str, Group]:
-        """All groups by id, Dead ones that only joins are under way for included."""
+        """All groups by id, including Dead ones that only have joins in flight."""
         return self._cache.groups
 
     @property
     def overflowed(self) -> int:
-        """How often something was not kept, for a bound."""
+        """How often a group, offset or metadata was not kept because of a bound."""
         return self._cache.overflowed
 
     @property
-    def unread(self) -> Unread:
-        """Writes that passed by without being understood."""
-        return self._cache.unread
+    def unread_writes(self) -> UnreadWrites:
+        """Writes that could not be decoded."""
+        return self._cache.unread_writes
 
-    def tables(self) -> Iterator[Table]:
-        """How large each table is that grows with what clients send."""
+    def tables(self) -> Iterator[TableSize]:
+        """Returns the size of each table that grows with the requests of clients."""
         yield from self._cache.tables
         yield from self._listing.tables
         yield from self.log.tables
 
-    # What happens.
+    # Events.
 
     def keep_empty_groups(self, keeps: bool) -> None:
-        """Tells whether the broker does, as of a `GroupCache`."""
+        """Sets whether the broker keeps groups without members."""
         self._cache.keep_empty_groups(keeps)
 
-    def forget_habits(self) -> None:
+    def forget_broker_behaviour(self) -> None:
         """Forgets how the broker describes groups of KIP-848, because it may be another release than before."""
-        self.default_assignor = self.explains = None
+        self.default_assignor = self.sends_error_messages = None
 
-    def inherit(self, groups: Iterable[str]) -> None:
-        """Tells which groups the broker has: all others are known from their birth on."""
-        self._cache.pasts.inherit(groups)
+    def set_existing_groups(self, groups: Iterable[str]) -> None:
+        """Sets the groups that the broker has now. All other groups will be observed from their creation on."""
+        self._cache.unseen_history.set_existing_groups(groups)
 
     def apply(self, events: Iterable[AnyEvent], now: float) -> list[Fact]:
-        """Applies events in order. Returns the facts that came of them."""
+        """Applies events in order. Returns the facts that follow."""
         facts: list[Fact] = []
         for event in events:
             facts += self._rules[type(event)](event, now)
         return facts
 
     def refresh(self, group_id: str, now: float) -> list[Fact]:
-        """As `sweep`, of one group."""
+        """Applies the passing of time to one group, as `sweep` does to all groups. Returns the facts that follow."""
         group = self._cache.group(group_id)
         return self._expire(group, now) if group else []
 
     def sweep(self, now: float) -> Iterator[list[Fact]]:
-        """Sets aside members whose sessions must have run out, some groups at a time; to be done every few seconds."""
+        """Applies the passing of time to all groups, in steps. Yields the facts of each step.
+
+        Members whose sessions must have expired become overdue. The caller runs a sweep every few seconds.
+        """
         if not self._cache.exclusive:
-            while self._cache.pasts.end_before(now, SWEPT_AT_ONCE):  # What came of a lost write is in the log by now.
+            while self._cache.unseen_history.end_before(
+                now, GROUPS_PER_SWEEP_STEP
+            ):  # The log contains the effect of a lost write by now.
                 yield []
         groups = list(self._cache.groups.values())
-        for first in range(0, len(groups), SWEPT_AT_ONCE):
+        for first in range(0, len(groups), GROUPS_PER_SWEEP_STEP):
             facts: list[Fact] = []
-            for group in groups[first : first + SWEPT_AT_ONCE]:
-                self._cache.metadata.weigh(group)
-                if group.timed and self._cache.group(group.group_id) is group:  # It may have gone meanwhile.
+            for group in groups[first : first + GROUPS_PER_SWEEP_STEP]:
+                self._cache.metadata.recount_if_changed(group)
+                if (
+                    group.has_timers and self._cache.group(group.group_id) is group
+                ):  # The group may have been removed meanwhile.
                     facts += self._expire(group, now)
                     self._forget_unless_real(group)
             yield facts
 
     def _expire(self, group: Group, now: float) -> list[Fact]:
-        """Nobody while the partition is being read, as when the broker is away: sessions may go on elsewhere."""
-        loads = self._doubts.error_of(group.group_id, now) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return [] if loads else expire(group, now)
+        """Applies the passing of time to a group, unless its partition is still loading.
 
-    def obscure(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
+        During the load, another broker may still keep the members' sessions alive.
+        """
+        loads = self._confidence.coordinator_error(group.group_id, now) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return [] if loads else apply(group, _TIME_PASSED, now)
+
+    def note_unread_write(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
         """Notes a write that could not be decoded, to this group or to an unknown one.
 
-        To be called when the write goes to the broker, and again when it is answered or its connection is gone.
+        The caller notes a write when it is sent to the broker, and again when it has its reply or its connection is
+        lost.
 
         Args:
-            group_id: None where not even that is known.
-            until: when the broker will have done it; FOREVER while it is unanswered. After it the log tells all.
+            group_id: the group; None if the group could not be decoded either.
+            until: when the broker will have executed the write; FOREVER while the write has no reply. The log contains
+                the effect after that time.
             members: whether such a write may change members of a group.
         """
         cache = self._cache
         if group_id is None:
             if until == FOREVER:
-                cache.unread.begin(members=members)
+                cache.unread_writes.begin(members=members)
             else:
-                cache.unread.end(until, members=members)
-            cache.pasts.doubt_others()
-            self._listing.begin_anew()
+                cache.unread_writes.end(until, members=members)
+            cache.unseen_history.doubt_others()
+            self._listing.mark_all_stale()
             return
         if until == FOREVER:
-            cache.unread.begin_of(group_id)
+            cache.unread_writes.begin_of(group_id)
         else:
-            until = cache.unread.end_of(group_id, until)
+            until = cache.unread_writes.end_of(group_id, until)
         lost_until = NEVER if until == FOREVER else until
-        cache.pasts.note(group_id, lost_until)
-        cache.obscure(group_id, lost_until)
+        cache.unseen_history.note(group_id, lost_until)
+        cache.note_unread_write(group_id, lost_until)
 
-    def disturb_offsets(self, now: float) -> None:
-        """Something passed by that will change any group's offsets soon, such as the deletion of a topic."""
-        self._cache.disturbed_until = now + DISTURBED_SECONDS
-        self._cache.unread.topics_deleted()
-        if not self._cache.partitions.matter:
-            self._listing.begin_anew()  # Empty groups may be left without offsets, and the log does not tell.
+    def note_topic_deletion(self, now: float) -> None:
+        """Notes a request that will soon change offsets of any group, such as the deletion of a topic."""
+        self._cache.topics_deleted(now + TOPIC_DELETION_SECONDS)
+        if not self._cache.partitions.in_use:
+            self._listing.mark_all_stale()  # Empty groups may lose all offsets, and no log shows that.
 
     # Groups.
 
     def _member_seen(self, event: MemberSeen, now: float) -> list[Fact]:
-        """As `_group_changed`, of what is most frequent: it counts what it changes itself, and its group is real."""
+        """Applies the most frequent kind of event. Does not handle Dead groups, because the broker has the group."""
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             return []
-        facts = member_seen(group, event, now)
-        self.log.told_of(group, now)
+        facts = apply_seen(group, event, now)
+        self._await_records(group)
         return facts
+
+    def _await_records(self, group: Group) -> None:
+        """Lets the log make a group of a newer protocol complete.
+
+        The log will contain everything that the wire has shown of such a group.
+        """
+        if group.incomplete_reason is not None and group.kind is not CLASSIC:
+            self.log.await_records(group)
 
     def _group_changed(self, event: Event, now: float) -> list[Fact]:
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
@@ -220,15 +242,13 @@ class GroupMetadataManager:
             return []
         kind, existed, before = type(event), group.state is not DEAD, _listed_form(group)
         kept = self._cache.metadata.within_bound(group, event)
-        facts = HANDLERS[kind](group, kept, now)
+        facts = apply(group, kept, now)
         if kept is not event:
-            group.bare = True
-            self._cache.overflowed += 1
-        if kind not in QUIET:
-            group.touch(now)
-        elif _listed_form(group) != before:
-            self._cache.changed.add(group.group_id)
-        self.log.told_of(group, now)
+            apply(group, MetadataDropped(), now)
+            self._cache.count_overflow()
+        if kind in QUIET and _listed_form(group) != before:
+            self._cache.relist(group.group_id)
+        self._await_records(group)
         if group.state is DEAD and existed:
             self._cache.remove(group.group_id, now)
             return facts
@@ -236,35 +256,35 @@ class GroupMetadataManager:
         return facts
 
     def _forget_unless_real(self, group: Group) -> None:
-        """Forgets a group that only joins were under way for. What of them was lost may have made it."""
+        """Forgets a Dead group without joins in flight. A lost join may still have created it at the broker."""
         if group.state is not DEAD or group.joins or group.group_id not in self._cache.groups:
             return
         if group.doubted_until != NEVER:
-            self._cache.pasts.note(group.group_id, group.doubted_until)
-        if not group.reservations.any:
+            self._cache.unseen_history.note(group.group_id, group.doubted_until)
+        if not group.pending_joins.has_any:
             self._cache.forget(group.group_id)
 
-    def _of_known(self, event: Event, now: float) -> list[Fact]:
-        """Of a group that is not known it says nothing."""
+    def _known_group_changed(self, event: Event, now: float) -> list[Fact]:
+        """Applies an event if its group is known. Such an event reveals nothing about an unknown group."""
         return self._group_changed(event, now) if event.group_id in self._cache.groups else []
 
     def _reply_lost(self, event: ReplyLost, now: float) -> list[Fact]:
         if event.group_id in self._cache.groups:
             return self._group_changed(event, now)
-        if event.creates:
-            self._cache.pasts.note(event.group_id, now + LOST_SECONDS)
+        if event.may_create_group:
+            self._cache.unseen_history.note(event.group_id, now + LOST_REQUEST_SECONDS)
         return []
 
     def _group_described(self, event: GroupDescribed, now: float) -> list[Fact]:
         group = self._cache.group(event.group_id)
         before = {*group.members, *group.overdue} if group else set()
-        sure = group is not None and group.unsure is None
+        roster_complete = group is not None and group.incomplete_reason is None
         facts = self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
-            group.reservations.described(event, before, now, sure=sure)
+            apply(group, SizeDescribed(event, before, roster_complete), now)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:
-            self._existence.missed(event, now)
+            self._existence.note_missing(event, now)
         return facts
 
     def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
@@ -272,153 +292,157 @@ class GroupMetadataManager:
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
         if made_since or event.as_of != self.changes_of(event.group_id)[0]:
             return []
-        return self._group_changed(self.log.understood(event), now)
+        return self._group_changed(self.log.interpret_description(event), now)
 
     def _consumer_group_described(self, event: ConsumerGroupDescribed, now: float) -> list[Fact]:
         group = self._cache.group(event.group_id)
         unchanged = event.as_of == self.changes_of(event.group_id)[0]
         if not event.assignor:
-            self.explains = event.explained
+            self.sends_error_messages = event.has_error_message
         elif unchanged and group is not None and group.consumer is not None:
-            group.order(event.members)
+            apply(group, MembersOrdered(event.members), now)
             if not group.consumer.assignors:
                 self.default_assignor = event.assignor
         return []
 
-    # What is known.
+    # The state of the copy.
 
     @property
-    def notings(self) -> int:
-        """What `as_of` of a listing compares with."""
-        return self._cache.pasts.notings
+    def note_count(self) -> int:
+        """The number with which the `as_of` of a listing is compared."""
+        return self._cache.unseen_history.note_count
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
-        """What `as_of` of learnt events compares with: it grows when a group or its offsets change, or come and go."""
+        """Returns the numbers of the last changes of a group and of its offsets, with which `as_of` is compared."""
         return self._cache.changes_of(group_id)
 
-    def view(self, group_id: str, now: float, seats: Seats = UNSEATED) -> GroupView:
-        """A group at this moment; a Dead one where none is known."""
+    def view(self, group_id: str, now: float, occupancy: Occupancy = NO_OCCUPANCY) -> GroupView:
+        """Returns a view of a group at this moment; the view of a Dead group if the group is unknown."""
         group, offsets = self._cache.group(group_id), self._cache.group_offsets(group_id)
-        lacking = self._doubts.of_group(group_id, group, now)
-        offsets_lacking = self._doubts.of_offsets(group_id, group, offsets, now)
-        error_code = self._doubts.error_of(group_id, now)
+        fallback_reason = self._confidence.reason(Question.STATE, group_id, now)
+        offsets_fallback_reason = self._confidence.reason(Question.OFFSETS, group_id, now)
+        error_code = self._confidence.coordinator_error(group_id, now)
         if group is None:
             return GroupView(
                 group_id=group_id,
-                roster_known=lacking is None,
-                lacking=lacking,
-                offsets_lacking=offsets_lacking,
+                roster_known=fallback_reason is None,
+                fallback_reason=fallback_reason,
+                offsets_fallback_reason=offsets_fallback_reason,
                 error_code=error_code,
-                seats=seats,
+                occupancy=occupancy,
             )
         return group.view(
-            lacking=lacking,
-            offsets_lacking=offsets_lacking,
+            fallback_reason=fallback_reason,
+            offsets_fallback_reason=offsets_fallback_reason,
             offsets=offsets.committed if offsets else {},
             error_code=error_code,
-            seats=seats,
+            occupancy=occupancy,
         )
 
     def offsets_view(self, group_id: str, now: float) -> GroupView:
-        """A group's offsets alone, and what its coordinator would say instead of them."""
-        offsets, error_code = self._cache.group_offsets(group_id), self._doubts.error_of(group_id, now)
+        """Returns a view with only the offsets of a group and the error that its coordinator would return."""
+        offsets, error_code = self._cache.group_offsets(group_id), self._confidence.coordinator_error(group_id, now)
         return group_view(group_id=group_id, offsets=offsets.committed if offsets else {}, error_code=error_code)
 
-    def seated(self, group_id: str, now: float) -> GroupView:
-        """The same, with who has a place in it."""
+    def view_with_occupancy(self, group_id: str, now: float) -> GroupView:
+        """Returns the result of `view` with the members and joins that count towards the group's size limit."""
         group = self._cache.group(group_id)
         if group is not None:
-            return self.view(group_id, now, seats(group, now, exclusive=self._cache.exclusive))
-        known = self._doubts.of_group(group_id, None, now) is None
-        return self.view(group_id, now, Seats(certain=known or self._cache.pasts.is_missing(group_id, now)))
+            return self.view(group_id, now, occupancy_of(group, now, exclusive=self._cache.exclusive))
+        known = self._confidence.reason(Question.STATE, group_id, now) is None
+        return self.view(
+            group_id, now, Occupancy(certain=known or self._cache.unseen_history.is_missing(group_id, now))
+        )
 
-    def group_lacking(self, group_id: str, now: float) -> Lacking | None:
-        """Why DescribeGroups may not be answered from this copy; None where it may."""
-        return self._doubts.of_description(group_id, self._cache.group(group_id), now)
+    def group_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
+        """Returns why DescribeGroups may not be answered from this copy; None if it may."""
+        return self._confidence.reason(Question.DESCRIPTION, group_id, now)
 
-    def offsets_lacking(self, group_id: str, now: float) -> Lacking | None:
-        """Why OffsetFetch may not be answered from this copy; None where it may."""
-        cache = self._cache
-        return self._doubts.of_offsets(group_id, cache.group(group_id), cache.group_offsets(group_id), now)
+    def offsets_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
+        """Returns why OffsetFetch may not be answered from this copy; None if it may."""
+        return self._confidence.reason(Question.OFFSETS, group_id, now)
 
-    def consumer_lacking(self, group_id: str, now: float) -> Lacking | None:
-        """Why ConsumerGroupDescribe may not be answered from this copy; None where it may."""
-        return self._doubts.of_consumer(group_id, self._cache.group(group_id), now)
+    def consumer_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
+        """Returns why ConsumerGroupDescribe may not be answered from this copy; None if it may."""
+        return self._confidence.reason(Question.CONSUMER_GROUP, group_id, now)
 
     def existing(self, group_id: str, now: float) -> GroupView | None:
-        """A group at this moment; None where there is none, or only joins are under way for it."""
+        """Returns a view of a group at this moment; None if the group does not exist or only has joins in flight."""
         group = self._cache.group(group_id)
         return None if group is None or group.state is GroupState.DEAD else self.view(group_id, now)
 
-    def listing_lacking(self, now: float, version: int | None = None) -> Lacking | None:
-        """Why ListGroups may not be answered from this copy; None where it may.
+    def listing_fallback_reason(self, now: float, version: int | None = None) -> FallbackReason | None:
+        """Returns why ListGroups may not be answered from this copy; None if it may.
 
-        `version`: that of the reply. Where it would take long to make, it is made ready until it is asked for again.
+        `version` is the version of the reply. `update_listing` prepares a reply that takes long to build.
         """
-        if (reason := self._doubts.of_listing(now)) is not None:
+        if (reason := self._confidence.listing_fallback_reason(now)) is not None:
             return reason
-        self._listing.refresh(now, MOST_AT_ONCE)
-        return Lacking.STALE if self._listing.overdue(version) else self._listing.lacking(now, MOST_AT_ONCE)
+        self._listing.refresh(now, MAX_GROUPS_PER_REQUEST)
+        return (
+            FallbackReason.STALE
+            if self._listing.overdue(version)
+            else self._listing.fallback_reason(now, MAX_GROUPS_PER_REQUEST)
+        )
 
     def listing(self, now: float) -> Listing:
-        """The list of all groups, at this moment."""
+        """Returns the list of all groups at this moment."""
         self._listing.refresh(now)
         return self._listing
 
-    def relist(self, now: float) -> Iterator[None]:
-        """Brings the list up to date where it may be told, some groups at a time; to be called every second or so."""
-        if self._doubts.of_listing(now) is None:
-            yield from self._listing.tend(now)
+    def update_listing(self, now: float) -> Iterator[None]:
+        """Updates the list of groups in steps. The caller runs it about every second."""
+        if self._confidence.listing_fallback_reason(now) is None:
+            yield from self._listing.update_in_steps(now)
 
-    def _listed(self, group_id: str, now: float) -> Listed:
+    def _listing_entry(self, group_id: str, now: float) -> ListingEntry:
         group = self._cache.group(group_id)
         if group is None:
-            return Listed(None)
-        return listed(group, self._doubts.of_group(group_id, group, now), now)
+            return ListingEntry(None)
+        return listing_entry(group, self._confidence.reason(Question.STATE, group_id, now), now)
 
     def unsettled(self) -> Iterator[list[str]]:
-        """Groups of which only the broker can say how they are; where its word would make a difference.
-
-        Some at a time: between two steps others may have their turn.
-        """
-        return self._doubts.unsettled()
+        """Yields the groups that only a description by the broker can make complete, in batches."""
+        return self._confidence.unsettled()
 
     @property
-    def learns_from_lists(self) -> bool:
-        """Whether a list of the broker's groups would tell anything."""
-        return self._cache.exclusive and not self._cache.pasts.all_known
+    def learns_from_listings(self) -> bool:
+        """Whether a list of the broker's groups would make the copy more complete."""
+        return self._cache.exclusive and not self._cache.unseen_history.all_known
 
-    def wants_list(self) -> bool:
-        """Whether only a list of the broker's groups would end a doubt."""
-        return self._cache.exclusive and self._cache.unread.until < FOREVER and self._cache.pasts.wants_list
+    def needs_listing(self) -> bool:
+        """Whether the copy can become complete only by a list of the broker's groups."""
+        return (
+            self._cache.exclusive
+            and self._cache.unread_writes.until < FOREVER
+            and self._cache.unseen_history.needs_listing
+        )
 
     @property
     def log_ends(self) -> Bounds:
-        """Log ends that passed by, and when each was seen."""
+        """The reported log ends, with the times of the reports."""
         return self.log_bounds.ends
 
     def committed_partitions(self) -> Iterator[set[TopicPartition]]:
-        """Partitions of which any group has committed an offset; some at a time, and some of them more than once."""
+        """Yields sets of partitions with committed offsets. A partition may be in several sets."""
         for offsets in list(self._cache.offsets.values()):
             yield from offsets.committed.partitions()
 
     def distrust(self, group_id: str, now: float) -> None:
-        """The broker was found to say something else of the group."""
-        self._cache.distrusted.add(group_id)
-        if group_id in self._cache.groups:
-            self._cache.changed.add(group_id)
+        """Makes a group distrusted, because verification found a difference to the broker."""
+        self._cache.distrust(group_id)
 
-    def relearn(self, group_id: str, now: float) -> None:
-        """Forgets what is known of a group. Afterwards the broker has to be asked about the group."""
-        self._cache.unlearn(group_id)
+    def forget_group_state(self, group_id: str, now: float) -> None:
+        """Forgets the state of a group. Afterwards the copy needs the broker's description of the group."""
+        self._cache.forget_state(group_id)
         self._cache.note_removal(now)
-        self._cache.pasts.note(group_id, now)
+        self._cache.unseen_history.note(group_id, now)
 
     def trust(self, group_id: str, now: float) -> None:
-        """The broker was found to say the same of the group."""
-        self._cache.distrusted.discard(group_id)
+        """Ends the distrust of a group, because verification found no difference to the broker."""
+        self._cache.trust(group_id)
 
 
 def _listed_form(group: Group) -> tuple[object, ...]:
-    """What of a group decides how it is listed, and of which quiet events count no change."""
+    """Returns the values that decide how a group is listed and that may change without a counted change."""
     return group.kind, group.state, len(group.joins)

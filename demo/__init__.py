@@ -1,4 +1,8 @@
-"""The whole product in the terminal: an embedded cluster, a sidecar before it, a crowd of clients, Spark.
+"""The whole product in the terminal: an embedded cluster, a sidecar, clients, Spark.
 
-The only room that may import from all others. Nothing imports it.
+Only this room may import from all others. Nothing imports it.
+
+- `scenarios`: the steps of the demo; each queries the running system, prints the result and checks it
+- `cluster`, `gateway`, `group_clients`: the embedded cluster, the sidecar, and the clients
+- `demo_output`: headings, tables and check marks on the terminal
 """

@@ -1,6 +1,6 @@
 """The sidecar of the demo: `group-sidecar run` in gateway mode, as a process of its own.
 
-Owns: its configuration and its life. Must not know: what is shown of it.
+The module writes the sidecar's configuration, and starts and stops the process.
 """
 
 import socket
@@ -14,7 +14,7 @@ from typing import Self
 
 import yaml
 
-from group_sidecar.demo.crowd import wait_for
+from group_sidecar.demo.group_clients import wait_for
 
 
 def free_port() -> int:

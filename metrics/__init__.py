@@ -1,7 +1,11 @@
-"""What is told: Prometheus metrics, and the journal of records for Spark.
+"""Prometheus metrics, the flight recorder, and the journal's records.
 
-This room listens. The data path bumps `traffic.Traffic`, facts go to `instruments.Instruments`, and
-`collector.scrape` walks the groups at each scrape. It does no network I/O and changes nothing in
-the coordinator. `families` names every metric once; `docs/metrics.md` is generated from it by
-``python -m group_sidecar.metrics``.
+The package only observes. It does no network I/O and changes nothing in the coordinator.
+
+- `families`, `metric_family`: every metric family, declared once; docs/metrics.md is generated from them
+- `traffic_counters`, `fact_counters`, `log_read_counters`: counters of the data path, of facts, and of the log's reader
+- `collector`, `detail_rows`, `exposition`: a scrape, its rows per group and partition, and its text formats
+- `group_snapshot`: one walk over all groups, for scrapes, pages and records
+- `flight_recorder`, `refusal_totals`, `why`: what happened to each group lately, and why it rebalanced
+- `records`, `record_builder`, `journal`: the record contract, how facts become records, and the files on disk
 """

@@ -1,10 +1,7 @@
-"""Prints docs/metrics.md: every family as `families` names it.
-
-Must not know: any value of a metric.
-"""
+"""Prints docs/metrics.md from the declarations in `families`."""
 
 from group_sidecar.metrics.families import FAMILIES
-from group_sidecar.metrics.family import Detail, Family
+from group_sidecar.metrics.metric_family import Detail, Family
 
 HEAD = """# Metrics
 

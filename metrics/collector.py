@@ -1,10 +1,8 @@
-"""Metrics built afresh at each scrape, so that what vanished vanishes.
+"""Builds all metrics anew at each scrape, so that removed groups have no series.
 
-Owns: a scrape: what the groups and numbers of this moment say in metrics. Must not know: how a view came about, how
-lines are written, and HTTP.
-
-Prometheus' own gauges remember every label set they ever had (client_python #1047); these do not. A scrape is a
-generator: between its steps, each of less than a millisecond, the sidecar forwards.
+The gauges of Prometheus' client library keep every label set that they ever had (client_python #1047). The metrics here
+do not. A scrape is a generator. Each of its steps takes less than a millisecond, and the sidecar forwards between the
+steps.
 """
 
 from collections import Counter, defaultdict
@@ -16,30 +14,41 @@ from typing import NamedTuple, Protocol
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
-from group_sidecar.codecs.registry import APIS, ApiKey, api_name
-from group_sidecar.coordinator.bounded import Table
-from group_sidecar.coordinator.partitions import PartitionState
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Lacking
+from group_sidecar.codecs.api_registry import APIS, ApiKey, api_name
+from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState, GroupView
+from group_sidecar.coordinator.state.bounded_table import TableSize
+from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics import families as f
-from group_sidecar.metrics.details import OF_LOG_ENDS, OF_LOG_STARTS, ROWS_AT_ONCE, Scene, Sheet
-from group_sidecar.metrics.exposition import Format, text_of
-from group_sidecar.metrics.family import Detail, Row
-from group_sidecar.metrics.instruments import Instruments, error_name
-from group_sidecar.metrics.log_reading import LOAD_SECONDS, LogReading
-from group_sidecar.metrics.survey import (
-    NAMES_AT_ONCE,
-    Copy,
+from group_sidecar.metrics.detail_rows import (
+    LOG_END_FAMILIES,
+    LOG_START_FAMILIES,
+    ROWS_PER_STEP,
+    DetailLines,
+    GroupDetails,
+)
+from group_sidecar.metrics.exposition import Format, encode_family
+from group_sidecar.metrics.fact_counters import FactCounters, error_name
+from group_sidecar.metrics.group_snapshot import (
+    GROUP_IDS_PER_STEP,
+    CoordinatorCopy,
     GroupFigures,
     LogEnds,
-    MostMembers,
+    MaxMembers,
     batches,
-    each_newest,
+    newest_log_ends,
     walk,
 )
-from group_sidecar.metrics.traffic import REQUEST_SECONDS, Histogram, Traffic, Verification
+from group_sidecar.metrics.log_read_counters import LOAD_SECONDS, LogReadCounters
+from group_sidecar.metrics.metric_family import Detail, Row
+from group_sidecar.metrics.traffic_counters import REQUEST_SECONDS, Histogram, TrafficCounters, Verification
 
-ANSWERABLE = (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE)
-"""APIs that the copy of the coordinator can answer; their series stand at 0 from the start."""
+LOCALLY_ANSWERED_APIS = (
+    ApiKey.LIST_GROUPS,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+)
+"""APIs that the copy of the coordinator can answer. Their series are 0 from the start."""
 
 _REBALANCING = (GroupState.ASSIGNING, GroupState.RECONCILING)
 STATES: Mapping[GroupKind, tuple[GroupState, ...]] = {
@@ -54,15 +63,15 @@ STATES: Mapping[GroupKind, tuple[GroupState, ...]] = {
     GroupKind.SHARE: (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD),
     GroupKind.STREAMS: (GroupState.EMPTY, *_REBALANCING, GroupState.STABLE, GroupState.DEAD),
 }
-"""States that each protocol has (Kafka classes ClassicGroupState, ConsumerGroupState, ...)."""
+"""The states of each protocol (Kafka classes ClassicGroupState, ConsumerGroupState, ...)."""
 
-NEAR_PERCENT = 90
-"""From which share of its limit on a group is near it: one in ten is about what a deployment restarts at a time, and
-a rolling update that starts the new before it stops the old needs as many places more."""
+NEAR_LIMIT_PERCENT = 90
+"""A group with at least this share of its limit is near the limit. A rolling update restarts about one member in ten at
+a time. If it starts new members before it stops old ones, the group needs room for one tenth more."""
 
 
-class OutletHealth(Protocol):
-    """What an outlet of the journal says about itself. `last_flush`: seconds since the epoch, 0 before the first."""
+class JournalWriterHealth(Protocol):
+    """The counters of a journal writer. `last_flush`: seconds since the epoch, 0 before the first flush."""
 
     @property
     def records_written(self) -> int: ...
@@ -75,68 +84,68 @@ class OutletHealth(Protocol):
 
 
 class LastReload(NamedTuple):
-    """How the last reading of the settings went. `succeeded_at`: when one last succeeded, seconds since the epoch."""
+    """The result of the last reload. `succeeded_at`: time of the last successful one, in seconds since the epoch."""
 
     successful: bool
     succeeded_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where a scrape looks, and how much of it is shown.
+class ScrapeSources:
+    """The sources of a scrape, and the level of detail that it shows.
 
     Attributes:
         copies: the copies of the coordinators, one per broker.
         mirror_ready: whether these copies are ready to answer.
-        refusing_brokers: how many brokers are reached and refuse the sidecar's own connection.
+        refusing_brokers: how many reachable brokers refuse the sidecar's own connection.
         held_bytes: bytes held in unfinished frames.
         recorded_bytes: bytes of the flight recorder.
-        tables: the tables of all copies that grow with what clients send.
-        logs: the readings of the brokers' logs; none where they are not read.
-        log_starts: where the logs of topics begin, as far as each copy was told.
-        outlets: of the journal, by name; none where no records are written.
-        most_members: the most members that a group may have; None without limit.
-        last_reload: how the last reading of the settings went; None where they are not read again.
+        tables: the tables of all copies whose size depends on clients' requests.
+        logs: the counters of each broker's log; empty if no log is read.
+        log_starts: the known log start offsets of each copy.
+        outlets: the writers of the journal, by name; empty if no records are written.
+        max_members: the most members that a group may have; None without a limit.
+        last_reload: the result of the last reload; None if the settings are never reloaded.
         task_failures: unexpected failures of each background task.
-        shows: whether there are series of a group, by its id. In totals all groups are counted.
-        drift: seconds to add to the clock of the views, for the time that is shown.
-        max_series: most series shown of all families with a level of detail together.
+        is_shown: whether a group has series, by its id. Totals count all groups.
+        drift: seconds to add to times on the clock of the views.
+        max_series: the most series of all families with a level of detail together.
     """
 
-    copies: Callable[[], Sequence[Copy]]
-    traffic: Traffic
-    instruments: Instruments
+    copies: Callable[[], Sequence[CoordinatorCopy]]
+    traffic: TrafficCounters
+    fact_counters: FactCounters
     mirror_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
     refusing_brokers: Callable[[], int] = int
     recorded_bytes: Callable[[], int] = int
-    tables: Callable[[], Iterable[Table]] = list
-    logs: Callable[[], Collection[LogReading]] = list
+    tables: Callable[[], Iterable[TableSize]] = list
+    logs: Callable[[], Collection[LogReadCounters]] = list
     log_starts: Callable[[], Sequence[LogEnds]] = list
-    outlets: Mapping[str, OutletHealth] = field(default_factory=dict)
-    most_members: MostMembers = lambda _: None
+    outlets: Mapping[str, JournalWriterHealth] = field(default_factory=dict)
+    max_members: MaxMembers = lambda _: None
     last_reload: Callable[[], LastReload] | None = None
     task_failures: Callable[[], Mapping[str, int]] = dict
     detail: Detail = Detail.NONE
-    shows: Callable[[str], bool] = lambda _: True
+    is_shown: Callable[[str], bool] = lambda _: True
     max_series: int = 10_000
     drift: Callable[[], float] = float
 
 
-class Scraped(NamedTuple):
-    """What a scrape has found, written down.
+class ScrapeResult(NamedTuple):
+    """The result of a scrape.
 
     Attributes:
-        lines: whole families, but for the end of the format.
-        suppressed: how many series are not in it, because of the limit.
+        lines: the encoded families, without the end marker of the format.
+        suppressed: how many series the limit suppressed.
     """
 
     lines: list[bytes]
     suppressed: int
 
 
-class Tally:
-    """What is told of all groups together."""
+class GroupTotals:
+    """The metrics of all groups together."""
 
     def __init__(self) -> None:
         self._states = {(kind.value, state.value): 0 for kind, states in STATES.items() for state in states}
@@ -149,50 +158,51 @@ class Tally:
         self._states[place] = self._states.get(place, 0) + 1
         if limit is not None and group.roster_known:
             size = len(group.members)
-            self._near += limit * NEAR_PERCENT <= size * 100 <= limit * 100
+            self._near += limit * NEAR_LIMIT_PERCENT <= size * 100 <= limit * 100
             self._over += size > limit
 
     def families(self) -> Iterator[Metric]:
-        """The same as families."""
+        """Yields the totals as metric families."""
         yield f.GROUPS.fill(self._states.items())
         yield f.GROUPS_NEAR_LIMIT.single(self._near)
         yield f.GROUPS_OVER_LIMIT.single(self._over)
 
 
-def scrape(sources: Sources, chosen: Format, now: float) -> Generator[None, None, Scraped]:
-    """Takes all there is to tell, in steps. `now`: seconds since the epoch, on the clock of the views."""
+def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None, None, ScrapeResult]:
+    """Collects and encodes all metrics, in steps. `now`: seconds since the epoch, on the clock of the views."""
     started = perf_counter()
-    yield from _forget_gone(sources)
-    tally, sheet = Tally(), Sheet(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
-    yield from _paced(_each_group(sources, now, tally, sheet))
-    log_ends = each_newest([copy.log_ends for copy in sources.copies()], sources.drift())
-    yield from _paced(sheet.partitions(OF_LOG_ENDS, log_ends))
-    yield from _paced(sheet.partitions(OF_LOG_STARTS, each_newest(sources.log_starts())))
-    lines, suppressed = sheet.lines()
-    for family in totals(sources, tally):
+    yield from _forget_removed_groups(sources)
+    group_totals = GroupTotals()
+    detail_lines = DetailLines(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
+    yield from _pace_by_rows(_write_groups(sources, now, group_totals, detail_lines))
+    log_ends = newest_log_ends([copy.log_ends for copy in sources.copies()], sources.drift())
+    yield from _pace_by_rows(detail_lines.partitions(LOG_END_FAMILIES, log_ends))
+    yield from _pace_by_rows(detail_lines.partitions(LOG_START_FAMILIES, newest_log_ends(sources.log_starts())))
+    lines, suppressed = detail_lines.lines()
+    for family in sidecar_families(sources, group_totals):
         yield
-        lines.append(text_of(family, openmetrics=chosen.openmetrics))
+        lines.append(encode_family(family, openmetrics=chosen.openmetrics))
     for family in (f.SERIES_SUPPRESSED.single(suppressed), f.COLLECT_DURATION.single(perf_counter() - started)):
-        lines.append(text_of(family, openmetrics=chosen.openmetrics))
-    return Scraped(lines, suppressed)
+        lines.append(encode_family(family, openmetrics=chosen.openmetrics))
+    return ScrapeResult(lines, suppressed)
 
 
-def tallied(sources: Sources, now: float) -> Generator[None, None, Tally]:
-    """Counts all groups, in steps. `now`: as for `scrape`."""
-    tally = Tally()
-    for visit in walk(sources.copies(), now, sources.most_members):
+def count_groups(sources: ScrapeSources, now: float) -> Generator[None, None, GroupTotals]:
+    """Counts all groups, in steps. `now`: see `scrape`."""
+    group_totals = GroupTotals()
+    for visit in walk(sources.copies(), now, sources.max_members):
         if visit is None:
             yield
         else:
-            tally.add(visit.figures)
-    return tally
+            group_totals.add(visit.figures)
+    return group_totals
 
 
-def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
-    """What is told of the whole sidecar."""
-    yield from sources.instruments.collect()
-    yield from tally.families()
-    if (most := sources.most_members(GroupView(group_id=""))) is not None:
+def sidecar_families(sources: ScrapeSources, group_totals: GroupTotals) -> Iterator[Metric]:
+    """Yields the families of the whole sidecar."""
+    yield from sources.fact_counters.collect()
+    yield from group_totals.families()
+    if (most := sources.max_members(GroupView(group_id=""))) is not None:
         yield f.GROUP_MAX_SIZE.single(most)
     yield from _traffic(sources.traffic)
     yield from _policies(sources.traffic)
@@ -212,51 +222,56 @@ def totals(sources: Sources, tally: Tally) -> Iterator[Metric]:
 
 
 def process_registry() -> CollectorRegistry:
-    """The process and the Python platform. It looks into /proc and knows nothing of ours: any thread may collect it."""
+    """Returns the metrics of the process and of the Python platform.
+
+    The registry only reads /proc and uses no data of the sidecar, so any thread may collect it.
+    """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return registry
 
 
-def _forget_gone(sources: Sources) -> Generator[None, None, None]:
-    """Has the counts of groups forgotten that are in no copy any more."""
-    instruments = sources.instruments
+def _forget_removed_groups(sources: ScrapeSources) -> Generator[None, None, None]:
+    """Drops the counts of groups that are no longer in any copy."""
+    fact_counters = sources.fact_counters
     gone: set[str] = set()
-    for some in batches(list(instruments.by_group), NAMES_AT_ONCE):
+    for batch in batches(list(fact_counters.by_group), GROUP_IDS_PER_STEP):
         here = [copy.group_metadata_cache for copy in sources.copies()]
-        gone.update(group_id for group_id in some if not any(group_id in groups for groups in here))
+        gone.update(group_id for group_id in batch if not any(group_id in groups for groups in here))
         yield
-    instruments.retain(instruments.by_group.keys() - gone)
+    fact_counters.retain(fact_counters.by_group.keys() - gone)
 
 
-def _each_group(sources: Sources, now: float, tally: Tally, sheet: Sheet) -> Iterator[int]:
-    """Counts the groups and writes them down. Gives the work of each step in rows."""
-    counts = sources.instruments.by_group
-    for visit in walk(sources.copies(), now, sources.most_members, sources.drift()):
+def _write_groups(
+    sources: ScrapeSources, now: float, group_totals: GroupTotals, detail_lines: DetailLines
+) -> Iterator[int]:
+    """Counts the groups and encodes their rows. Yields the work of each step in rows."""
+    counts = sources.fact_counters.by_group
+    for visit in walk(sources.copies(), now, sources.max_members, sources.drift()):
         if visit is None:
-            yield ROWS_AT_ONCE
+            yield ROWS_PER_STEP
             continue
-        tally.add(visit.figures)
+        group_totals.add(visit.figures)
         group_id = visit.figures.view.group_id
-        if sources.shows(group_id):
-            yield from sheet.group(Scene(visit, counts.get(group_id)))
+        if sources.is_shown(group_id):
+            yield from detail_lines.group(GroupDetails(visit, counts.get(group_id)))
 
 
-def _paced(steps: Iterable[int]) -> Iterator[None]:
-    """Breathes whenever so much has been done."""
+def _pace_by_rows(steps: Iterable[int]) -> Iterator[None]:
+    """Yields each time the steps have done the work of `ROWS_PER_STEP` rows."""
     done = 0
     for work in steps:
         done += work
-        if done >= ROWS_AT_ONCE:
+        if done >= ROWS_PER_STEP:
             yield
             done = 0
 
 
-# Numbers that the data path keeps.
+# Counters of the data path.
 
 
-def _traffic(t: Traffic) -> Iterator[Metric]:
+def _traffic(t: TrafficCounters) -> Iterator[Metric]:
     yield f.CLIENT_CONNECTIONS.single(t.client_connections)
     yield f.CONNECTIONS_OPENED.single(t.connections_opened)
     yield f.CONNECTIONS_CLOSED.fill(((reason,), n) for reason, n in t.connections_closed.items())
@@ -272,24 +287,24 @@ def _traffic(t: Traffic) -> Iterator[Metric]:
     yield f.REQUEST_DURATION.fill_histograms(((api_name(key),), durations) for key, durations in seconds.items())
     failures = dict.fromkeys(APIS, 0) | t.decode_failures
     yield f.DECODE_FAILURES.fill(((api_name(key),), n) for key, n in failures.items())
-    answers = dict.fromkeys(map(int, ANSWERABLE), 0) | t.answers
+    answers = dict.fromkeys(map(int, LOCALLY_ANSWERED_APIS), 0) | t.answers
     yield f.MIRROR_ANSWERS.fill(((api_name(key),), n) for key, n in answers.items())
-    recalls = dict.fromkeys(map(int, ANSWERABLE), 0) | t.recalls
-    yield f.MIRROR_ANSWERS_REMEMBERED.fill(((api_name(key),), n) for key, n in recalls.items())
-    yield f.REMEMBERED_BYTES.single(t.remembered_bytes)
-    yield f.REMEMBERED_RIGHTS.single(t.remembered_rights)
-    verifications = {(key, result): 0 for key in ANSWERABLE for result in Verification} | t.verifications
+    cached_answers = dict.fromkeys(map(int, LOCALLY_ANSWERED_APIS), 0) | t.cached_answers
+    yield f.MIRROR_ANSWERS_REMEMBERED.fill(((api_name(key),), n) for key, n in cached_answers.items())
+    yield f.REMEMBERED_BYTES.single(t.reply_cache_bytes)
+    yield f.REMEMBERED_RIGHTS.single(t.cached_authorizations)
+    verifications = {(key, result): 0 for key in LOCALLY_ANSWERED_APIS for result in Verification} | t.verifications
     yield f.MIRROR_VERIFICATIONS.fill(((api_name(key), result), n) for (key, result), n in verifications.items())
     different = {key: n for (key, result), n in verifications.items() if result is Verification.DIFFERENT}
     yield f.MIRROR_DIVERGENCES.fill(((api_name(key),), n) for key, n in different.items())
     yield f.MIRROR_DISTRUSTED.single(t.distrusted_groups)
-    fallbacks = {(key, reason): 0 for key in ANSWERABLE for reason in Lacking} | t.fallbacks
+    fallbacks = {(key, reason): 0 for key in LOCALLY_ANSWERED_APIS for reason in FallbackReason} | t.fallbacks
     yield f.MIRROR_FALLBACKS.fill(((api_name(key), reason), n) for (key, reason), n in fallbacks.items())
-    relays = dict.fromkeys(map(int, ANSWERABLE), 0) | t.relays
+    relays = dict.fromkeys(map(int, LOCALLY_ANSWERED_APIS), 0) | t.relays
     yield f.MIRROR_RELAYS.fill(((api_name(key),), n) for key, n in relays.items())
 
 
-def _tables(tables: Iterable[Table]) -> Iterator[Metric]:
+def _tables(tables: Iterable[TableSize]) -> Iterator[Metric]:
     entries, sizes = Counter[str](), Counter[str]()
     for table in tables:
         entries[table.name] += table.entries
@@ -298,7 +313,7 @@ def _tables(tables: Iterable[Table]) -> Iterator[Metric]:
     yield f.TABLE_BYTES.fill(((name,), n) for name, n in sizes.items())
 
 
-def _policies(t: Traffic) -> Iterator[Metric]:
+def _policies(t: TrafficCounters) -> Iterator[Metric]:
     yield f.POLICY_EVALUATIONS.fill(((policy,), n) for policy, n in t.policy_evaluations.items())
     yield f.POLICY_REJECTIONS.fill(_by_error(t.policy_rejections))
     yield f.POLICY_AUDITED_REJECTIONS.fill(_by_error(t.policy_audits))
@@ -307,14 +322,14 @@ def _policies(t: Traffic) -> Iterator[Metric]:
 
 
 def _by_error(counts: Mapping[tuple[str, int], int]) -> Iterable[Row]:
-    """Errors by name; those without one are the same series, and are told together."""
+    """Returns the counts by the error's name. Errors without a name share one series."""
     named: Counter[tuple[str, str]] = Counter()
     for (policy, code), n in counts.items():
         named[policy, error_name(code)] += n
     return named.items()
 
 
-def _logs(logs: Collection[LogReading]) -> Iterator[Metric]:
+def _logs(logs: Collection[LogReadCounters]) -> Iterator[Metric]:
     yield f.OFFSETS_LOG_PARTITIONS.fill(((state,), sum(log.states[state] for log in logs)) for state in PartitionState)
     loads = Histogram(LOAD_SECONDS)
     for log in logs:
@@ -327,7 +342,7 @@ def _logs(logs: Collection[LogReading]) -> Iterator[Metric]:
     yield f.OFFSETS_EXPIRED.single(sum(log.expired for log in logs))
 
 
-def _outlets(outlets: Mapping[str, OutletHealth]) -> Iterator[Metric]:
+def _outlets(outlets: Mapping[str, JournalWriterHealth]) -> Iterator[Metric]:
     named = outlets.items()
     yield f.RECORDS_WRITTEN.fill(((name,), outlet.records_written) for name, outlet in named)
     yield f.RECORDS_DROPPED.fill(

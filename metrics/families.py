@@ -1,25 +1,23 @@
-"""Every metric family of the sidecar, named once.
+"""Declares every metric family of the sidecar: name, type, labels, HELP and level of detail.
 
-Owns: name, type, labels, HELP and level of detail of each family. Must not know: where the values come from.
-
-Rules (Prometheus' naming and instrumentation guides): base units, the unit before ``_total``,
-``_total`` for counters only. No label holds a client id, a member id or a host. There is no label for
-the broker either: a sidecar stands beside one, so that is the target's label.
+Rules from Prometheus' naming and instrumentation guides: base units, the unit before ``_total``, ``_total`` for
+counters only. No label contains a client id, a member id or a host. There is no broker label either: each sidecar
+belongs to one broker, so the broker is a label of the scrape target.
 """
 
-from group_sidecar.metrics.family import Detail, Family, Kind
+from group_sidecar.metrics.metric_family import Detail, Family, MetricType
 
 
 def _counter(name: str, help: str, *labels: str, detail: Detail = Detail.NONE) -> Family:
-    return Family(name, Kind.COUNTER, help, labels, detail)
+    return Family(name, MetricType.COUNTER, help, labels, detail)
 
 
 def _gauge(name: str, help: str, *labels: str, detail: Detail = Detail.NONE) -> Family:
-    return Family(name, Kind.GAUGE, help, labels, detail)
+    return Family(name, MetricType.GAUGE, help, labels, detail)
 
 
 def _histogram(name: str, help: str, *labels: str) -> Family:
-    return Family(name, Kind.HISTOGRAM, help, labels)
+    return Family(name, MetricType.HISTOGRAM, help, labels)
 
 
 # Groups.
@@ -58,7 +56,7 @@ OFFSET_COMMIT_FAILURES = _counter(
 # One series or more per group.
 GROUP_INFO = Family(
     "group_info",
-    Kind.INFO,
+    MetricType.INFO,
     "What a group is now (Kafka: DescribeGroups); to be joined with its other series.",
     ("group", "protocol", "state", "protocol_type", "assignor"),
     Detail.GROUP,
@@ -352,7 +350,7 @@ CONFIG_LAST_RELOAD_SUCCESS = _gauge(
 )
 
 # The metrics themselves.
-BUILD_INFO = Family("build_info", Kind.INFO, "Version of the sidecar.", ("version",))
+BUILD_INFO = Family("build_info", MetricType.INFO, "Version of the sidecar.", ("version",))
 SERIES_SUPPRESSED = _gauge("series_suppressed", "Series left out of this scrape because the series limit was reached.")
 COLLECT_DURATION = _gauge(
     "collect_duration_seconds", "Time that collecting this scrape took, with what was forwarded in between."

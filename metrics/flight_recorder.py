@@ -1,12 +1,9 @@
-"""The flight recorder: what happened to each group lately.
+"""The flight recorder: keeps the latest facts of each group in bounded memory.
 
-Owns: which facts are kept, for how long, and what each says to a reader. Must not know: who makes facts, and who reads
-them.
-
-What changed a group, commits that the broker refused, and what policies refused (see `refusals`) are kept apart:
-a client that is refused in a loop tells the same thing again and again, and would push the rebalances out. For the same
-reason refusals give way before the rest does, and commits that the broker accepted are left out. Of what is no longer
-kept the recorder knows when it was, so that nobody takes a part for the whole.
+The recorder keeps three kinds of facts separately: changes of the group, commits that the broker refused, and refusals
+by policies (see `refusal_totals`). Otherwise a client that is refused in a loop would evict the group's rebalances. For
+the same reason refusals are evicted first, and accepted commits are not kept. The recorder remembers the time of the
+newest evicted fact, so that a reader knows from when on a timeline is complete.
 """
 
 import re
@@ -20,35 +17,35 @@ from operator import attrgetter
 from sys import getsizeof
 from typing import NamedTuple, TypeAlias
 
-from group_sidecar.coordinator.events import NEVER
-from group_sidecar.coordinator.facts import (
+from group_sidecar.coordinator.model.events import NEVER
+from group_sidecar.coordinator.model.facts import (
     ClientRefused,
     Fact,
+    MemberInfo,
     OffsetsCommitted,
     RebalanceCause,
     RebalanceCompleted,
     RebalanceReason,
     RebalanceStarted,
-    Who,
 )
-from group_sidecar.metrics.instruments import error_name
+from group_sidecar.metrics.fact_counters import error_name
 from group_sidecar.metrics.records import timestamp
-from group_sidecar.metrics.refusals import GroupRefusals, Run
+from group_sidecar.metrics.refusal_totals import GroupRefusals, RefusalRun
 
-MOST_OF_GROUP = 200
-"""Facts of one group that are kept at most, of what changed it and as many of its commits that were refused."""
-REFUSED_PART = 0.25
-"""The part of all bytes that what was refused may take where the rest needs them."""
+MAX_FACTS_PER_GROUP = 200
+"""Most changes of one group that are kept, and most of its refused commits."""
+MAX_REFUSED_SHARE = 0.25
+"""Share of all bytes that refusals and refused commits may take if changes need the memory."""
 
-FACT_BYTES, WHO_BYTES, REEL_BYTES = 370, 100, 900
-"""What a fact takes without its texts and people, a member named in it without its texts, and a reel without its facts;
-measured with tracemalloc, and rounded up."""
+FACT_BYTES, MEMBER_BYTES, GROUP_BYTES = 370, 100, 900
+"""Estimated sizes: a fact without its texts and members, a member without its texts, and a group's entry without its
+facts. The sizes are measured with tracemalloc and rounded up."""
 
 Cells: TypeAlias = dict[str, object]
 
 
-class Kind(StrEnum):
-    """The kinds of facts that are kept apart."""
+class FactKind(StrEnum):
+    """The kinds of facts that are kept separately."""
 
     CHANGES = "changes"
     COMMITS = "commits"
@@ -56,12 +53,12 @@ class Kind(StrEnum):
 
 
 Forgotten: TypeAlias = dict[str, str | None]
-"""By kind the newest moment of which something is no longer kept (ISO 8601); None where all is."""
+"""The time of the newest fact that is no longer kept, by kind (ISO 8601). None if all facts are kept."""
 
 
 @dataclass(slots=True)
-class _Reel:
-    """Facts of one group in a row. `forgotten_at`: as of `GroupRefusals`, whose twin this is."""
+class _GroupFacts:
+    """Facts of one kind and group, oldest first. `forgotten_at`: see `GroupRefusals`, which has the same methods."""
 
     facts: deque[Fact] = field(default_factory=deque)
     forgotten_at: float = NEVER
@@ -70,32 +67,31 @@ class _Reel:
         return len(self.facts)
 
     def add(self, fact: Fact) -> list[Fact]:
-        """Keeps a fact. Returns those that are no longer kept for it."""
+        """Adds a fact, and returns the facts that were evicted for it."""
         self.facts.append(fact)
-        return [self.forget_oldest()] if len(self.facts) > MOST_OF_GROUP else []
+        return [self.forget_oldest()] if len(self.facts) > MAX_FACTS_PER_GROUP else []
 
     def forget_oldest(self) -> Fact:
-        """Forgets the oldest fact, and returns it."""
+        """Removes and returns the oldest fact."""
         oldest = self.facts.popleft()
         self.forgotten_at = max(self.forgotten_at, oldest.at)
         return oldest
 
 
 @dataclass(slots=True)
-class _Shelf:
-    """All groups' facts of one kind, the group last that was heard of last.
+class _KindFacts:
+    """All groups' facts of one kind. The most recently active group is last.
 
-    `forgotten_at`: the newest moment of which something of a group is forgotten that is not on the shelf any more, or
-    when the recorder began.
+    `forgotten_at`: the time of the newest evicted fact of a group that has no facts left, or the recorder's start.
     """
 
     held_bytes: int = 0
-    groups: OrderedDict[str, _Reel | GroupRefusals] = field(default_factory=OrderedDict)
+    groups: OrderedDict[str, _GroupFacts | GroupRefusals] = field(default_factory=OrderedDict)
     forgotten_at: float = NEVER
 
 
 class LastRebalance(NamedTuple):
-    """The last rebalance of a group that was completed. `at`: seconds since the epoch."""
+    """The last completed rebalance of a group. `at`: seconds since the epoch."""
 
     at: float
     cause: RebalanceCause
@@ -103,67 +99,69 @@ class LastRebalance(NamedTuple):
 
 
 class FlightRecorder:
-    """Keeps the last facts of each group, and forgets those first whose groups have been quiet for longest.
+    """Keeps the last facts of each group. It evicts first the facts of the group that has been quiet for longest.
 
     Args:
-        most_bytes: what all of them may take together, roughly; 0 keeps nothing.
-        began: when the recorder began to keep facts, in seconds since the epoch. What happened before counts as
-            forgotten. By default nothing did.
+        max_bytes: the approximate size of all facts together; 0 keeps nothing.
+        began: when the recorder started, in seconds since the epoch. Earlier facts count as evicted. By default
+            there are no earlier facts.
     """
 
-    def __init__(self, most_bytes: int, began: float = NEVER) -> None:
-        self._most_bytes = most_bytes
-        self._shelves = {kind: _Shelf(forgotten_at=began) for kind in Kind}
+    def __init__(self, max_bytes: int, began: float = NEVER) -> None:
+        self._max_bytes = max_bytes
+        self._by_kind = {kind: _KindFacts(forgotten_at=began) for kind in FactKind}
 
     @property
     def held_bytes(self) -> int:
-        """Estimated bytes of all facts that are kept."""
-        return sum(shelf.held_bytes for shelf in self._shelves.values())
+        """Estimated size of all kept facts in bytes."""
+        return sum(kind_facts.held_bytes for kind_facts in self._by_kind.values())
 
     def observe(self, fact: Fact) -> None:
-        """Keeps a fact, or passes over it."""
+        """Adds a fact, if facts of its kind are kept."""
         kind = _kind(fact)
         if kind is None:
             return
-        shelf = self._shelves[kind]
-        reel = shelf.groups.get(fact.group_id)
-        if reel is None:
-            reel = shelf.groups[fact.group_id] = GroupRefusals() if kind is Kind.REFUSALS else _Reel()
-            reel.forgotten_at = shelf.forgotten_at
-            shelf.held_bytes += REEL_BYTES
+        kind_facts = self._by_kind[kind]
+        group_facts = kind_facts.groups.get(fact.group_id)
+        if group_facts is None:
+            group_facts = kind_facts.groups[fact.group_id] = (
+                GroupRefusals() if kind is FactKind.REFUSALS else _GroupFacts()
+            )
+            group_facts.forgotten_at = kind_facts.forgotten_at
+            kind_facts.held_bytes += GROUP_BYTES
         else:
-            shelf.groups.move_to_end(fact.group_id)
-        before = len(reel)
-        gone = reel.add(fact)  # type: ignore[arg-type]  # A fact's kind decides where it goes.
-        if len(reel) + len(gone) == before:
-            return  # One more of a run.
-        shelf.held_bytes += _size(fact) - sum(map(_size, gone))
-        while self.held_bytes > self._most_bytes:
-            self._shed()
+            kind_facts.groups.move_to_end(fact.group_id)
+        before = len(group_facts)
+        gone = group_facts.add(fact)  # type: ignore[arg-type]  # A fact's kind decides where it goes.
+        if len(group_facts) + len(gone) == before:
+            return  # The refusal was added to an existing run.
+        kind_facts.held_bytes += _size(fact) - sum(map(_size, gone))
+        while self.held_bytes > self._max_bytes:
+            self._evict_oldest()
 
     def timeline(self, group_id: str) -> list[Cells] | None:
-        """What is kept of a group, as JSON has it, the newest last; None where nothing is."""
-        reels = (shelf.groups.get(group_id) for shelf in self._shelves.values())
-        kept = [each for reel in reels if reel is not None for each in _kept(reel)]
-        return [told(each) for each in sorted(kept, key=attrgetter("at"))] or None
+        """Returns a group's facts as JSON values, the newest last; None if there are none."""
+        all_facts = (kind_facts.groups.get(group_id) for kind_facts in self._by_kind.values())
+        kept = [each for group_facts in all_facts if group_facts is not None for each in _entries(group_facts)]
+        return [timeline_entry(each) for each in sorted(kept, key=attrgetter("at"))] or None
 
     def forgotten(self, group_id: str) -> Forgotten:
-        """Returns the newest moment of which facts of a group are no longer kept, by kind."""
-        reels: dict[Kind, _Reel | GroupRefusals | _Shelf] = {
-            kind: shelf.groups.get(group_id, shelf) for kind, shelf in self._shelves.items()
+        """Returns the time of the newest fact of a group that is no longer kept, by kind."""
+        all_facts: dict[FactKind, _GroupFacts | GroupRefusals | _KindFacts] = {
+            kind: kind_facts.groups.get(group_id, kind_facts) for kind, kind_facts in self._by_kind.items()
         }
         return {
-            kind.value: None if reel.forgotten_at == NEVER else timestamp(reel.forgotten_at)
-            for kind, reel in reels.items()
+            kind.value: None if group_facts.forgotten_at == NEVER else timestamp(group_facts.forgotten_at)
+            for kind, group_facts in all_facts.items()
         }
 
     def last_rebalance(self, group_id: str) -> LastRebalance | None:
-        """The last rebalance of a group that was completed, as far as is kept; None without one."""
+        """Returns the last completed rebalance of a group among the kept facts, or None."""
         last = next(self._rebalances(group_id), None)
         return LastRebalance(last.at, last.cause, last.reason) if last else None
 
     def rebalances_since(self, group_id: str, since: float) -> int:
-        """How many rebalances of a group were completed since then, as far as is kept."""
+        """Returns how many rebalances of a group were completed since then, among the kept facts."""
         number = 0
         for rebalance in self._rebalances(group_id):
             if rebalance.at < since:
@@ -172,16 +170,19 @@ class FlightRecorder:
         return number
 
     def _rebalances(self, group_id: str) -> Iterator[RebalanceCompleted]:
-        """Those that were completed, the newest first."""
-        reel = self._shelves[Kind.CHANGES].groups.get(group_id)
-        facts = reversed(reel.facts) if isinstance(reel, _Reel) else ()
+        """Returns the completed rebalances of a group, the newest first."""
+        group_facts = self._by_kind[FactKind.CHANGES].groups.get(group_id)
+        facts = reversed(group_facts.facts) if isinstance(group_facts, _GroupFacts) else ()
         return (fact for fact in facts if isinstance(fact, RebalanceCompleted))
 
     def refusals(self, limit: int) -> list[Cells]:
-        """The last runs of refusals of all groups, audited ones included, the newest first, each with its `group`."""
-        found: list[tuple[float, int, Run]] = []
-        order = count(0, -1)  # Of two at the same moment the one that is found first counts as newer.
-        for group in reversed(self._shelves[Kind.REFUSALS].groups.values()):
+        """Returns the last runs of refusals of all groups, the newest first, each with its `group`.
+
+        Audited refusals are included.
+        """
+        found: list[tuple[float, int, RefusalRun]] = []
+        order = count(0, -1)  # Of two runs at the same time, the one that is found first counts as newer.
+        for group in reversed(self._by_kind[FactKind.REFUSALS].groups.values()):
             assert isinstance(group, GroupRefusals)
             if len(found) >= limit and (not found or group.last_at < found[0][0]):
                 break  # The other groups have been quiet for longer.
@@ -189,43 +190,43 @@ class FlightRecorder:
                 if len(found) < limit or (found and run.at > found[0][0]):
                     keep = heappush if len(found) < limit else heappushpop
                     keep(found, (run.at, next(order), run))
-        return [{**told(run), "group": run.fact.group_id} for _, _, run in sorted(found, reverse=True)]
+        return [{**timeline_entry(run), "group": run.fact.group_id} for _, _, run in sorted(found, reverse=True)]
 
-    def _shed(self) -> None:
-        """Drops the oldest fact of the group that has been quiet for longest, what was refused first."""
-        changes, *refused = (self._shelves[kind] for kind in Kind)
+    def _evict_oldest(self) -> None:
+        """Evicts the oldest fact of the group that has been quiet for longest. Refusals are evicted first."""
+        changes, *refused = (self._by_kind[kind] for kind in FactKind)
         largest = max(refused, key=attrgetter("held_bytes"))
-        refused_bytes = sum(shelf.held_bytes for shelf in refused)
-        shelf = largest if refused_bytes > REFUSED_PART * self._most_bytes or not changes.groups else changes
-        group_id, reel = next(iter(shelf.groups.items()))
-        shelf.held_bytes -= _size(reel.forget_oldest())
-        if not len(reel):
-            del shelf.groups[group_id]
-            shelf.held_bytes -= REEL_BYTES
-            shelf.forgotten_at = max(shelf.forgotten_at, reel.forgotten_at)
+        refused_bytes = sum(kind_facts.held_bytes for kind_facts in refused)
+        kind_facts = largest if refused_bytes > MAX_REFUSED_SHARE * self._max_bytes or not changes.groups else changes
+        group_id, group_facts = next(iter(kind_facts.groups.items()))
+        kind_facts.held_bytes -= _size(group_facts.forget_oldest())
+        if not len(group_facts):
+            del kind_facts.groups[group_id]
+            kind_facts.held_bytes -= GROUP_BYTES
+            kind_facts.forgotten_at = max(kind_facts.forgotten_at, group_facts.forgotten_at)
 
 
-def _kind(fact: Fact) -> Kind | None:
-    """Where a fact is kept; None where it is not."""
+def _kind(fact: Fact) -> FactKind | None:
+    """Returns the kind of a fact, or None if the fact is not kept."""
     if isinstance(fact, OffsetsCommitted):
-        return Kind.COMMITS if fact.refused else None
-    return Kind.REFUSALS if isinstance(fact, ClientRefused) else Kind.CHANGES
+        return FactKind.COMMITS if fact.refused else None
+    return FactKind.REFUSALS if isinstance(fact, ClientRefused) else FactKind.CHANGES
 
 
-def _kept(reel: _Reel | GroupRefusals) -> Iterator[Fact | Run]:
-    return iter(reel.facts if isinstance(reel, _Reel) else reel)
+def _entries(group_facts: _GroupFacts | GroupRefusals) -> Iterator[Fact | RefusalRun]:
+    return iter(group_facts.facts if isinstance(group_facts, _GroupFacts) else group_facts)
 
 
-def told(kept: Fact | Run) -> Cells:
-    """What a fact says, but for its group: when (`at`), `what`, and its own fields; error codes have their names too.
+def timeline_entry(kept: Fact | RefusalRun) -> Cells:
+    """Returns a fact as JSON values: its time (`at`), its kind (`what`), and its own fields without the group.
 
-    A refusal that was only reported is called otherwise, for it is none. A run of refusals says what the last of them
-    does, how many they are (`count`), and when the first was (`first_at`).
+    Error codes also have their names. An audited refusal has another `what` than an enforced one. A run of refusals has
+    the fields of its last refusal, the number of refusals (`count`), and the time of the first one (`first_at`).
     """
-    run = kept if isinstance(kept, Run) else None
-    fact = kept.fact if isinstance(kept, Run) else kept
-    what, own, _, _ = _shape(type(fact))
-    cells: Cells = {name: _cell(getattr(fact, name)) for name in own}
+    run = kept if isinstance(kept, RefusalRun) else None
+    fact = kept.fact if isinstance(kept, RefusalRun) else kept
+    what, own_fields, _, _ = _fact_shape(type(fact))
+    cells: Cells = {name: _cell(getattr(fact, name)) for name in own_fields}
     match fact:
         case RebalanceStarted() | RebalanceCompleted():
             cells = {"reason": fact.reason, **cells}
@@ -242,44 +243,48 @@ def told(kept: Fact | Run) -> Cells:
 
 
 def _cell(value: object) -> object:
-    """A value as JSON has it."""
-    return {field.name: getattr(value, field.name) for field in fields(value)} if isinstance(value, Who) else value
+    """Returns a field's value for JSON."""
+    return (
+        {field.name: getattr(value, field.name) for field in fields(value)} if isinstance(value, MemberInfo) else value
+    )
 
 
-def _size(kept: Fact | Run) -> int:
-    """Estimated bytes of a fact or a run of refusals, as if no other fact shared its texts."""
-    fact = kept.fact if isinstance(kept, Run) else kept
-    shape, size = _shape(type(fact)), FACT_BYTES
-    for name in shape.texts:
+def _size(kept: Fact | RefusalRun) -> int:
+    """Returns the estimated size of a fact or a run of refusals in bytes, without sharing of texts."""
+    fact = kept.fact if isinstance(kept, RefusalRun) else kept
+    shape, size = _fact_shape(type(fact)), FACT_BYTES
+    for name in shape.text_fields:
         size += getsizeof(getattr(fact, name))
-    for name in shape.people:
-        if (who := getattr(fact, name)) is not None:
-            size += WHO_BYTES + sum(map(getsizeof, (who.member_id, who.client_id, who.client_host, who.instance_id)))
+    for name in shape.member_fields:
+        if (member := getattr(fact, name)) is not None:
+            size += MEMBER_BYTES + sum(
+                map(getsizeof, (member.member_id, member.client_id, member.client_host, member.instance_id))
+            )
     return size
 
 
-class _Shape(NamedTuple):
-    """What a kind of fact is called, its own fields, and which of all fields are texts, and which are people."""
+class _FactShape(NamedTuple):
+    """A class of facts: its name in JSON, its own fields, the fields with texts, and the fields with members."""
 
     what: str
-    own: tuple[str, ...]
-    texts: tuple[str, ...]
-    people: tuple[str, ...]
+    own_fields: tuple[str, ...]
+    text_fields: tuple[str, ...]
+    member_fields: tuple[str, ...]
 
 
-_PEOPLE = frozenset({"by", "slowest"})
-_SHAPES: dict[type[Fact], _Shape] = {}
-"""Those that have been needed."""
+_MEMBER_FIELDS = frozenset({"by", "slowest"})
+_FACT_SHAPES: dict[type[Fact], _FactShape] = {}
+"""A cache of shapes."""
 
 
-def _shape(kind: type[Fact]) -> _Shape:
-    shape = _SHAPES.get(kind)
+def _fact_shape(kind: type[Fact]) -> _FactShape:
+    shape = _FACT_SHAPES.get(kind)
     if shape is None:
         types = {field.name: field.type for field in fields(kind)}
-        shape = _SHAPES[kind] = _Shape(
+        shape = _FACT_SHAPES[kind] = _FactShape(
             what=re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(),
-            own=tuple(name for name in types if name not in ("group_id", "at")),
-            texts=tuple(name for name, declared in types.items() if declared in (str, str | None)),
-            people=tuple(name for name in types if name in _PEOPLE),
+            own_fields=tuple(name for name in types if name not in ("group_id", "at")),
+            text_fields=tuple(name for name, declared in types.items() if declared in (str, str | None)),
+            member_fields=tuple(name for name in types if name in _MEMBER_FIELDS),
         )
     return shape

@@ -1,16 +1,16 @@
-"""The journal: records on disk, in segments of JSON lines.
+"""The journal: writes records to disk, in segments of JSON lines.
 
-Owns: a bounded queue in memory, the segments, their rotation, the limits on what they take together and on their age,
-and the counts of what was written and dropped. Must not know: what records say, nor who runs it. It never waits for the
-disk in `append`, and a disk that fails never raises: it is counted, and tried again.
+The journal has a bounded queue in memory, rotates the segments, limits their total size and age, and counts written and
+dropped records. `append` never waits for the disk. A disk error is never raised. The journal counts the error and tries
+again.
 
-One thread appends, one thread writes; they share the queue and nothing else. A segment is named
-``.segment-<boot>-<number>.jsonl`` while it is written, and loses the dot when it is sealed: flushed to the disk,
-then renamed. Spark reads no file whose name begins with a dot, so it sees whole segments only.
+One thread appends and one thread writes. They share only the queue. A segment is named
+``.segment-<boot>-<number>.jsonl`` while it is written. When it is sealed, it is flushed to the disk and then renamed
+without the dot. Spark ignores files whose names start with a dot, so it sees only complete segments.
 
-What a killed sidecar left unsealed, its next start seals, without the torn last line that may be there. The open
-segment is locked (flock), so that the segments of a sidecar that is alive and writes to the same folder are left
-alone; the lock goes with the process, however it ends.
+If a sidecar is killed, its next start seals the open segment and drops a torn last line. The open segment is locked
+with flock, so that a sidecar does not seal the segments of another live sidecar in the same folder. The kernel releases
+the lock when the process ends.
 """
 
 import errno
@@ -25,13 +25,13 @@ from threading import Lock
 from group_sidecar.metrics.records import Record
 
 QUEUE_FULL = "queue_full"
-"""Why a record was dropped: the queue was full when it came."""
+"""Why a record was dropped: the queue was full."""
 OVER_SIZE = "over_size"
-"""Why a record was dropped: its segment was the oldest when the segments outgrew their limit."""
+"""Why a record was dropped: the segments exceeded their size limit, and its segment was the oldest."""
 OVER_AGE = "over_age"
-"""Why a record was dropped: its segment was older than segments are kept."""
+"""Why a record was dropped: its segment was older than the retention time."""
 VANISHED = "vanished"
-"""Why a record was dropped: somebody removed its segment before it was sealed."""
+"""Why a record was dropped: another process removed its segment before it was sealed."""
 
 OPEN_SEGMENTS = ".segment-*.jsonl"
 SEALED_SEGMENTS = "segment-*.jsonl"
@@ -40,7 +40,7 @@ SEALED_SEGMENTS = "segment-*.jsonl"
 class Segment:
     """One segment while it is written: locked, and not yet visible to readers.
 
-    Every method may raise OSError: the disk does not do as asked.
+    Every method may raise OSError if the disk fails.
     """
 
     def __init__(self, path: Path, opened_at: float) -> None:
@@ -52,7 +52,10 @@ class Segment:
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, records: Sequence[Record], limit: int) -> int:
-        """Writes as many records as fit `limit` bytes, an empty segment one at least, and says how many."""
+        """Writes as many records as fit into `limit` bytes, and returns their number.
+
+        An empty segment gets at least one record.
+        """
         lines: list[bytes] = []
         size = self.size
         for record in records:
@@ -77,7 +80,7 @@ class Segment:
         self._file.close()
 
     def abandon(self) -> bool:
-        """Lets go of the file as it is. Says whether it is still there, to be sealed with the leftovers."""
+        """Closes the file without sealing it. Returns whether the file still exists and can be sealed later."""
         with suppress(OSError):
             self._file.close()
         try:
@@ -102,7 +105,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def _seal_leftover(path: Path) -> None:
-    """Seals what a sidecar that is gone was writing, up to its last whole line; leaves a live one's alone."""
+    """Seals a segment of a sidecar that has ended, up to its last complete line. Skips segments of live sidecars."""
     with path.open("r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,11 +124,12 @@ class Journal:
     """Writes records to segments in a folder.
 
     Attributes:
-        records_written: records that were handed to the disk.
-        records_dropped: by reason: `queue_full` (newest first), `over_size` and `over_age` (oldest first), `vanished`.
-        last_flush: when records were last handed to the disk, in seconds since the epoch; 0 before the first time.
+        records_written: number of records written to the disk.
+        records_dropped: number of dropped records by reason. `queue_full` drops the newest records, `over_size` and
+            `over_age` the oldest.
+        last_flush: time of the last write, in seconds since the epoch; 0 before the first write.
         failures: how often the disk failed.
-        failure: why it failed the last time it was tried; None where it did not.
+        failure: the error of the last attempt; None if it succeeded.
     """
 
     def __init__(
@@ -143,13 +147,14 @@ class Journal:
         """Touches no disk.
 
         Args:
-            folder: where segments go; made when it is first needed. Sidecars that share one share its limits.
-            boot: this start of the sidecar; it makes the names of its segments its own.
-            queue_records: most records held in memory.
-            segment_bytes: a segment is sealed before it outgrows this; a single longer line has one to itself.
+            folder: the folder of the segments, created when it is first needed. Sidecars in one folder share its
+                limits.
+            boot: id of this start of the sidecar, which makes the names of its segments unique.
+            queue_records: most records in memory.
+            segment_bytes: a segment is sealed before it exceeds this size. A longer line has a segment of its own.
             segment_seconds: a segment is sealed when it is this old.
-            total_bytes: most bytes that all segments take together, the open one included.
-            retention_seconds: for how long a segment is kept after it was last written to.
+            total_bytes: largest total size of all segments, including the open one.
+            retention_seconds: how long a segment is kept after its last write.
             clock: seconds since the epoch.
 
         Raises:
@@ -179,7 +184,7 @@ class Journal:
         self.failure: OSError | None = None
 
     def append(self, record: Record) -> None:
-        """Queues a record, or drops and counts it when the queue is full. Never waits for the disk."""
+        """Queues a record, or drops and counts it if the queue is full. Never waits for the disk."""
         with self._lock:
             if len(self._queue) + len(self._in_hand) < self._queue_records:
                 self._queue.append(record)
@@ -187,15 +192,15 @@ class Journal:
                 self.records_dropped[QUEUE_FULL] += 1
 
     def due(self, now: float) -> bool:
-        """Whether `write` has something to do: queued records, or a segment that is old enough to be sealed."""
+        """Whether `write` has work: queued records, or a segment that is old enough to be sealed."""
         return bool(self._queue or self._in_hand) or self._too_old(now)
 
     def write(self) -> None:
-        """Writes what is queued; seals what is full or old. Blocks on the disk: for the writer's thread."""
+        """Writes the queued records, and seals a full or old segment. Blocks on the disk: call in the writer thread."""
         self._attempt(self._write)
 
     def close(self) -> None:
-        """Writes what is queued, and seals it. Blocks on the disk."""
+        """Writes the queued records and seals the segment. Blocks on the disk."""
         self._attempt(self._write_and_seal)
 
     def _attempt(self, work: Callable[[], None]) -> None:
@@ -216,7 +221,7 @@ class Journal:
     def _write(self) -> None:
         now = self._clock()
         with self._lock:
-            # What an earlier failure left in hand goes first.
+            # Records that remain from an earlier failure are written first.
             self._in_hand += self._queue
             self._queue = []
         while self._in_hand:
@@ -237,7 +242,7 @@ class Journal:
     def _open(self, now: float) -> Segment:
         self._folder.mkdir(parents=True, exist_ok=True)
         for leftover in sorted(self._folder.glob(OPEN_SEGMENTS)):
-            # One that cannot be sealed must not keep others from being written.
+            # A leftover that cannot be sealed must not block new segments.
             try:
                 _seal_leftover(leftover)
             except OSError as error:
@@ -248,7 +253,7 @@ class Journal:
 
     def _too_old(self, now: float) -> bool:
         segment = self._segment
-        # A clock that was set back makes the age negative: seal, rather than wait until it has caught up.
+        # If the clock was set back, the age is negative. The segment is then sealed at once.
         return segment is not None and not 0 <= now - segment.opened_at < self._segment_seconds
 
     def _seal(self) -> None:
@@ -277,7 +282,7 @@ class Journal:
             excess -= sizes[path]
 
     def _drop(self, path: Path, reason: str) -> None:
-        # Whoever collects segments may have taken it meanwhile: then nothing is lost.
+        # A collector of segments may have taken the file meanwhile. Then no record is lost.
         with suppress(FileNotFoundError):
             records = path.read_bytes().count(b"\n")
             path.unlink()

@@ -1,7 +1,10 @@
-"""What may pass.
+"""Policies: the rules that refuse requests. Only a policy that an operator has switched on refuses a client.
 
-A policy looks at a request and the view of its group, and says Allow or Refuse; it does no I/O and
-keeps no state of its own. Only a policy that an operator switched on ever refuses a client.
+A policy gets a request and a view of its group, and returns a verdict. It does no I/O and keeps no state.
 
-One file per policy. `verdicts` has what they share.
+- `policy`, `verdicts`: the base class of policies, and the verdicts
+- `all_policies`: the list of policies
+- `rulebook`: the policies in force
+- `group_max_size`, `offset_metadata_max_bytes`: the policies
+- `patterns`: regular expressions on group ids
 """

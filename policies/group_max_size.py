@@ -1,6 +1,4 @@
-"""group.max.size (KIP-389), by the rule of Kafka since 2.6, and group.consumer.max.size (KIP-848).
-
-Owns: `GroupMaxSize`. Must not know: how the view came about, what a refusal looks like on the wire.
+"""The policy for group.max.size (KIP-389), with the rule of Kafka since 2.6, and group.consumer.max.size (KIP-848).
 
 | state of the group | a join is accepted when |
 |---|---|
@@ -8,12 +6,12 @@ Owns: `GroupMaxSize`. Must not know: how the view came about, what a refusal loo
 | PreparingRebalance | the caller is parked already, or fewer than the limit are |
 | CompletingRebalance, Stable | the caller is a member, or there are fewer members than the limit |
 
-This is Kafka's GroupCoordinator.acceptJoiningMember (GroupMetadataManager's since 4.0). As there,
-members whose id is only pending (KIP-394) do not count, and a static member that comes back without
-its member id is not recognised: a full group refuses it.
+The table is Kafka's GroupCoordinator.acceptJoiningMember (since 4.0 GroupMetadataManager.acceptJoiningMember). As in
+Kafka, members with a pending id (KIP-394) do not count. A static member that rejoins without its member id is not
+recognised, so a full group refuses it.
 
 A consumer group has one rule in all states, GroupMetadataManager.throwIfConsumerGroupIsFull: the caller is a member, or
-there are fewer members than the limit. Classic members of such a group come under it too.
+there are fewer members than the limit. The rule also holds for classic members of a consumer group.
 """
 
 from collections.abc import Callable
@@ -22,25 +20,25 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView
+from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupView
 from group_sidecar.policies.patterns import GroupPattern, matcher
-from group_sidecar.policies.policy import Count, Policy, PolicySection, PolicySettings
+from group_sidecar.policies.policy import Policy, PolicySection, PolicySettings, WholeNumber
 from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
 
-REMEMBERED_GROUPS = 1_000
-"""Groups whose limits are remembered once they have been looked up. Clients choose their ids, of up to 32 kB."""
+MAX_CACHED_GROUPS = 1_000
+"""Most groups whose limits are cached. Clients choose the group ids, of up to 32 kB each."""
 
-Members = Annotated[Count, Field(ge=1, le=0x7FFFFFFF)]
+MemberLimit = Annotated[WholeNumber, Field(ge=1, le=0x7FFFFFFF)]
 GroupId = Annotated[str, Field(min_length=1)]
 
 
 def _whole_number(value: object) -> object:
-    """Environment variables and flags are text, which a Literal does not read."""
+    """Converts text to a number. Environment variables and flags are text, which a Literal does not accept."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -54,13 +52,13 @@ class Override(PolicySection):
     count; `.` stands for any character, a line's end too; `\\w` and `\\d` for those of any script, unless it begins
     with `(?a)`. Bytes of an id that are not UTF-8 are U+FFFD, as the broker reads them. Clients choose the ids that it
     is tried on: one repetition inside another, as in `(a+)+`, lets an id hold up everybody."""
-    limit: Members | None = None
+    limit: MemberLimit | None = None
     """As `limit` of the policy."""
-    consumer_max_size: Members | None = None
+    consumer_max_size: MemberLimit | None = None
     """As `consumer_max_size` of the policy."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _require_a_limit(self) -> Self:
         if (self.group is None) == (self.pattern is None):
             raise ValueError("needs either group or pattern")
         if not self.model_fields_set & {"limit", "consumer_max_size"}:
@@ -68,7 +66,7 @@ class Override(PolicySection):
         return self
 
     def matches(self, group_id: str) -> bool:
-        """Whether it is for this group."""
+        """Whether the override applies to this group."""
         if self.pattern is None:
             return group_id == self.group
         return matcher(self.pattern)(group_id) is not None
@@ -77,9 +75,9 @@ class Override(PolicySection):
 class GroupMaxSizeSettings(PolicySettings):
     """How many members a group may have (Kafka's `group.max.size`, KIP-389)."""
 
-    limit: Members | None = None
+    limit: MemberLimit | None = None
     """Members of a classic group; a join beyond it is refused."""
-    consumer_max_size: Members | None = None
+    consumer_max_size: MemberLimit | None = None
     """Members of a consumer group (Kafka's `group.consumer.max.size`, KIP-848); a new one beyond it is refused."""
     overrides: tuple[Override, ...] = ()
     """Limits of single groups; the first that matches counts."""
@@ -88,14 +86,14 @@ class GroupMaxSizeSettings(PolicySettings):
     are always told 81."""
 
     @model_validator(mode="after")
-    def _limits_something(self) -> Self:
+    def _require_some_limit(self) -> Self:
         if self.limit is None and self.consumer_max_size is None and not self.overrides:
             raise ValueError("needs limit, consumer_max_size or an override")
         return self
 
 
 class Limits(NamedTuple):
-    """Most members of one group, as a classic one and as a consumer group; None without limit."""
+    """Most members of one group as a classic group and as a consumer group. None means no limit."""
 
     classic: int | None
     consumer: int | None
@@ -106,13 +104,13 @@ class GroupMaxSize(Policy):
 
     name: ClassVar[str] = "group_max_size"
     Settings = GroupMaxSizeSettings
-    judges = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
-    asks_about = True
+    judged_apis = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
+    confirms_with_broker = True
     broker_error = ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def __init__(self, settings: GroupMaxSizeSettings) -> None:
         self.settings: GroupMaxSizeSettings = settings
-        self.limits: Callable[[str], Limits] = lru_cache(REMEMBERED_GROUPS)(self._limits)
+        self.limits: Callable[[str], Limits] = lru_cache(MAX_CACHED_GROUPS)(self._limits)
 
     @property
     def error_code(self) -> int:
@@ -133,8 +131,8 @@ class GroupMaxSize(Policy):
             override.consumer_max_size if override and "consumer_max_size" in named else settings.consumer_max_size,
         )
 
-    def most_members(self, group: GroupView) -> int | None:
-        """See Policy. By the protocol that the group speaks now."""
+    def max_members(self, group: GroupView) -> int | None:
+        """See Policy. The limit depends on the protocol that the group uses now."""
         limits = self.limits(group.group_id)
         if group.kind is GroupKind.CLASSIC:
             return limits.classic
@@ -145,38 +143,39 @@ class GroupMaxSize(Policy):
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             return self._judge_heartbeat(request, group)
         assert isinstance(request, JoinGroupRequest)
-        limit, seats, caller = self.most_members(group), group.seats, request.member_id
+        limit, occupancy, caller = self.max_members(group), group.occupancy, request.member_id
         if limit is None:
             return ALLOW
         if group.kind is GroupKind.CONSUMER:
             return self._judge_size(limit, caller, group, self.settings.error_code)
-        if seats.state is GroupState.PREPARING_REBALANCE:
-            if seats.is_parked(caller):
+        if occupancy.state is GroupState.PREPARING_REBALANCE:
+            if occupancy.is_parked(caller):
                 return ALLOW
-            if not seats.certain:
+            if not occupancy.certain:
                 return CONFIRM
-            # Kafka's coordinator takes out whom it refuses, a member or an id that was only issued: otherwise the
-            # rebalance would wait for it.
-            return ALLOW if seats.parked < limit else self._refuse(seats.parked, limit, remove=caller)
-        if seats.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            # An id that was only issued is not taken out: for its leaving alone Kafka 4 rebalances a stable group.
+            # Kafka's coordinator removes the refused member, or its issued id. Otherwise the rebalance would wait for
+            # the member.
+            return ALLOW if occupancy.parked < limit else self._refuse(occupancy.parked, limit, remove=caller)
+        if occupancy.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            # An issued id is not removed, because Kafka 4 rebalances a stable group when the id leaves.
             return self._judge_size(limit, caller, group, self.settings.error_code)
-        return ALLOW if seats.certain else CONFIRM
+        return ALLOW if occupancy.certain else CONFIRM
 
     def _judge_heartbeat(self, request: ConsumerGroupHeartbeatRequest, group: GroupView) -> Verdict:
         limit = self.limits(group.group_id).consumer
-        if limit is None or request.member_epoch < 0 or (request.member_epoch > 0 and not group.seats.certain):
+        if limit is None or request.member_epoch < 0 or (request.member_epoch > 0 and not group.occupancy.certain):
             return ALLOW
         return self._judge_size(limit, request.member_id, group, self.broker_error)
 
     def _judge_size(self, limit: int, caller: str, group: GroupView, error_code: int) -> Verdict:
-        seats = group.seats
-        if caller and caller in seats.members:
+        occupancy = group.occupancy
+        if caller and caller in occupancy.members:
             return ALLOW
-        if not seats.certain and group.kind is GroupKind.CLASSIC:
-            # The broker describes a consumer group as Dead: of that what has passed by, and what the log says, must do.
+        if not occupancy.certain and group.kind is GroupKind.CLASSIC:
+            # A broker describes a consumer group as Dead, so asking it only helps for classic groups. Consumer groups
+            # are judged by the observed traffic and the log.
             return CONFIRM
-        size = len(seats.members)
+        size = len(occupancy.members)
         return ALLOW if size < limit else self._refuse(size, limit, error_code=error_code)
 
     def _refuse(self, size: int, limit: int, *, error_code: int | None = None, remove: str = "") -> Refuse:

@@ -1,29 +1,30 @@
-"""offset.metadata.max.bytes, by the rule of Kafka's OffsetMetadataManager (before 4.0: GroupMetadataManager).
+"""The policy for offset.metadata.max.bytes, with the rule of Kafka's OffsetMetadataManager.
 
-Owns: `OffsetMetadataMaxBytes`. Must not know: what a refusal looks like on the wire.
+Before Kafka 4.0, the rule was in GroupMetadataManager.
 
-Kafka counts the metadata of a committed offset in UTF-16 units (Java's ``String.length``), for all that the setting
-speaks of bytes. A partition with more is not committed, and gets OFFSET_METADATA_TOO_LARGE; the others are.
+Kafka counts the metadata of a committed offset in UTF-16 units (Java's ``String.length``), although the setting's name
+says bytes. A partition with longer metadata is not committed and gets OFFSET_METADATA_TOO_LARGE. The other partitions
+are committed.
 """
 
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
-from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.views import GroupView
-from group_sidecar.policies.policy import Count, Policy, PolicySettings
+from group_sidecar.coordinator.model.views import GroupView
+from group_sidecar.policies.policy import Policy, PolicySettings, WholeNumber
 from group_sidecar.policies.verdicts import ALLOW, RefusePartitions, Verdict
 
 
 class OffsetMetadataSettings(PolicySettings):
     """How long the metadata of a committed offset may be (Kafka's `offset.metadata.max.bytes`)."""
 
-    limit: Annotated[Count, Field(ge=0)]
+    limit: Annotated[WholeNumber, Field(ge=0)]
     """UTF-16 units of the metadata of one partition, which is what Kafka counts; a longer one is not committed."""
 
 
@@ -32,8 +33,8 @@ class OffsetMetadataMaxBytes(Policy):
 
     name: ClassVar[str] = "offset_metadata_max_bytes"
     Settings = OffsetMetadataSettings
-    judges = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
-    asks_about = False
+    judged_apis = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
+    confirms_with_broker = False
     broker_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     def __init__(self, settings: OffsetMetadataSettings) -> None:
@@ -48,12 +49,12 @@ class OffsetMetadataMaxBytes(Policy):
             (at, index): size
             for at, topic in enumerate(topics)
             for index, partition in enumerate(topic.partitions)
-            # A character has two units at most, so that most need not be encoded to be counted.
+            # A character has at most two UTF-16 units, so most texts need not be encoded to be counted.
             if (text := partition.committed_metadata) and 2 * len(text) > limit and (size := utf16_units(text)) > limit
         }
         return RefusePartitions(error_code=self.broker_error, sizes=sizes, limit=limit) if sizes else ALLOW
 
 
 def utf16_units(text: str) -> int:
-    """The length of a text as Java counts it."""
+    """Returns the length of a text in UTF-16 units, as Java's ``String.length`` does."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -1,7 +1,4 @@
-"""Regular expressions on group ids, as operators write them.
-
-Owns: `GroupPattern`, what it means to match, and what a choice of groups is. Must not know: what they are for.
-"""
+"""Regular expressions on group ids in the configuration, and filters of groups."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,7 +8,11 @@ from pydantic import AfterValidator, Field
 
 
 def matcher(pattern: str) -> Callable[[str], object | None]:
-    """Tells whether a pattern matches a whole group id. Raises ValueError where it is no regular expression."""
+    """Returns a function that tells whether a pattern matches a whole group id.
+
+    Raises:
+        ValueError: the pattern is not a regular expression.
+    """
     try:
         return re.compile(pattern, re.DOTALL).fullmatch
     except (re.error, OverflowError) as error:
@@ -26,13 +27,16 @@ def _checked(pattern: str) -> str:
 
 
 GroupPattern = Annotated[str, Field(min_length=1), AfterValidator(_checked)]
-"""A regular expression as Python's `re` has it, which must match the whole id."""
+"""A regular expression in the syntax of Python's `re`, which must match the whole id."""
 
 
-def selection(allow: Iterable[str], deny: Iterable[str]) -> Callable[[str], bool]:
-    """Tells whether a group is chosen, by its id: by any of `allow`, where there are some, and by none of `deny`.
+def group_filter(allow: Iterable[str], deny: Iterable[str]) -> Callable[[str], bool]:
+    """Returns a function that tells whether a group id is chosen.
 
-    Raises ValueError where one is no regular expression.
+    An id is chosen if any pattern of `allow` matches, or `allow` is empty, and if no pattern of `deny` matches.
+
+    Raises:
+        ValueError: a pattern is not a regular expression.
     """
     allowed, denied = [matcher(each) for each in allow], [matcher(each) for each in deny]
 

@@ -1,7 +1,4 @@
-"""What every policy is.
-
-Owns: `Policy` and what all settings of policies have. Must not know: any one policy, where settings come from.
-"""
+"""The base class of policies, and the settings that all policies have."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,12 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.views import GroupView
+from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.policies.verdicts import Verdict
 
 
-def no_boolean(wanted: str) -> BeforeValidator:
-    """Refuses `true`, which YAML also reads from `yes` and `on`, and which pydantic takes for 1."""
+def reject_boolean(wanted: str) -> BeforeValidator:
+    """Returns a validator that refuses booleans. YAML reads `yes` and `on` as true, which pydantic converts to 1."""
 
     def check(value: object) -> object:
         if isinstance(value, bool):
@@ -24,7 +21,7 @@ def no_boolean(wanted: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Count = Annotated[int, no_boolean("a whole number")]
+WholeNumber = Annotated[int, reject_boolean("a whole number")]
 
 
 class PolicySection(BaseModel):
@@ -44,50 +41,50 @@ class Policy(ABC):
     """Judges requests. It does no I/O and keeps no state of its own.
 
     Attributes:
-        name: what metrics, records and the configuration call it.
-        Settings: what an operator can set; its docstring says what the policy is for.
-        judges: the keys of the APIs whose requests it judges.
-        asks_about: whether its verdict depends on the group. Then it judges when the request's turn comes, for what
-            the same connection sent before may make a difference.
-        broker_error: what a broker tells a client that it refuses by the same rule.
-        settings: as the operator has set them.
+        name: the policy's name in metrics, records and the configuration.
+        Settings: the class of the settings. Its docstring describes the policy's purpose in the configuration page.
+        judged_apis: the keys of the APIs whose requests the policy judges.
+        confirms_with_broker: whether the verdict depends on the group. The policy then judges a request when its turn
+            has come, because earlier requests of the same connection may change the group.
+        broker_error: the error code with which a broker refuses a request by the same rule.
+        settings: the operator's settings.
     """
 
     name: ClassVar[str]
     Settings: ClassVar[type[PolicySettings]]
-    judges: ClassVar[frozenset[int]]
-    asks_about: ClassVar[bool]
+    judged_apis: ClassVar[frozenset[int]]
+    confirms_with_broker: ClassVar[bool]
     broker_error: ClassVar[int]
     settings: PolicySettings
 
     @abstractmethod
     def __init__(self, settings: Any) -> None:
-        """A policy with these settings, of its own class of them."""
+        """Creates a policy. `settings`: an instance of the policy's `Settings`."""
 
     @property
     def enforced(self) -> bool:
-        """Whether its refusals are given, not only reported."""
+        """Whether refusals are enforced, instead of only reported."""
         return self.settings.mode == "enforce"
 
     @property
     def error_code(self) -> int:
-        """What it tells a client whom it keeps out."""
+        """The error code that a refused client gets."""
         return int(self.broker_error)
 
     @property
     def error_codes(self) -> frozenset[int]:
-        """All that it may tell a client."""
+        """All error codes that a refused client may get."""
         return frozenset({self.error_code})
 
     @abstractmethod
     def judge(self, request: Struct, group: GroupView) -> Verdict:
-        """Whether a request may go to the broker.
+        """Returns the verdict on a request.
 
         Args:
-            request: of one of the APIs that it judges.
-            group: the group it is about; where `asks_about` is not set, any.
+            request: a request of one of the judged APIs.
+            group: the request's group. Without `confirms_with_broker`, the view may be empty.
         """
 
-    def most_members(self, group: GroupView) -> int | None:
-        """The most members that it lets a group have; None where it lets it have any number."""
+    def max_members(self, group: GroupView) -> int | None:
+        """Returns the most members that the policy allows in a group, or None if it has no limit."""
         return None

@@ -1,7 +1,4 @@
-"""What a policy may say.
-
-Owns: the verdicts. Must not know: any one policy.
-"""
+"""The verdicts that a policy may return."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +11,9 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """What is known of the group is not sure enough: the broker is to describe it first, and the policy judges again.
+    """The group's state is too uncertain. The broker has to describe the group, and the policy then judges again.
 
-    Where the broker does not, the request passes.
+    If the broker does not describe the group, the request passes.
     """
 
 
@@ -25,11 +22,12 @@ class Refuse:
     """The request may not pass.
 
     Attributes:
-        error_code: what the client is told, in the place where that API's replies have their error.
-        size, limit: the figures behind the verdict.
-        message: what the client is told in words, where that API's replies have a place for it.
-        remove: a member id, in use or only issued, that the group must lose with this, as the broker would have it;
-            empty for none.
+        error_code: the error code in the reply to the client.
+        size: the value that the policy compared with the limit.
+        limit: the largest value that the policy allows.
+        message: the error message in the reply, if the API's replies have one.
+        remove: a member id that the group must lose with the refusal, as it would in the broker. The member may be
+            active, or its id only issued. Empty for none.
     """
 
     error_code: int
@@ -39,27 +37,27 @@ class Refuse:
     remove: str = ""
 
 
-Place = tuple[int, int]
-"""A partition in a request: the index of its topic there, and its own index within that."""
+PartitionPosition = tuple[int, int]
+"""A partition in a request: the index of its topic in the request, and its own index within the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusePartitions:
-    """Some partitions of the request may not pass; the rest of it may.
+    """Some partitions of the request may not pass. The rest of the request may pass.
 
     Attributes:
-        error_code: what the client is told of each of them.
-        sizes: the figure behind the verdict, of each of them.
-        limit: the most that it may be.
+        error_code: the error code in the reply for each refused partition.
+        sizes: the refused partitions, each with the value that the policy compared with the limit.
+        limit: the largest value that the policy allows.
     """
 
     error_code: int
-    sizes: Mapping[Place, int]
+    sizes: Mapping[PartitionPosition, int]
     limit: int
 
     @property
     def size(self) -> int:
-        """The largest of the figures."""
+        """The largest of the compared values."""
         return max(self.sizes.values())
 
 

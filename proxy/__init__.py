@@ -1,23 +1,25 @@
-"""The only room with trio and sockets: everything between a client and its broker.
+"""The proxy between clients and their broker. Only this package uses trio, sockets and TLS.
 
-- `framing`, `session`: sans-IO; bytes to runs of frames, one client connection to commands
-- `desk`, `answering`, `enforcing`, `rewrite`: what one broker's frames mean, are answered with, are refused by,
-  are rewritten to
-- `broker_copy`: what is known of one broker; `probe`, `led`, `questions`, `client`,
-  `attempts`: how it is asked
-- `tail`, `log_reader`, `tail_questions`: how its coordinator's log is read
-- `pump`, `server`, `addresses`: sockets, listeners, a gateway's ports
-- `sidecar`: everything put together; `descriptors`: how many sockets it may have
-- `outlet`: its journal; `topic_outlet`, `producing`: how that gets to a topic
-- `admin`: its HTTP port, JSON and pages; `surveying`: all groups, looked at between the frames
-- `config`, `sections`, `cli`: its face; `commandline`: what people and scripts ask about groups
-- `logs`, `narrating`: what it says of itself, and of groups
+- `dataplane/`: moves bytes: event loop, connections, sessions, framing
+- `listeners/`: accepts clients and connects them to their broker
+- `handlers/`: decides what each request and each reply leads to; uses neither trio nor sockets
+- `broker/`: what the sidecar knows of one broker, and the requests that it sends over its own connection
+- `offsets_log/`: reads ``__consumer_offsets``
+- `journal/`: writes records for the fleet pipeline
+- `config/`: settings, their errors, and the reload
+- `runtime/`: parts that every package may use: addresses, logging, back-off, supervision, clocks
+- `admin/`: the HTTP port: metrics, health, JSON, pages
+- `commandline/`: ``group-sidecar groups`` and ``group-sidecar fleet``
+- `served_brokers`: the brokers that this sidecar serves, and the background tasks of each
+- `sidecar`: starts and stops everything in order
+- `cli`: the command ``group-sidecar``
 
 Facts of the protocol that are easily forgotten here:
-- Produce with acks=0 has no reply. SaslHandshake v0 is followed by raw tokens. ApiVersions replies
-  always have header v0.
-- A parked JoinGroup blocks its connection for minutes, and that is normal. A closed connection is not
-  a leave.
-- Clients close on a wrong correlation id, and brokers close on an unknown version.
-- A client's connections to its coordinator and to its leaders are different connections.
+- A Produce request with acks=0 has no reply. SaslHandshake v0 is followed by raw tokens. ApiVersions replies always
+  have header v0.
+- The broker may hold back the reply to a JoinGroup for minutes. Meanwhile its connection is blocked, and that is
+  normal.
+- A client that closes its connection does not thereby leave its group.
+- Clients close the connection on a wrong correlation id. Brokers close it on an unknown version.
+- A client uses one connection to its group coordinator and others to the leaders of its partitions.
 """

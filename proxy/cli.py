@@ -1,9 +1,7 @@
-"""The command line: `group-sidecar`.
+"""The command `group-sidecar`: its subcommands, their flags, and the exit statuses.
 
-Owns: the commands, their flags and what they are called in the configuration; exit statuses. Must not know: what
-the settings mean.
-
-What is heavy to import is imported by the command that needs it: `--help` answers at once.
+A command imports heavy modules itself, so that `--help` answers at once. The flags are passed on under their names in
+the configuration; what a setting means is not known here.
 """
 
 import os
@@ -17,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from group_sidecar.proxy.config import Config
+    from group_sidecar.proxy.config.model import Config
 
-USAGE = 2
+USAGE_STATUS = 2
 """Exit status for a wrong flag, setting or address."""
 INTERRUPTED = 130
 PROGRAM = "group-sidecar"
@@ -32,14 +30,14 @@ app = typer.Typer(
 
 
 class Mode(StrEnum):
-    """`mode` in the configuration."""
+    """The values of `mode` in the configuration."""
 
     SIDECAR = "sidecar"
     GATEWAY = "gateway"
 
 
 class LogFormat(StrEnum):
-    """`log.format` in the configuration."""
+    """The values of `log.format` in the configuration."""
 
     AUTO = "auto"
     CONSOLE = "console"
@@ -81,15 +79,15 @@ def run(
         "journal": {"folder": journal},
         "log": {"format": log_format and log_format.value},
     }
-    settings = _load(config, _given(flags))
+    settings = _load(config, _without_none(flags))
 
-    from group_sidecar.proxy.config import load_config
-    from group_sidecar.proxy.logs import configure_logs
-    from group_sidecar.proxy.server import ListenError
+    from group_sidecar.proxy.config.model import load_config
+    from group_sidecar.proxy.listeners.server import ListenError
+    from group_sidecar.proxy.runtime.logging import configure_logging
     from group_sidecar.proxy.sidecar import run_until_signalled
 
-    configure_logs(settings.log.format, settings.log.level)
-    read = partial(load_config, config, _given(flags)) if config else None
+    configure_logging(settings.log.format, settings.log.level)
+    read = partial(load_config, config, _without_none(flags)) if config else None
     try:
         run_until_signalled(settings, read)
     except ListenError as error:
@@ -103,14 +101,14 @@ def check_config(file: Annotated[Path, typer.Argument(metavar="FILE", show_defau
     typer.echo(f"{file}: ok")
 
 
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Without the flags that were not given."""
-    given = {name: _given(value) if isinstance(value, dict) else value for name, value in flags.items()}
+def _without_none(flags: dict[str, Any]) -> dict[str, Any]:
+    """Returns the flags that were given: those that are not None, in nested mappings too."""
+    given = {name: _without_none(value) if isinstance(value, dict) else value for name, value in flags.items()}
     return {name: value for name, value in given.items() if value is not None and value != {}}
 
 
 def _load(file: Path | None, flags: dict[str, Any]) -> "Config":
-    from group_sidecar.proxy.config import ConfigError, load_config
+    from group_sidecar.proxy.config.model import ConfigError, load_config
 
     try:
         return load_config(file, flags)
@@ -121,26 +119,26 @@ def _load(file: Path | None, flags: dict[str, Any]) -> "Config":
 def _failed(lines: list[str]) -> typer.Exit:
     for line in lines:
         typer.echo(f"{PROGRAM}: {line}", err=True)
-    return typer.Exit(USAGE)
+    return typer.Exit(USAGE_STATUS)
 
 
 def main() -> None:
-    """The entry point. What is wrong with the command line is said in one line."""
-    from group_sidecar.proxy.commandline.completing import mend_bash_words
+    """Runs the command line. Prints one line for an error in the arguments."""
+    from group_sidecar.proxy.commandline.completion import rejoin_bash_words
     from group_sidecar.proxy.commandline.fleet import fleet
     from group_sidecar.proxy.commandline.groups import groups_app
 
     app.add_typer(groups_app, name="groups")
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command(context_settings=passed_on)(fleet)
-    mend_bash_words(os.environ)
+    rejoin_bash_words(os.environ)
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False))
     except typer.TyperException as error:
-        if message := error.format_message():  # Without any argument it is empty, and the help was shown.
+        if message := error.format_message():  # Empty when there are no arguments: typer has printed the help.
             typer.echo(f"{PROGRAM}: {message}", err=True)
         sys.exit(error.exit_code)
-    except (typer.Abort, KeyboardInterrupt):  # The latter while names are completed.
+    except (typer.Abort, KeyboardInterrupt):  # KeyboardInterrupt comes from shell completion.
         sys.exit(INTERRUPTED)
 
 

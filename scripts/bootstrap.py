@@ -1,12 +1,12 @@
 """Sets up what `make` needs on a fresh machine: the virtual environment and Debian packages.
 
-Runs under any Python 3.11 or later, with nothing installed. Everything slow shows that it goes on;
-what it printed is kept under build/ and shown where it failed.
+Runs under any Python 3.11 or later, without other packages. Every slow step shows its progress. Its output is kept in
+build/bootstrap/ and its end is shown after a failure.
 
     bootstrap.py venv EXTRAS      .venv with the project, its extras and the pins of constraints.txt
     bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed
-    bootstrap.py proxies          Java, Maven, and HAProxy for the benchmarks, which can do without
-    bootstrap.py java             Java alone, for who can do without
+    bootstrap.py proxies          Java, Maven and HAProxy; the benchmarks can do without HAProxy
+    bootstrap.py java             Java alone; does not fail without it
 """
 
 import contextlib
@@ -30,14 +30,14 @@ LOG_TAIL_LINES = 25
 
 
 class SetupFailed(Exception):
-    """What stands in the way, for the one who ran make."""
+    """The set-up cannot continue. The text is for the user of make."""
 
 
 def run(what: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-    """Runs a command with its output in a log, and says every few seconds how far it is.
+    """Runs a command with its output in a log, and prints a progress line every few seconds.
 
     Raises:
-        SetupFailed: its status was not zero; with the end of its output.
+        SetupFailed: the command failed; the text has the end of its output.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{what.split()[0]}.log"
@@ -58,18 +58,18 @@ def run(what: str, command: Sequence[str], environment: Mapping[str, str] | None
 
 
 def last_line(log: Path) -> str:
-    """What the command said last, short enough for a progress line."""
+    """Returns the last line of the output, short enough for a progress line."""
     lines = log.read_text(errors="replace").split("\n")
     return next((line.strip()[:80] for line in reversed(lines) if line.strip()), "no word yet")
 
 
 def say(line: str) -> None:
-    """Prints a line at once, whatever the output is."""
+    """Prints a line without buffering."""
     print(line, flush=True)
 
 
 def make_venv(extras: str) -> None:
-    """Creates .venv where there is none and installs the project into it."""
+    """Creates .venv where there is none, and installs the project into it."""
     python = VENV / "bin" / "python"
     if not python.exists():
         say(f"venv: creating .venv with Python {sys.version.split()[0]}")
@@ -77,7 +77,7 @@ def make_venv(extras: str) -> None:
         try:
             run("venv", [sys.executable, "-m", "venv", str(VENV)])
         except SetupFailed:
-            shutil.rmtree(VENV, ignore_errors=True)  # Half a .venv would look like a whole one next time.
+            shutil.rmtree(VENV, ignore_errors=True)  # The next run would take a partial .venv for a complete one.
             raise
     say(f"packages: installing the project with [{extras}]")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
@@ -85,7 +85,7 @@ def make_venv(extras: str) -> None:
 
 
 def require_ensurepip() -> None:
-    """Debian packs ensurepip apart from Python, and venv needs it."""
+    """Makes sure that venv can install pip. Debian has ensurepip in a package of its own."""
     if importable("ensurepip") and importable("venv"):
         return
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
@@ -98,7 +98,7 @@ def importable(module: str) -> bool:
 
 
 def java_version() -> int:
-    """The feature version of the `java` on the path; 0 where there is none."""
+    """Returns the feature version of the `java` on the path; 0 where there is none."""
     if shutil.which("java") is None:
         return 0
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
@@ -107,13 +107,16 @@ def java_version() -> int:
 
 
 def haproxy() -> str | None:
-    """The program, which Debian keeps where not every user's path leads; None where there is none."""
+    """Returns the path of the program; None where there is none.
+
+    Debian installs it to /usr/sbin, which may not be on the path.
+    """
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 
 
 @dataclass(frozen=True)
 class Need:
-    """A command that the project runs, and the Debian package that brings it."""
+    """A command that the project runs, and the Debian package that contains it."""
 
     name: str
     package: str
@@ -129,7 +132,10 @@ CHROMEDRIVER = Need("chromedriver", "chromium-driver", lambda: shutil.which("chr
 
 
 def install_system(needs: Sequence[Need]) -> None:
-    """Installs what is missing. Raises SetupFailed where that may not be or did not help; it names what is missing."""
+    """Installs what is missing.
+
+    Raises SetupFailed with the names of missing commands where that is not allowed or fails.
+    """
     missing = [need for need in needs if not need.present()]
     if not missing:
         return
@@ -157,7 +163,7 @@ def apt_install(packages: list[str], otherwise: str) -> None:
 
 
 def apt_prefix() -> list[str] | None:
-    """How to call apt-get with the rights it needs; None where that cannot be."""
+    """Returns the apt-get command with the rights that it needs; None where these cannot be had."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -169,7 +175,7 @@ def apt_prefix() -> list[str] | None:
 
 
 def available(package: str) -> str:
-    """The package, or the default Java where this release of Debian has no Java 17 any more."""
+    """Returns the package, or the default Java where this release of Debian no longer has Java 17."""
     if not package.startswith("openjdk-"):
         return package
     known = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False).returncode == 0
@@ -177,7 +183,7 @@ def available(package: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Does one of the four; a failure is told on standard error, its last line says what to do."""
+    """Runs one of the four commands. Prints a failure to standard error; the last line says what to do."""
     try:
         match arguments:
             case ["venv", extras]:
@@ -186,10 +192,10 @@ def main(arguments: list[str]) -> int:
                 install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
             case ["proxies"]:
                 install_system((JAVA, MAVEN))
-                with contextlib.suppress(SetupFailed):  # The benchmarks say themselves what they leave out.
+                with contextlib.suppress(SetupFailed):  # The benchmarks report what they leave out.
                     install_system((HAPROXY,))
             case ["java"]:
-                with contextlib.suppress(SetupFailed):  # The demo says itself what it lacks without Java.
+                with contextlib.suppress(SetupFailed):  # The demo reports what it lacks without Java.
                     install_system((JAVA,))
             case _:
                 print(__doc__, file=sys.stderr)

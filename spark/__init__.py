@@ -1,1 +1,13 @@
-"""The fleet pipeline: what all sidecars tell, aggregated. The only room with pyspark."""
+"""The fleet pipeline, which aggregates the records of all sidecars. Only this room imports pyspark.
+
+- `cli`, `jobs`: the command line, and the work of its subcommands
+- `environment`, `spark_session`: what Spark needs on this machine, and how it is configured
+- `line_sources`, `line_parsing`: read lines, and turn each into a record or put it into quarantine
+- `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
+- `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk
+- `missed_segments`: finds segments that a stream did not read, and sidecars with the same id
+- `tables`, `queries/`: the tables, and the queries that fill them
+- `summaries`, `output`, `report/`: the output for people
+- `textfile`: metrics for node_exporter's textfile collector
+- `tables_page`: prints docs/tables.md
+"""

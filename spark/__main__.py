@@ -1,16 +1,17 @@
-"""``python -m group_sidecar.spark``: the fleet job, where there is PySpark.
+"""``python -m group_sidecar.spark``: runs the fleet job if PySpark is installed.
 
-Exit status 3: PySpark is missing, and standard error says in one line how to get it. Else that of `fleet.main`.
+The exit status is 3 if PySpark is missing, and standard error then explains in one line how to install it. Otherwise it
+is the status of `cli.main`.
 """
 
 import sys
 
-from group_sidecar.spark.requirements import pyspark_missing
+from group_sidecar.spark.environment import pyspark_missing
 
 if __name__ == "__main__":
     if missing := pyspark_missing():
         print(missing, file=sys.stderr)
         sys.exit(3)
-    from group_sidecar.spark.fleet import main
+    from group_sidecar.spark.cli import main
 
     sys.exit(main())

@@ -1,7 +1,4 @@
-"""What the subcommands do, in a Spark session that is there.
-
-Owns: which parts work together for each. Must not know: how arguments are spelled on the command line.
-"""
+"""Runs the subcommands in an existing Spark session. `cli` parses the arguments."""
 
 import signal
 import sys
@@ -19,40 +16,40 @@ from types import FrameType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.spark import sources
-from group_sidecar.spark.folders import Folders
-from group_sidecar.spark.lease import held
+from group_sidecar.spark import line_sources
+from group_sidecar.spark.filesystem import Folders
+from group_sidecar.spark.ingest import IngestResult, answer, replay
+from group_sidecar.spark.lease import hold_lease
+from group_sidecar.spark.line_sources import KafkaTopic
+from group_sidecar.spark.missed_segments import missed_segments
+from group_sidecar.spark.output import show_json, show_table
 from group_sidecar.spark.progress import Progress
-from group_sidecar.spark.refresh import Refreshed, answer, replay
-from group_sidecar.spark.showing import show_json, show_table
-from group_sidecar.spark.sources import KafkaTopic
 from group_sidecar.spark.store import PARQUET, Store
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.summaries import SUMMARIES
-from group_sidecar.spark.survey import survey
 from group_sidecar.spark.textfile import Textfile
 
 Source = str | KafkaTopic
 """A folder with segments, or a topic."""
-_SURVEY_SECONDS = 600.0
-"""How often a stream looks after what it passes over: it lists all segments."""
+_CHECK_SECONDS = 600.0
+"""Seconds between two checks for segments that the stream has missed. Each check lists all segments."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
-    """What ``run`` is asked for.
+class RunOptions:
+    """The options of ``run``.
 
     Attributes:
-        source: where lines come from.
-        output: folder of the store; None to use one that is removed at the end.
-        trigger: how often new lines are looked for, as Spark writes an interval; None to take what is there, and end.
-        window: how wide windows are, as Spark writes an interval.
-        retention: how old days may be; None keeps all.
-        format: of the tables.
-        textfile: where figures for Prometheus go.
+        source: where lines are read from.
+        output: folder of the store; None for a temporary one.
+        trigger: the interval between batches, as Spark writes it; None to read the available lines and end.
+        window: the width of windows, as Spark writes an interval.
+        retention: the maximum age of days; None to keep all days.
+        format: the format of the tables.
+        textfile: the file to which metrics for Prometheus are written.
         show: the summary that is printed at the end; None for none.
-        json: whether it is printed as JSON lines.
-        limit: how many rows of it are printed otherwise.
+        json: whether the summary is printed as JSON lines.
+        limit: how many rows of the summary are printed if it is not printed as JSON.
     """
 
     source: Source
@@ -67,42 +64,44 @@ class Running:
     limit: int = 100
 
 
-def run(spark: SparkSession, chosen: Running) -> None:
-    """Takes lines into the store, once or from now on; then prints a summary.
+def run(spark: SparkSession, options: RunOptions) -> None:
+    """Writes lines to the store, once or continuously, and then prints a summary.
 
     Raises:
-        AnalysisException: there is no such input, or Spark lacks its Kafka connector.
-        StoreError: the store cannot be used so.
+        AnalysisException: the input does not exist, or Spark lacks its Kafka connector.
+        StoreError: the store cannot be used with these options.
         LeaseTakenError: another process writes to the store.
-        LeaseLostError: another process has taken over, because this one gave no sign of life.
-        StreamingQueryException, CountError, FolderError: a batch failed.
+        LeaseLostError: another process took over the lease, because this one did not renew it in time.
+        StreamingQueryException, LineCountError, FolderError: a batch failed.
     """
-    with _folder(chosen.output) as output, held(Folders(spark, output)) as lease:
-        store = Store(spark, output, chosen.format, chosen.window, retention=chosen.retention, lease=lease)
+    with _folder(options.output) as output, hold_lease(Folders(spark, output)) as lease:
+        store = Store(spark, output, options.format, options.window, retention=options.retention, lease=lease)
         _recover(store)
-        tally = _Tally()
-        _take(spark, store, chosen, tally)
-        if chosen.trigger is None:
-            _log(str(tally))
-        if chosen.show:
-            _show(store.read, chosen.show, chosen)
+        batch_totals = _BatchTotals()
+        _ingest(spark, store, options, batch_totals)
+        if options.trigger is None:
+            _log(str(batch_totals))
+        if options.show:
+            _show(store.read, options.show, options)
 
 
 def run_replay(spark: SparkSession, source: Source, output: str, since: datetime, until: datetime) -> None:
-    """Answers the hours from `since` to `until` again, with what the source has of them.
+    """Computes the hours from `since` to `until` again, with the lines that the source has of them.
 
     Raises:
-        AnalysisException: there is no such input, or Spark lacks its Kafka connector.
+        AnalysisException: the input does not exist, or Spark lacks its Kafka connector.
         StoreError: there is no store.
         LeaseTakenError: another process writes to the store.
-        LeaseLostError: another process has taken over, because this one gave no sign of life.
-        CountError, FolderError: the store could not be written to.
+        LeaseLostError: another process took over the lease, because this one did not renew it in time.
+        LineCountError, FolderError: the store could not be written to.
     """
     Store.opened(spark, output)
-    with held(Folders(spark, output)) as lease:
+    with hold_lease(Folders(spark, output)) as lease:
         store = Store.opened(spark, output, lease)
         _recover(store)
-        lines = sources.kafka(spark, source) if isinstance(source, KafkaTopic) else sources.files(spark, source)
+        lines = (
+            line_sources.kafka(spark, source) if isinstance(source, KafkaTopic) else line_sources.files(spark, source)
+        )
         replayed = replay(store, lines, since, until)
     _log(f"{replayed.records} records, {len(replayed.hours)} hours answered again")
 
@@ -114,22 +113,24 @@ def _recover(store: Store) -> None:
         answer(store, hours)
 
 
-def _take(spark: SparkSession, store: Store, chosen: Running, tally: "_Tally") -> None:
-    if isinstance(chosen.source, KafkaTopic):
-        lines = sources.kafka_stream(spark, chosen.source)
+def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals: "_BatchTotals") -> None:
+    if isinstance(options.source, KafkaTopic):
+        lines = line_sources.kafka_stream(spark, options.source)
     else:
-        lines = sources.files_stream(spark, chosen.source)
-    progress = Progress(_log if chosen.trigger else lambda _: None)
-    textfile = Textfile(chosen.textfile, store) if chosen.textfile else None
+        lines = line_sources.files_stream(spark, options.source)
+    progress = Progress(_log if options.trigger else lambda _: None)
+    textfile = Textfile(options.textfile, store) if options.textfile else None
 
-    def told(refreshed: Refreshed) -> None:
-        tally.add(refreshed)
+    def on_batch(refreshed: IngestResult) -> None:
+        batch_totals.add(refreshed)
         for warning in refreshed.warnings:
             _log(f"warning: {warning}")
         if textfile:
             textfile.count(refreshed)
 
-    surveyor = _Surveyor(spark, store, None if isinstance(chosen.source, KafkaTopic) else chosen.source, told)
+    surveyor = _MissedSegmentsChecker(
+        spark, store, None if isinstance(options.source, KafkaTopic) else options.source, on_batch
+    )
 
     def tick() -> None:
         if textfile:
@@ -138,73 +139,75 @@ def _take(spark: SparkSession, store: Store, chosen: Running, tally: "_Tally") -
 
     with _signals() as stopping:
         try:
-            stream(store, lines, progress, trigger=chosen.trigger, told=told, tick=tick, stopping=stopping)
-            if chosen.trigger is None and not stopping.is_set():
+            stream(store, lines, progress, trigger=options.trigger, on_batch=on_batch, tick=tick, stopping=stopping)
+            if options.trigger is None and not stopping.is_set():
                 surveyor.look()
         finally:
             if textfile:
                 textfile.write(progress.health)
 
 
-class _Surveyor:
-    """Takes what the stream passes over, and prints each warning once.
+class _MissedSegmentsChecker:
+    """Ingests segments that the stream has missed, and logs each warning once.
 
     Args:
-        folder: with segments; None where lines come from a topic.
-        told: hears what changed segments brought.
+        spark: the session.
+        store: the store.
+        folder: the folder with the segments; None if lines come from a topic.
+        on_batch: called with the outcome of ingesting changed segments.
     """
 
     def __init__(
-        self, spark: SparkSession, store: Store, folder: str | None, told: Callable[[Refreshed], None]
+        self, spark: SparkSession, store: Store, folder: str | None, on_batch: Callable[[IngestResult], None]
     ) -> None:
         self._spark = spark
         self._store = store
         self._folder = folder
-        self._told = told
+        self._on_batch = on_batch
         self._warned: set[str] = set()
         self._looked = time.monotonic()
 
     def tick(self) -> None:
-        """Looks, if it is time to and no batch is being taken."""
-        if time.monotonic() - self._looked < _SURVEY_SECONDS or not self._store.writing.acquire(blocking=False):
+        """Runs a check if it is due and no batch is being written."""
+        if time.monotonic() - self._looked < _CHECK_SECONDS or not self._store.writing.acquire(blocking=False):
             return
         try:
             self.look()
         except PySparkException as error:
-            # The stream itself may do better; it says so if not.
+            # A failure of the stream is reported elsewhere.
             _log(f"warning: could not look after what is passed over: {str(error).splitlines()[0]}")
         finally:
             self._store.writing.release()
             self._looked = time.monotonic()
 
     def look(self) -> None:
-        """Looks now."""
-        found = survey(self._spark, self._store, self._folder)
+        """Runs a check now."""
+        found = missed_segments(self._spark, self._store, self._folder)
         if found.taken:
-            self._told(found.taken)
+            self._on_batch(found.taken)
         for warning in found.warnings:
             if warning not in self._warned:
                 self._warned.add(warning)
                 _log(f"warning: {warning}")
 
 
-def _show(read: Callable[[str], DataFrame], name: str, chosen: Running) -> None:
+def _show(read: Callable[[str], DataFrame], name: str, options: RunOptions) -> None:
     shown = SUMMARIES[name]
     answer = shown.ask(read)
-    if chosen.json:
+    if options.json:
         show_json(answer, shown)
     else:
-        show_table(answer, shown, chosen.limit)
+        show_table(answer, shown, options.limit)
 
 
 @dataclass
-class _Tally:
-    """What all batches brought."""
+class _BatchTotals:
+    """The sums over all batches."""
 
     records: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
 
-    def add(self, refreshed: Refreshed) -> None:
+    def add(self, refreshed: IngestResult) -> None:
         self.records += refreshed.records
         self.quarantined.update(refreshed.quarantined)
 
@@ -225,7 +228,7 @@ def _folder(output: str | None) -> Iterator[str]:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT set the event, instead of what PySpark makes of them; in the main thread only."""
+    """Makes SIGTERM and SIGINT set the event, instead of PySpark's own handlers. Works in the main thread only."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping

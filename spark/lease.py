@@ -1,17 +1,15 @@
-"""One writer at a time: a lease on a store.
+"""A lease on a store, so that only one process at a time writes to it.
 
-Owns: who may write, until when, and the token that every writer gets. Must not know: what is written.
+    _lease/00000007    the holder with token 7: its process, and the last renewal of its lease
 
-    _lease/00000007    the holder with token 7: who it is, and its last sign of life
-
-The holder of the highest token may write. A process gets a token by making the file of that number, which only one can
-do. It may do so when the last holder has released its lease, has died on this machine, or has given no sign of life for
-`EXPIRY`. The file system's clock is the only one that this is measured by, so clocks of machines may differ.
+The holder of the highest token may write. A process gets a token by creating the file of that number, which only one
+process can do. It may do so if the last holder has released its lease, has died on this machine, or has not renewed its
+lease for `EXPIRY`. Only the file system's clock measures that time, so the clocks of machines may differ.
 
 A holder that was suspended does not know that its lease has expired. So a holder checks its lease before each step that
-others would see (`Lease.check`): it gives a sign of life, and then looks for a higher token. A process that takes a
-lease over works the other way round: it makes the file of its token, and then looks for a sign of life of the holder
-before it. So at least one of the two notices the other.
+other processes would see (`Lease.check`): it renews the lease, and then looks for a higher token. A process that takes
+over a lease does the opposite: it creates the file of its token, and then looks for a renewal by the previous holder.
+So at least one of the two notices the other.
 """
 
 import json
@@ -26,30 +24,30 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from group_sidecar.spark.folders import FolderError, Folders
+from group_sidecar.spark.filesystem import FolderError, Folders
 
 EXPIRY = 60.0
-"""Seconds without a sign of life after which a lease may be taken over."""
-_SIGNS = 6
-"""A holder gives so many signs of life in that time."""
-_RECENT = 1.0
-"""Seconds for which a check holds. No process can take the lease over in that time, because the check renewed it."""
+"""Seconds without a renewal after which a lease may be taken over."""
+_RENEWALS_PER_EXPIRY = 6
+"""How often a holder renews its lease in that time."""
+_CHECK_VALID_SECONDS = 1.0
+"""Seconds for which a check is valid. No process can take the lease over in that time, because the check renewed it."""
 _FOLDER = "_lease"
 
 
 class LeaseTakenError(Exception):
-    """Another process writes to the store; the text says which, in one line."""
+    """Another process writes to the store. The text names it, in one line."""
 
 
 class LeaseLostError(Exception):
-    """This process may no longer write to the store: another one has taken its lease over."""
+    """This process may no longer write to the store, because another one has taken over its lease."""
 
 
 class Lease:
-    """The right to write to a store. Made by `held`.
+    """The right to write to a store. `hold_lease` creates it.
 
     Attributes:
-        token: grows with every holder.
+        token: a number that grows with every holder.
     """
 
     def __init__(self, folders: Folders, token: int, clock: Callable[[], float]) -> None:
@@ -57,18 +55,18 @@ class Lease:
         self._folders = folders
         self._clock = clock
         self._checked: float | None = None
-        self._signs = 0
+        self._renewals = 0
         self._lock = threading.Lock()
 
     def check(self) -> None:
-        """Returns if this process may still write; to be called before each step that others would see.
+        """Checks that this process may still write. Called before each step that other processes would see.
 
         Raises:
-            LeaseLostError: another process has taken the lease over.
-            FolderError: the file system does not answer.
+            LeaseLostError: another process has taken over the lease.
+            FolderError: the file system does not respond.
         """
         now = self._clock()
-        if self._checked is not None and now - self._checked < _RECENT:
+        if self._checked is not None and now - self._checked < _CHECK_VALID_SECONDS:
             return
         self.renew()
         if (newest := _newest(self._folders)) != self.token:
@@ -78,44 +76,44 @@ class Lease:
         self._checked = now
 
     def renew(self) -> None:
-        """Gives a sign of life.
+        """Renews the lease.
 
         Raises:
-            FolderError: the file system does not answer.
+            FolderError: the file system does not respond.
         """
         with self._lock:
-            self._signs += 1
-            self._folders.write(_file(self.token), _spelled(signs=self._signs))
+            self._renewals += 1
+            self._folders.write(_file(self.token), _to_json(renewals=self._renewals))
 
     def release(self) -> None:
-        """Lets others write at once."""
+        """Releases the lease, so that another process may take it at once."""
         with self._lock:
-            self._folders.write(_file(self.token), _spelled(signs=self._signs + 1, released=True))
+            self._folders.write(_file(self.token), _to_json(renewals=self._renewals + 1, released=True))
 
 
 @contextmanager
-def held(folders: Folders, expiry: float = EXPIRY, clock: Callable[[], float] | None = None) -> Iterator[Lease]:
-    """Takes the lease on a store, and releases it at the end.
+def hold_lease(folders: Folders, expiry: float = EXPIRY, clock: Callable[[], float] | None = None) -> Iterator[Lease]:
+    """Takes the lease on a store, renews it in a thread, and releases it at the end.
 
     Args:
-        folders: the store.
-        expiry: seconds without a sign of life after which another's lease is taken over.
-        clock: seconds that also pass while the machine is suspended.
+        folders: the folders of the store.
+        expiry: seconds without a renewal after which another process's lease is taken over.
+        clock: returns seconds, and also advances while the machine is suspended.
 
     Raises:
-        LeaseTakenError: another process has it.
-        FolderError: the file system does not answer.
+        LeaseTakenError: another process holds the lease.
+        FolderError: the file system does not respond.
     """
-    lease = Lease(folders, _taken(folders, expiry), clock or _boot_seconds)
+    lease = Lease(folders, _take_lease(folders, expiry), clock or _boot_seconds)
     ended = threading.Event()
 
-    def live() -> None:
-        while not ended.wait(expiry / _SIGNS):
-            # The next check finds out what this means.
+    def keep_alive() -> None:
+        while not ended.wait(expiry / _RENEWALS_PER_EXPIRY):
+            # The next check finds out whether the lease is lost.
             with suppress(FolderError):
                 lease.renew()
 
-    thread = threading.Thread(target=live, name="lease", daemon=True)
+    thread = threading.Thread(target=keep_alive, name="lease", daemon=True)
     thread.start()
     try:
         yield lease
@@ -126,14 +124,14 @@ def held(folders: Folders, expiry: float = EXPIRY, clock: Callable[[], float] | 
             lease.release()
 
 
-def _taken(folders: Folders, expiry: float) -> int:
-    """Takes the next token, and returns it."""
+def _take_lease(folders: Folders, expiry: float) -> int:
+    """Creates the file of the next token. Returns the token."""
     last = _newest(folders)
     sign = folders.read(_file(last)) if last else None
     if last and not _is_free(folders, last, expiry):
         raise LeaseTakenError(_busy(folders, last))
     token = last + 1
-    if not folders.claim(_file(token), _spelled(signs=0)):
+    if not folders.create_exclusively(_file(token), _to_json(renewals=0)):
         raise LeaseTakenError(_busy(folders, token))
     if _newest(folders) != token or (last and folders.read(_file(last)) not in (sign, None)):
         folders.remove(_file(token))
@@ -157,13 +155,13 @@ def _is_free(folders: Folders, token: int, expiry: float) -> bool:
 
 
 def _has_died(holder: dict[str, Any]) -> bool:
-    """Whether the holder ran on this machine, and does not any more."""
+    """Whether the holder ran on this machine and has ended."""
     machine = _machine()
     return machine is not None and holder.get("machine") == machine and _started(holder["pid"]) != holder["started"]
 
 
 def _tokens(folders: Folders) -> list[int]:
-    return sorted(int(name) for name in folders.below(_FOLDER) if name.isdigit())
+    return sorted(int(name) for name in folders.children(_FOLDER) if name.isdigit())
 
 
 def _newest(folders: Folders) -> int:
@@ -174,14 +172,14 @@ def _file(token: int) -> str:
     return f"{_FOLDER}/{token:08}"
 
 
-def _spelled(*, signs: int, released: bool = False) -> str:
+def _to_json(*, renewals: int, released: bool = False) -> str:
     pid = os.getpid()
     holder = {"host": socket.gethostname(), "pid": pid, "machine": _machine(), "started": _started(pid)}
-    return json.dumps({**holder, "signs": signs, "at": f"{datetime.now(UTC):%FT%TZ}", "released": released}) + "\n"
+    return json.dumps({**holder, "signs": renewals, "at": f"{datetime.now(UTC):%FT%TZ}", "released": released}) + "\n"
 
 
 def _holder(folders: Folders, token: int) -> dict[str, Any]:
-    """Returns the description of a lease's holder; empty if the file is being written just now."""
+    """Returns the description of a lease's holder; empty if its file is just being written."""
     try:
         holder = json.loads(folders.read(_file(token)) or "{}")
     except ValueError:
@@ -200,7 +198,7 @@ def _busy(folders: Folders, token: int) -> str:
 
 
 def _machine() -> str | None:
-    """This start of this machine, and the container in it; None where the kernel does not say."""
+    """Returns an id of this boot of the machine and of this container; None if the kernel does not provide one."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
@@ -209,9 +207,9 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine started, as the kernel writes it; None if it does not run."""
+    """Returns when a process of this machine started, as the kernel writes it; None if it does not run."""
     try:
-        # The name is in parentheses, and may have any character.
+        # The name is in parentheses and may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
         return None

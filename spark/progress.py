@@ -1,8 +1,6 @@
-"""How the stream itself is doing.
+"""Keeps the health of the stream and logs one line per batch.
 
-Owns: what Spark tells of the query, and the line that is logged of each batch. Must not know: what the records say.
-
-Spark calls a listener from a thread of its own, some time after a batch has ended.
+Spark calls a listener in a thread of its own, some time after a batch has ended.
 """
 
 import math
@@ -22,21 +20,22 @@ from pyspark.sql.streaming.listener import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
-    """What is known of the query.
+class StreamHealth:
+    """The known state of the query.
 
     Attributes:
-        name: its name, null if it has none.
-        query: its id, which it keeps over restarts.
+        name: the query's name; None if it has none.
+        query: the query's id, which stays the same over restarts.
         batch: number of the last batch; -1 before the first.
-        batches: how many batches it has done since it was started.
+        batches: how many batches were done since the start.
         input_rows: lines in the last batch.
-        total_rows: lines in all batches since it was started.
-        rows_per_second: of the last batch.
-        seconds: how long the last batch took, in all (`triggerExecution`) and each part of it.
-        behind: what waits in the source after the last batch: `maxOffsetsBehindLatest` and the like, as it calls them.
-        last_progress: when it last did a batch or found that there is nothing to do, in seconds since the epoch.
-        failure: why it ended, in one line; null if it did not, or was told to.
+        total_rows: lines in all batches since the start.
+        rows_per_second: rate of the last batch.
+        seconds: the duration of the last batch as a whole (`triggerExecution`) and of each of its parts.
+        source_backlog: the backlog of the source after the last batch, by Spark's names, such as
+            `maxOffsetsBehindLatest`.
+        last_progress: when the query last did a batch or found nothing to do, in seconds since the epoch.
+        failure: why the query ended, in one line; None if it has not ended, or if it was stopped on request.
     """
 
     name: str | None = None
@@ -47,38 +46,38 @@ class Health:
     total_rows: int = 0
     rows_per_second: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
-    behind: Mapping[str, float] = field(default_factory=dict)
+    source_backlog: Mapping[str, float] = field(default_factory=dict)
     last_progress: float | None = None
     failure: str | None = None
 
     @property
     def batch_seconds(self) -> float:
-        """How long the last batch took."""
+        """The duration of the last batch, in seconds."""
         return self.seconds.get("triggerExecution", 0.0)
 
     def __str__(self) -> str:
         rate = f" ({self.rows_per_second:.0f}/s)" if self.rows_per_second else ""
-        behind = "".join(f", {name} {value:g}" for name, value in sorted(self.behind.items()))
-        return f"batch {self.batch}: {self.input_rows} lines{rate} in {self.batch_seconds:.1f} s{behind}"
+        source_backlog = "".join(f", {name} {value:g}" for name, value in sorted(self.source_backlog.items()))
+        return f"batch {self.batch}: {self.input_rows} lines{rate} in {self.batch_seconds:.1f} s{source_backlog}"
 
 
 class Progress(StreamingQueryListener):
     """Keeps the health of one query.
 
     Args:
-        log: is given the line on each batch, and on a failure.
+        log: called with the line of each batch, and with that of a failure.
         clock: the time, in seconds since the epoch.
     """
 
     def __init__(self, log: Callable[[str], None], clock: Callable[[], float] = time.time) -> None:
-        self.health = Health()
+        self.health = StreamHealth()
         self.ended = threading.Event()
-        """Set when Spark has told all it will."""
+        """Set when the query has terminated."""
         self._log = log
         self._clock = clock
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        self.health = Health(name=event.name, query=str(event.id), last_progress=self._clock())
+        self.health = StreamHealth(name=event.name, query=str(event.id), last_progress=self._clock())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
@@ -94,7 +93,7 @@ class Progress(StreamingQueryListener):
             total_rows=self.health.total_rows + progress.numInputRows,
             rows_per_second=rate if math.isfinite(rate) else 0.0,
             seconds={name: milliseconds / 1000 for name, milliseconds in progress.durationMs.items()},
-            behind=_behind(progress),
+            source_backlog=_source_backlog(progress),
             last_progress=self._clock(),
         )
         self._log(str(self.health))
@@ -109,8 +108,8 @@ class Progress(StreamingQueryListener):
         self.ended.set()
 
 
-def _behind(progress: StreamingQueryProgress) -> dict[str, float]:
-    told: dict[str, float] = {}
+def _source_backlog(progress: StreamingQueryProgress) -> dict[str, float]:
+    offsets: dict[str, float] = {}
     for source in progress.sources:
         for name, value in source.metrics.items():
             try:
@@ -118,5 +117,5 @@ def _behind(progress: StreamingQueryProgress) -> dict[str, float]:
             except ValueError:
                 continue
             if math.isfinite(number):
-                told[name] = number
-    return told
+                offsets[name] = number
+    return offsets

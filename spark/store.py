@@ -1,18 +1,18 @@
-"""The fleet's tables on disk: records and quarantine as they came, and by the hour what was made of them.
+"""The fleet's tables on disk: records and quarantined lines, and the tables that are computed from them, by hour.
 
-Owns: where everything lies, how an hour of a table is replaced, compaction and retention. Must not know: what is asked
-of records, where lines come from, nor how a batch gets to its place (`attempts`). One process at a time may write: it
-needs the store's lease.
+The store decides where everything lies, how an hour of a table is replaced, when hours are compacted, and when days are
+dropped. `write_attempts` moves a batch to its place. Only one process at a time may write, and it needs the store's
+lease.
 
-    store.json                          what it was made with
-    records/day=.../hour=.../batch=...  accepted records (`piles`), whatever the format of the tables
+    store.json                          the format, window and layout of the store
+    records/day=.../hour=.../batch=...  accepted records (`batch_store`), in Parquet for every format of the tables
     quarantine/day=.../hour=.../batch=...
-    <table>/day=.../hour=...            the answers of that hour
-    checkpoint/                         how far the stream is, if it has no other folder for that
-    _lease/                             which process may write
-    ledger/                             the segments that were taken
+    <table>/day=.../hour=...            the rows of a table for that hour
+    checkpoint/                         the position of the stream, if it has no other folder for that
+    _lease/                             the process that may write
+    ledger/                             the segments that were read
     _attempts/<batch>.<attempt>/        a batch that is not in its place yet
-    _attempts/answers.<attempt>/        the answers of a table that are not in their place yet
+    _attempts/answers.<attempt>/        the rows of a table that are not in their place yet
 """
 
 import json
@@ -26,44 +26,48 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from group_sidecar.spark import intake
-from group_sidecar.spark.attempts import Added, Attempts
-from group_sidecar.spark.folders import HOUR, Folders, day_folder, hour_folder
+from group_sidecar.spark import line_parsing
+from group_sidecar.spark.batch_store import Batch, BatchStore, day_and_hour, empty
+from group_sidecar.spark.filesystem import HOUR, Folders, day_folder, hour_folder
 from group_sidecar.spark.lease import Lease
-from group_sidecar.spark.ledger import Ledger
-from group_sidecar.spark.piles import Batch, Pile, day_and_hour, empty
+from group_sidecar.spark.segment_ledger import SegmentLedger
 from group_sidecar.spark.tables import RECORDS, TABLES
+from group_sidecar.spark.write_attempts import WriteAttempts, WriteResult
 
 PARQUET = "parquet"
 ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
-"""An hour that ended so long ago is compacted. What comes later is taken as well, and compacted the next time."""
+"""An hour is compacted this long after its end. Records that arrive later are stored too, and compacted the next
+time."""
 _MADE_WITH = "store.json"
 _LAYOUT = 1
 
 
 class StoreError(Exception):
-    """The store cannot be used as it was asked for; the text says why, in one line."""
+    """The store cannot be used as requested. The text explains why, in one line."""
 
 
 class Store:
     """Records, quarantine and tables below one folder.
 
     Args:
-        path: folder or URL; made where it is not there.
-        format: of the tables: parquet, or another that this Spark can write and that replaces partitions.
-        window: how wide windows are, as Spark writes an interval; it divides an hour.
-        retention: days older than this are dropped; None keeps all.
-        lease: the right to write to it; None where no other process knows the store, or where it is only read.
+        spark: the session.
+        path: a folder or URL, which is created if it does not exist.
+        format: the format of the tables: parquet, or another format that this Spark can write and that replaces
+            partitions.
+        window: the width of windows, as Spark writes an interval. It divides an hour.
+        retention: days older than this are dropped; None to keep all days.
+        lease: the right to write; None if no other process uses the store, or to read only.
 
     Attributes:
-        ledger: the segments that it has taken.
-        writing: held by the thread that takes a batch.
+        ledger: the segments that were read.
+        writing: a lock that is held by the thread that writes a batch.
+        check_lease: raises LeaseLostError if this process may no longer write.
 
     Raises:
-        StoreError: the store was made with another window or format, or Spark does not have the format.
+        StoreError: the store was created with another window or format, or Spark lacks the format.
     """
 
     def __init__(
@@ -83,28 +87,32 @@ class Store:
         self._spark = spark
         self._format = format
         self._folders = Folders(spark, path)
-        self._fence: Callable[[], None] = lease.check if lease else lambda: None
+        self.check_lease: Callable[[], None] = lease.check if lease else lambda: None
         self._catalog = _catalog(spark, self._folders.root) if format == ICEBERG else None
         self._check_made_with()
-        self.ledger = Ledger(spark, self._folders, self._fence)
+        self.ledger = SegmentLedger(spark, self._folders, self.check_lease)
         self.writing = RLock()
         self._schemas: dict[str, StructType] = {}
-        self._records = Pile(spark, self._folders, RECORDS, _records_schema(), intake.deduplicated, self._fence)
-        self._quarantine = Pile(spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, self._fence)
+        self._records = BatchStore(
+            spark, self._folders, RECORDS, _records_schema(), line_parsing.deduplicated, self.check_lease
+        )
+        self._quarantine = BatchStore(
+            spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, self.check_lease
+        )
         token = lease.token if lease else 0
-        self._attempts = Attempts(spark, self._folders, self._records, self._quarantine, token, self._fence)
+        self._attempts = WriteAttempts(spark, self._folders, self._records, self._quarantine, token, self.check_lease)
 
     @classmethod
     def opened(cls, spark: SparkSession, path: str, lease: Lease | None = None) -> "Store":
-        """The store that is there, as it was made.
+        """Opens an existing store with the format and window that it was created with.
 
         Args:
             spark: the session.
-            path: folder or URL.
-            lease: the right to write to it; None to read it.
+            path: a folder or URL.
+            lease: the right to write; None to read only.
 
         Raises:
-            StoreError: there is none.
+            StoreError: there is no store.
         """
         made = Folders(spark, path).read(_MADE_WITH)
         if made is None:
@@ -114,47 +122,52 @@ class Store:
 
     @property
     def checkpoint(self) -> str:
-        """The URL of the folder in which a stream keeps how far it is."""
+        """The URL of the folder in which a stream records its position."""
         return self._folders.url(CHECKPOINT)
 
-    def add(self, batch: Batch, judged: DataFrame, now: datetime) -> Added:
-        """Writes what a batch brought. Args and Raises as `Attempts.add`."""
+    def add(self, batch: Batch, judged: DataFrame, now: datetime) -> WriteResult:
+        """Writes the lines of a batch. Arguments and exceptions are those of `WriteAttempts.add`."""
         return self._attempts.add(batch, judged, now)
 
     def recover(self) -> set[datetime]:
-        """Ends the attempts of processes that have died, as `Attempts.recover`. Returns the hours with new records."""
+        """Completes the attempts of processes that have died. Returns the hours with new records.
+
+        See `WriteAttempts.recover`.
+        """
         return self._attempts.recover()
 
     def records(self, hours: Iterable[datetime]) -> DataFrame:
-        """The records of these hours; one that came twice may be there twice."""
+        """Returns the records of these hours. A record that arrived twice may occur twice."""
         return self._records.read(hours)
 
     def replace(self, table: str, answer: DataFrame, hours: Iterable[datetime]) -> None:
-        """Puts an answer in the place of what the table has for these hours; it has no rows of others."""
+        """Replaces the rows of a table for these hours. `answer` has no rows of other hours."""
         self._schemas[table] = answer.schema
-        # AQE makes few files of a small answer, and several of an hour that is large.
+        # AQE writes few files for a small table, and several files for a large hour.
         rows = answer.select("*", *day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
         if self._format != PARQUET:
-            self._fence()
+            self.check_lease()
             self._hand_over(table, rows)
             return
         attempt = self._attempts.folder("answers")
         rows.write.partitionBy("day", "hour").parquet(self._folders.url(f"{attempt}/{table}"))
         for hour in hours:
-            self._fence()
+            self.check_lease()
             folder = hour_folder(hour)
             by, aside = f"{attempt}/{table}/{folder}", f"{attempt}/replaced/{folder}"
             self._folders.replace(f"{table}/{folder}", by=by, aside=aside)
         self._folders.remove(attempt)
 
     def read(self, table: str, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
-        """The rows of a table whose windows begin from `since` on and before `until`; `quarantine` by whole hours.
+        """Returns the rows of a table whose windows begin from `since` on and before `until`.
+
+        Lines in `quarantine` are selected by whole hours.
 
         Raises:
             KeyError: there is no such table.
         """
         if table == QUARANTINE:
-            lines = self._quarantine.read_once(self._folders.hours(QUARANTINE, since, until))
+            lines = self._quarantine.read_distinct(self._folders.hours(QUARANTINE, since, until))
             return lines.drop("name")
         rows = self._rows(table, since, until)
         if since is not None:
@@ -164,29 +177,29 @@ class Store:
         return rows.select(*self._schema(table).names)
 
     def answers(self, table: str, hours: Iterable[datetime]) -> DataFrame:
-        """The rows of a table of these hours."""
+        """Returns the rows of a table for these hours."""
         if self._format != PARQUET:
             hour = F.date_trunc("hour", F.col("window"))
             return self.read(table).where(hour.isin(*hours))
         return self._parquet(table, hours)
 
     def hours(self, since: datetime | None = None, until: datetime | None = None) -> list[datetime]:
-        """The hours that have records, oldest first."""
+        """Returns the hours that have records, oldest first."""
         return self._folders.hours(RECORDS, since, until)
 
     def newest_hour(self) -> datetime | None:
-        """The newest hour that has records; None if there are none."""
+        """Returns the newest hour that has records; None if there are none."""
         return self._folders.newest_hour(RECORDS)
 
     def oldest(self, now: datetime) -> datetime | None:
-        """The beginning of the oldest day that is kept; None if all are."""
+        """Returns the beginning of the oldest day that is kept; None if all days are kept."""
         return None if self.retention is None else _midnight(now - self.retention)
 
     def tidy(self, batch: int, now: datetime) -> int:
-        """Compacts hours that are closed, and drops days that are too old; once an hour, as it looks through all hours.
+        """Compacts hours that are closed and drops days that are too old. Does so once an hour, as it lists all hours.
 
         Returns:
-            How many days it dropped.
+            The number of days that it dropped.
         """
         hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         if hour == self._tidied:
@@ -198,30 +211,30 @@ class Store:
         return dropped
 
     def compact(self, before: datetime, batch: int) -> int:
-        """Makes one folder of the several that batches before `batch` wrote for an hour before `before`.
+        """Merges the folders that batches before `batch` wrote for an hour, for each hour before `before`.
 
         Returns:
-            How many folders it removed.
+            The number of folders that it removed.
         """
         return self._records.compact(before, batch) + self._quarantine.compact(before, batch)
 
     def drop_before(self, day: datetime) -> int:
-        """Drops all days before that of `day`, of records, quarantine and tables. Returns how many days those were."""
+        """Drops records, quarantine and tables of all days before the day of `day`. Returns the number of days."""
         dropped: set[str] = set()
         own = self._format == PARQUET
         for name in (RECORDS, QUARANTINE, *(TABLES if own else ())):
             for folder in self._folders.days(name):
                 if folder < day_folder(day):
-                    self._fence()
+                    self.check_lease()
                     self._folders.remove(f"{name}/{folder}")
                     dropped.add(folder)
         for table in () if own or not dropped else TABLES:
-            if self._folders.below(table):
+            if self._folders.children(table):
                 self._spark.sql(f"DELETE FROM {self._sql_name(table)} WHERE day < DATE '{day:%Y-%m-%d}'")
         return len(dropped)
 
     def _sql_name(self, table: str) -> str:
-        """Of a table that is not made of plain folders."""
+        """Returns the SQL name of a table in another format than Parquet."""
         return f"{self._catalog}.{table}" if self._catalog else f"{self._format}.`{self._folders.url(table)}`"
 
     def _check_made_with(self) -> None:
@@ -229,7 +242,7 @@ class Store:
         found = self._folders.read(_MADE_WITH)
         if found is None:
             self._check_format()
-            self._folders.write_whole(_MADE_WITH, json.dumps(made) + "\n")
+            self._folders.write_new_file(_MADE_WITH, json.dumps(made) + "\n")
             return
         for name, value in json.loads(found).items():
             if made[name] != value:
@@ -239,7 +252,7 @@ class Store:
         try:
             self._spark.read.format(self._format).load(self._folders.url("nothing"))
         except AnalysisException:
-            pass  # The format is there, and only finds nothing to read.
+            pass  # Spark has the format and only finds nothing to read.
         except Exception as error:
             raise StoreError(f"this Spark has no format {self._format}: its jars are not there") from error
 
@@ -254,14 +267,14 @@ class Store:
 
     def _rows(self, table: str, since: datetime | None, until: datetime | None) -> DataFrame:
         if self._format != PARQUET:
-            if self._folders.below(table):
+            if self._folders.children(table):
                 return self._spark.table(self._sql_name(table))
             return empty(self._spark, self._schema(table))
         return self._parquet(table, self._folders.hours(table, since, until))
 
     def _parquet(self, table: str, hours: Iterable[datetime]) -> DataFrame:
         folders = (f"{table}/{hour_folder(hour)}" for hour in hours)
-        paths = [self._folders.url(folder) for folder in folders if self._folders.below(folder)]
+        paths = [self._folders.url(folder) for folder in folders if self._folders.children(folder)]
         if not paths:
             return empty(self._spark, self._schema(table))
         return self._spark.read.schema(self._schema(table)).parquet(*paths)
@@ -269,12 +282,15 @@ class Store:
     def _schema(self, table: str) -> StructType:
         if table not in self._schemas:
             nothing = empty(self._spark, _records_schema())
-            self._schemas[table] = TABLES[table].asked_of(nothing, self.window).schema
+            self._schemas[table] = TABLES[table].compute(nothing, self.window).schema
         return self._schemas[table]
 
 
 def _catalog(spark: SparkSession, root: str) -> str:
-    """Iceberg makes no table without a catalog. This one is the store's own: its tables are the folders below it."""
+    """Configures the store's own Iceberg catalog, whose tables are the folders of the store. Returns its name.
+
+    Iceberg cannot create a table without a catalog.
+    """
     name = f"fleet_{crc32(root.encode()):08x}"
     settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".cache-enabled": "false"}
     for key, value in (settings | {".warehouse": root}).items():
@@ -295,7 +311,7 @@ def _midnight(moment: datetime) -> datetime:
 
 
 def _records_schema() -> StructType:
-    return _schema(f"{intake.record_ddl()}, `arrived_at` TIMESTAMP")
+    return _schema(f"{line_parsing.record_ddl()}, `arrived_at` TIMESTAMP")
 
 
 def _quarantine_schema() -> StructType:

@@ -1,29 +1,28 @@
-"""The stream: batches of lines into the store, until there are none or somebody ends it.
+"""Runs the stream: writes batches of lines to the store until there are no more lines or it is stopped.
 
-Owns: the query, its checkpoint and its end. Must not know: what becomes of a batch in the store.
-
-`foreachBatch` does a batch at least once and gives it the same number when it is done again; `refresh` makes of that
-exactly once. How far the stream is, Spark writes down when a batch is done, never before.
+`foreachBatch` calls its function at least once per batch and repeats the batch's number when it repeats a batch.
+`ingest` turns this into exactly-once. Spark records the position of the stream when a batch is done, never before.
 """
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from group_sidecar.spark.attempts import CountError
-from group_sidecar.spark.folders import FolderError
+from group_sidecar.spark.filesystem import FolderError
+from group_sidecar.spark.ingest import IngestResult, ingest
 from group_sidecar.spark.lease import LeaseLostError
 from group_sidecar.spark.progress import Progress
-from group_sidecar.spark.refresh import Refreshed, refresh
 from group_sidecar.spark.store import Store
+from group_sidecar.spark.write_attempts import LineCountError
 
 NAME = "fleet"
 _POLL_SECONDS = 0.5
 _LAST_WORDS_SECONDS = 10.0
-"""How long the listener may take to hear of the end."""
+"""Seconds that the listener may take to learn that the query has ended."""
 
 
 def stream(
@@ -32,35 +31,36 @@ def stream(
     progress: Progress,
     *,
     trigger: str | None,
-    told: Callable[[Refreshed], None],
+    on_batch: Callable[[IngestResult], None],
     tick: Callable[[], None] = lambda: None,
     stopping: threading.Event | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> None:
-    """Takes lines into the store, going on where the store's checkpoint says.
+    """Writes lines to the store, beginning where the store's checkpoint ends.
 
     Args:
-        store: where to.
+        store: the store.
         lines: a streaming frame, `value` STRING and `arrived_at` TIMESTAMP.
-        progress: hears of the query.
-        trigger: how often it looks for new lines, as Spark writes an interval; None to take what is there, and end.
-        told: hears what each batch brought.
-        tick: is called twice a second.
-        stopping: ends the stream; a batch that is under way will be done again.
-        clock: the time.
+        progress: the listener of the query.
+        trigger: the interval between batches, as Spark writes it; None to read the available lines and end.
+        on_batch: called with the result of each batch.
+        tick: called twice a second.
+        stopping: ends the stream when it is set. The next run repeats a batch that was interrupted.
+        clock: returns the current time.
 
     Raises:
-        StreamingQueryException: a batch failed. It will be done again by the next run.
-        CountError, FolderError, LeaseLostError: the same, because of the store.
+        StreamingQueryException: a batch failed. The next run repeats it.
+        LineCountError, FolderError, LeaseLostError: a batch failed because of the store. The next run repeats it.
     """
     failures: list[Exception] = []
 
     def take(batch_of_lines: DataFrame, batch: int) -> None:
         try:
-            told(refresh(store, batch_of_lines, batch, clock()))
-        except (CountError, FolderError, LeaseLostError) as error:
-            # Spark would only say that some function failed.
-            failures.append(error)
+            on_batch(ingest(store, batch_of_lines, batch, clock()))
+        except Exception as error:
+            # Spark would only report that some function failed.
+            if (cause := _cause(store, error)) is not None:
+                failures.append(cause)
             raise
 
     spark = lines.sparkSession
@@ -83,3 +83,17 @@ def stream(
             progress.ended.wait(_LAST_WORDS_SECONDS)
     finally:
         spark.streams.removeListener(progress)
+
+
+def _cause(store: Store, error: Exception) -> Exception | None:
+    """Returns the error to report for a failed batch; None for an error that Spark reports itself.
+
+    A process that takes over the lease removes the folders of this one's batch, so a step of Spark may fail before the
+    lost lease is noticed.
+    """
+    try:
+        with suppress(FolderError):
+            store.check_lease()
+    except LeaseLostError as lost:
+        return lost
+    return error if isinstance(error, LineCountError | FolderError) else None

@@ -1,9 +1,7 @@
-"""What people read: the tables' rows of a range of time, summed up.
+"""Summaries for people: the tables' rows of a range of time, aggregated.
 
-Owns: the names of the summaries, what each says, and how it is shown. Must not know: where tables are kept, what a
-record says.
-
-"Now" is the newest window of the range, as far as it goes for each group, partition or sidecar.
+Each summary has a name, columns, and an order. "Now" is the newest window of the range that has data of a group,
+partition or sidecar.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,14 +11,14 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark.questions.lag import messages_behind
-from group_sidecar.spark.questions.windows import WINDOW, seconds_between
+from group_sidecar.spark.queries.lag_tables import messages_behind
+from group_sidecar.spark.queries.windows import WINDOW, seconds_between
 
-Read = Callable[[str], DataFrame]
-"""A table's rows of the range, by its name: one of `tables.TABLES`, or `quarantine`."""
+TableReader = Callable[[str], DataFrame]
+"""Reads the rows of a table for the range, by its name: one of `tables.TABLES`, or `quarantine`."""
 
 EXAMPLE_LENGTH = 200
-"""Letters of a line that a summary shows as an example."""
+"""The number of characters of a line that a summary shows as an example."""
 
 
 @dataclass(frozen=True)
@@ -28,38 +26,38 @@ class Summary:
     """One summary, and how it is shown.
 
     Attributes:
-        name: its name.
-        ask: makes it, given what reads a table.
-        largest: the column whose largest values come first; None if none does.
-        then: what orders rows after that.
-        glance: the columns a terminal shows; all if empty.
-        doc: what it tells, in one line.
+        name: the name of the summary.
+        ask: computes the summary with a function that reads tables.
+        first_by: the column by which rows are sorted first, in descending order; None if there is none.
+        then_by: the columns by which rows are sorted after that.
+        terminal_columns: the columns that a terminal shows; all columns if empty.
+        doc: the meaning of the summary, in one line.
     """
 
     name: str
-    ask: Callable[[Read], DataFrame]
-    largest: str | None
-    then: tuple[str, ...]
-    glance: tuple[str, ...]
+    ask: Callable[[TableReader], DataFrame]
+    first_by: str | None
+    then_by: tuple[str, ...]
+    terminal_columns: tuple[str, ...]
     doc: str
 
 
-def groups(read: Read) -> DataFrame:
-    """Every group that was told of, has offsets, rebalanced, or had clients refused, in one row.
+def groups(read: TableReader) -> DataFrame:
+    """Returns one row for each group that was reported, has offsets, rebalanced, or had clients refused.
 
     Returns:
-        group, sidecar (whose word holds), sidecars (how many spoke of it), protocol, state, protocol_type, assignor,
-        generation, members, max_size; first_seen, last_seen (the first and the last word of it in the range); gone
-        (no longer restated, although its sidecar lives; so is, until it has read the log, what a sidecar knew before
-        it was started anew); lag, max_partition_lag, lag_seconds, topics, partitions, partitions_without_log_end (of
-        the newest window in which a lag is known; null where it has no committed offsets, or is gone); rebalances,
-        rebalance_seconds, lost_consumer_seconds, main_cause (of most rebalances), last_rebalance_at; refusals. Counts
-        are zero where nothing happened.
+        group, sidecar (the one whose record counts), sidecars (how many reported the group), protocol, state,
+        protocol_type, assignor, generation, members, max_size; first_seen, last_seen (the first and the last report in
+        the range); gone (true if the group is no longer restated although its sidecar is alive. A group is also gone
+        after a restart of its sidecar, until the sidecar has read the log); lag, max_partition_lag, lag_seconds,
+        topics, partitions, partitions_without_log_end (of the newest window with a known lag; null if the group has no
+        committed offsets or is gone); rebalances, rebalance_seconds, lost_consumer_seconds, main_cause (of most
+        rebalances), last_rebalance_at; refusals. Counts are zero if nothing happened.
     """
     lags = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
     behind = _newest(read("group_lag"), ("group",), lags, known="lag").withColumnRenamed(WINDOW, "lag_window")
     refused = read("refusals").groupBy("group").agg(F.sum("refusals").alias("refusals"))
-    standing = _standing(read)
+    standing = _latest_groups(read)
     joined = standing
     for answer in (behind, _rebalances_of(read("rebalances")), refused):
         joined = joined.join(answer, "group", "full_outer")
@@ -69,15 +67,15 @@ def groups(read: Read) -> DataFrame:
     return joined.withColumns(current).drop(WINDOW, "lag_window")
 
 
-def lag(read: Read) -> DataFrame:
-    """Where each group stands in each partition now.
+def lag(read: TableReader) -> DataFrame:
+    """Returns the current offset and lag of each group in each partition.
 
-    Commit and log end may come from different windows: what the coordinator's sidecar wrote may be here before what
-    the leader's did.
+    Commit and log end may come from different windows, because the records of the coordinator's sidecar may arrive
+    before those of the leader's sidecar.
 
     Returns:
-        group, topic, partition, committed, log_end, lag, lag_seconds (null if they do), committed_at, log_end_at,
-        skew_seconds, window (the newest in which the commit was told).
+        group, topic, partition, committed, log_end, lag, lag_seconds (null if commit and log end come from different
+        windows), committed_at, log_end_at, skew_seconds, window (the newest with a report of the commit).
     """
     seen = F.when(F.col("log_end").isNotNull(), F.col(WINDOW))
     ends = F.struct("log_end", "lag_seconds", "log_end_at", "skew_seconds", WINDOW)
@@ -107,11 +105,12 @@ def lag(read: Read) -> DataFrame:
     )
 
 
-def rebalances(read: Read) -> DataFrame:
-    """How often each group rebalanced, by cause.
+def rebalances(read: TableReader) -> DataFrame:
+    """Returns how often each group rebalanced, by cause.
 
     Returns:
-        group, cause, reason, rebalances, seconds, longest_seconds, lost_consumer_seconds, members (the most), last_at.
+        group, cause, reason, rebalances, seconds, longest_seconds, lost_consumer_seconds, members (the maximum),
+        last_at.
     """
     return (
         read("rebalances")
@@ -127,40 +126,40 @@ def rebalances(read: Read) -> DataFrame:
     )
 
 
-def refusals(read: Read) -> DataFrame:
-    """How often each policy refused clients of each group, and with which error.
+def refusals(read: TableReader) -> DataFrame:
+    """Returns how often each policy refused clients of each group, by error.
 
     Returns:
-        group, policy, error_code, refusals, clients (the most in one window), last_at.
+        group, policy, error_code, refusals, clients (the maximum of one window), last_at.
     """
     return _verdicts(read, "refusals")
 
 
-def audits(read: Read) -> DataFrame:
-    """How often each policy in audit mode would have refused clients of each group, and with which error.
+def audits(read: TableReader) -> DataFrame:
+    """Returns how often each policy in audit mode would have refused clients of each group, by error.
 
     Returns:
-        group, policy, error_code, audits, clients (the most in one window), last_at.
+        group, policy, error_code, audits, clients (the maximum of one window), last_at.
     """
     return _verdicts(read, "audits")
 
 
-def sidecars(read: Read) -> DataFrame:
-    """Which sidecars live, what of theirs is missing, and how their clocks go.
+def sidecars(read: TableReader) -> DataFrame:
+    """Returns which sidecars are alive, how many of their records are missing, and how far their clocks are off.
 
-    A record is missing if its number lies between others of the same boot and it is not there: dropped, lost, late or
-    in quarantine. Numbers before the first one in the range are not counted.
+    A record is missing if its sequence number lies between others of the same boot and no such record is stored. It was
+    dropped, lost, delayed or put into quarantine. Numbers before the first one in the range are not counted.
 
     Returns:
         sidecar, boots, records, missing, heartbeats, last_heartbeat (null if there was none), last_record,
-        silent_seconds (from its last record to the newest of the fleet; a clock that is surely ahead is set right
-        for this), clock_skew_seconds (see the table; that of the newest window).
+        silent_seconds (from its last record to the newest record of the fleet, corrected if its clock is certainly
+        ahead), clock_skew_seconds (as in the table, from the newest window).
     """
     return _with_silence(_sidecars(read))
 
 
-def churn(read: Read) -> DataFrame:
-    """How many members came to each group, and went, by how.
+def churn(read: TableReader) -> DataFrame:
+    """Returns how many members joined and left each group, by kind of change.
 
     Returns:
         group, change, members.
@@ -168,11 +167,11 @@ def churn(read: Read) -> DataFrame:
     return read("churn").groupBy("group", "change").agg(F.sum("members").alias("members"))
 
 
-def metrics(read: Read) -> DataFrame:
-    """The sidecars' own metrics, summed over the fleet.
+def metrics(read: TableReader) -> DataFrame:
+    """Returns the sidecars' own metrics, summed over the fleet.
 
     Returns:
-        metric, value and sidecars (of its newest window), increase (in the whole range; null but for counters),
+        metric, value and sidecars (of its newest window), increase (over the whole range; null except for counters),
         window (the newest).
     """
     newest = F.max_by(F.struct("value", "sidecars"), WINDOW).alias("newest")
@@ -184,11 +183,11 @@ def metrics(read: Read) -> DataFrame:
     )
 
 
-def quarantine(read: Read) -> DataFrame:
-    """Lines that are no records, counted.
+def quarantine(read: TableReader) -> DataFrame:
+    """Returns the number of lines in quarantine.
 
     Returns:
-        fault, sidecar (null where not even that can be read), lines, example (its beginning), last_arrived_at.
+        fault, sidecar (null if it cannot be parsed), lines, example (its beginning), last_arrived_at.
     """
     return (
         read("quarantine")
@@ -201,9 +200,12 @@ def quarantine(read: Read) -> DataFrame:
     )
 
 
-def _standing(read: Read) -> DataFrame:
-    """The newest word of each group, with `window`, when it was seen first and last, and whether it is gone."""
-    told = (
+def _latest_groups(read: TableReader) -> DataFrame:
+    """Returns the newest row of each group.
+
+    The result also has `window`, the first and last time that the group was seen, and whether the group is gone.
+    """
+    latest_fields = (
         "sidecar",
         "sidecars",
         "protocol",
@@ -218,14 +220,15 @@ def _standing(read: Read) -> DataFrame:
         read("groups")
         .groupBy("group")
         .agg(
-            F.max_by(F.struct(*told), WINDOW).alias("told"),
+            F.max_by(F.struct(*latest_fields), WINDOW).alias("told"),
             F.min("observed_at").alias("first_seen"),
             F.max("observed_at").alias("last_seen"),
             F.max(WINDOW).alias(WINDOW),
         )
         .select("group", "told.*", "first_seen", "last_seen", WINDOW)
     )
-    # A restatement may be cut where what has been written ends; but not if the sidecar has begun another since.
+    # The newest restatement may be incomplete if not all records are written yet. It is complete if the sidecar has
+    # begun another one since.
     complete = (
         read("sidecars")
         .where("heartbeats > 0")
@@ -255,7 +258,7 @@ def _rebalances_of(table: DataFrame) -> DataFrame:
     )
 
 
-def _verdicts(read: Read, table: str) -> DataFrame:
+def _verdicts(read: TableReader, table: str) -> DataFrame:
     return (
         read(table)
         .groupBy("group", "policy", "error_code")
@@ -263,7 +266,7 @@ def _verdicts(read: Read, table: str) -> DataFrame:
     )
 
 
-def _sidecars(read: Read) -> DataFrame:
+def _sidecars(read: TableReader) -> DataFrame:
     numbers = F.max("last_seq") - F.min("first_seq") + 1
     boots = (
         read("sidecars")
@@ -289,17 +292,20 @@ def _sidecars(read: Read) -> DataFrame:
     )
 
 
-def _with_silence(told: DataFrame) -> DataFrame:
-    # What arrives before it was made was made by a clock that is ahead. One that is behind cannot be told from slow
-    # transport.
+def _with_silence(latest_fields: DataFrame) -> DataFrame:
+    # A record that arrives before it was made comes from a clock that is ahead. A clock that is slow looks the same as
+    # slow transport.
     ahead = F.least("clock_skew_seconds", F.lit(0.0))
     at = F.unix_millis("last_record") / F.lit(1000.0) + ahead
-    newest = told.agg(F.max(at)).scalar()
-    return told.withColumn("silent_seconds", newest - at)
+    newest = latest_fields.agg(F.max(at)).scalar()
+    return latest_fields.withColumn("silent_seconds", newest - at)
 
 
 def _newest(table: DataFrame, keys: tuple[str, ...], values: tuple[str, ...], known: str) -> DataFrame:
-    """The newest row of each key, of those where a column is known if there are any; `window`: the newest of all."""
+    """Returns the newest row of each key. Rows with a value in column `known` take precedence.
+
+    `window` is the newest window of all rows of the key.
+    """
     order = F.struct(F.col(known).isNotNull(), WINDOW)
     newest = table.groupBy(*keys).agg(F.max_by(F.struct(*values), order).alias("row"), F.max(WINDOW).alias(WINDOW))
     return newest.select(*keys, "row.*", WINDOW)

@@ -1,9 +1,7 @@
-"""The tables: what is asked of the records of whole hours.
+"""Declares the fleet's tables: their names, keys and queries.
 
-Owns: their names, keys and questions. Must not know: where records come from, nor where tables are kept.
-
-Each question is a pure function from the records of one or more whole hours to one row per window and key; so hours
-can be answered one by one, again when something comes late, or all at once, with the same result.
+Each query is a pure function from the records of one or more whole hours to one row per window and key. So hours can be
+computed one by one, again when a record arrives late, or all at once, with the same result.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +10,14 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
-from group_sidecar.spark.questions.churn import churn
-from group_sidecar.spark.questions.groups import groups
-from group_sidecar.spark.questions.lag import group_lag, lag
-from group_sidecar.spark.questions.metrics import metrics
-from group_sidecar.spark.questions.rebalances import rebalances
-from group_sidecar.spark.questions.sidecars import sidecars
-from group_sidecar.spark.questions.verdicts import audits, refusals
-from group_sidecar.spark.questions.windows import WINDOW
+from group_sidecar.spark.queries.churn_table import churn
+from group_sidecar.spark.queries.groups_table import groups
+from group_sidecar.spark.queries.lag_tables import group_lag, lag
+from group_sidecar.spark.queries.metrics_table import metrics
+from group_sidecar.spark.queries.policy_tables import audits, refusals
+from group_sidecar.spark.queries.rebalances_table import rebalances
+from group_sidecar.spark.queries.sidecars_table import sidecars
+from group_sidecar.spark.queries.windows import WINDOW
 
 __all__ = ["RECORDS", "TABLES", "WINDOW", "Table"]
 
@@ -32,13 +30,13 @@ class Table:
     """One table.
 
     Attributes:
-        name: its name, and that of its folder.
-        ask: makes it, from what its source has of one or more whole hours and the width of a window, which divides an
-            hour ("5 minutes"). A record that is there twice counts once. The first column is `window`: when the window
-            begins.
-        keys: of which columns, beside the window, there is one row each.
-        doc: what it tells, in one line.
-        source: what is asked: the records, or another table that is asked of them.
+        name: the name of the table and of its folder.
+        ask: computes the table from its source, for one or more whole hours, and the width of a window. The width
+            divides an hour ("5 minutes"). A duplicate record counts once. The first column is `window`, the beginning
+            of the window.
+        keys: the columns that, with the window, identify a row.
+        doc: the meaning of the table, in one line.
+        source: the source of the table: the records, or the name of another table.
     """
 
     name: str
@@ -47,9 +45,9 @@ class Table:
     doc: str
     source: str = RECORDS
 
-    def asked_of(self, records: DataFrame, width: str) -> DataFrame:
-        """What it says of records, whatever its source."""
-        source = records if self.source == RECORDS else TABLES[self.source].asked_of(records, width)
+    def compute(self, records: DataFrame, width: str) -> DataFrame:
+        """Computes the table from records. If its source is another table, that table is computed first."""
+        source = records if self.source == RECORDS else TABLES[self.source].compute(records, width)
         return self.ask(source, width)
 
 

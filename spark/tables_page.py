@@ -1,9 +1,7 @@
-"""The page on tables and summaries: docs/tables.md.
+"""Prints docs/tables.md, the page on tables and summaries.
 
-Owns: how `tables.TABLES` and `summaries.SUMMARIES` are written as Markdown, with what their questions say of columns.
-Must not know: any one of them.
-
-``python -m group_sidecar.spark.tables_page`` prints it.
+``python -m group_sidecar.spark.tables_page`` writes `tables.TABLES` and `summaries.SUMMARIES` as Markdown. The columns
+are described by the docstrings of the queries.
 """
 
 import inspect
@@ -13,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from group_sidecar.spark.intake import Fault
+from group_sidecar.spark.line_parsing import Fault
 from group_sidecar.spark.summaries import SUMMARIES
 from group_sidecar.spark.tables import TABLES
 
@@ -47,7 +45,7 @@ range."""
 
 
 def page() -> str:
-    """The page."""
+    """Returns the text of the page."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -68,7 +66,7 @@ def _entry(name: str, doc: str, ask: Callable[..., Any]) -> Iterator[str]:
 
 
 def columns(ask: Callable[..., Any]) -> str:
-    """What a question says of the columns it returns, in one paragraph."""
+    """Returns what the docstring of a query says of the returned columns, as one paragraph."""
     found = re.search(r"^Returns:\n((?:    .*\n?|\n)+)", inspect.getdoc(ask) or "", re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 

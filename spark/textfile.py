@@ -1,10 +1,10 @@
-"""The fleet's figures for Prometheus: a file for node_exporter's textfile collector.
+"""Writes the fleet's metrics for Prometheus to a file for node_exporter's textfile collector.
 
-Owns: which figures there are, and the file. Must not know: how tables are made. Names of groups go into labels, so only
-the worst are told of; no other name of a client is in it.
+Names of groups become labels, so only the groups with the largest lag are included. The file contains no other names
+from clients.
 
-The figures are those of the newest window that is whole: it ended at least one window's width ago, which is the time
-that records have to get here.
+The metrics are those of the newest complete window. A window is complete if it ended at least one window's width ago,
+which leaves its records that time to arrive.
 """
 
 from collections import Counter
@@ -21,29 +21,29 @@ from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark.progress import Health
-from group_sidecar.spark.refresh import Refreshed
+from group_sidecar.spark.ingest import IngestResult
+from group_sidecar.spark.progress import StreamHealth
 from group_sidecar.spark.store import Store
 from group_sidecar.spark.summaries import SUMMARIES
 
 PREFIX = "group_sidecar_fleet_"
-WORST_GROUPS = 100
-"""So many groups have their lag told, those with the largest."""
+MAX_LAG_GROUPS = 100
+"""How many groups have a lag metric. They are the groups with the largest lag."""
 LOOK_BACK = timedelta(days=1)
-"""A sidecar that was silent for longer is forgotten; gaps are counted over so long."""
+"""A sidecar that has been silent for longer is left out. Missing records are counted over this time."""
 
 _GAUGES = {
     "groups": ("Groups, by state.", "state"),
     "members": ("Members of all groups.", None),
     "lag": ("Messages that all groups are behind.", None),
-    "group_lag": (f"Messages that a group is behind; the {WORST_GROUPS} groups that are furthest.", "group"),
+    "group_lag": (f"Messages that a group is behind; the {MAX_LAG_GROUPS} groups that are furthest.", "group"),
     "rebalances": ("Rebalances in the window, by cause.", "cause"),
     "refusals": ("Requests refused in the window, by policy.", "policy"),
     "sidecars": ("Sidecars, by whether they are live, or silent for longer than a window, but not for a day.", "state"),
     "records_missing": ("Records that sidecars numbered in the last day and that are not here.", None),
     "window_start_timestamp_seconds": ("When the window began that these figures are of.", None),
 }
-"""Figures of the fleet: help, and the label if there is one."""
+"""Metrics of the fleet: help text, and the label if there is one."""
 
 _HEALTH = {
     "up": ("1 while the stream has not failed, else 0.", None),
@@ -53,31 +53,31 @@ _HEALTH = {
     "batch_lines": ("Lines in the last batch.", None),
     "source_behind": ("What waits in the source, by what Spark's source calls it.", "measure"),
 }
-"""Figures of the stream itself."""
+"""Metrics of the stream itself."""
 
 _COUNTERS = {
     "records": "Records taken since the job was started, repeated ones too.",
     "quarantined_lines": "Lines that were no records, since the job was started, by fault.",
 }
 NAMES = frozenset({*_GAUGES, *_HEALTH, *(f"{name}_total" for name in _COUNTERS)})
-"""Names of all series, without the prefix."""
+"""Names of all metrics, without the prefix."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """The fleet in one window, by the names in `_GAUGES`; a figure without a label has the key ""."""
+class FleetFigures:
+    """The fleet's metrics in one window, by the names in `_GAUGES`. A metric without a label has the key ""."""
 
     values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class Textfile:
-    """The file, and what is in it.
+    """The file and its contents.
 
     Args:
-        file: where; it is replaced as a whole.
-        store: whose figures.
-        worst: how many groups have their lag told.
-        clock: the time.
+        file: the path of the file, which is replaced as a whole.
+        store: the store whose metrics are written.
+        worst: how many groups have a lag metric.
+        clock: returns the current time.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Textfile:
         file: Path,
         store: Store,
         *,
-        worst: int = WORST_GROUPS,
+        worst: int = MAX_LAG_GROUPS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._file = file
@@ -94,21 +94,21 @@ class Textfile:
         self._clock = clock
         self._records = 0
         self._quarantined: Counter[str] = Counter()
-        self._figures = Figures()
-        self._written: tuple[Health, Figures] | None = None
+        self._figures = FleetFigures()
+        self._written: tuple[StreamHealth, FleetFigures] | None = None
 
-    def count(self, refreshed: Refreshed) -> None:
-        """Counts what a batch brought, and asks for the fleet's figures anew."""
+    def count(self, refreshed: IngestResult) -> None:
+        """Counts the records of a batch, and computes the fleet's metrics again."""
         self._records += refreshed.records
-        # The file is written by another thread: what it reads is replaced, never changed.
+        # Another thread writes the file, so this thread replaces the objects that it reads and never changes them.
         self._quarantined = self._quarantined + Counter(refreshed.quarantined)
         self._figures = figures(self._store, self._clock(), self._worst)
 
-    def write(self, health: Health) -> None:
-        """Writes the file, if anything is new.
+    def write(self, health: StreamHealth) -> None:
+        """Writes the file if a metric has changed.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         if self._written == (health, self._figures):
             return
@@ -117,7 +117,7 @@ class Textfile:
         write_to_textfile(str(self._file), registry)
         self._written = (health, self._figures)
 
-    def _families(self, health: Health) -> Iterator[Metric]:
+    def _families(self, health: StreamHealth) -> Iterator[Metric]:
         values = {**self._figures.values, **_health(health)}
         for name, (text, label) in {**_GAUGES, **_HEALTH}.items():
             if name in values:
@@ -133,7 +133,7 @@ class Textfile:
 
 @dataclass(frozen=True)
 class _Families(Collector):
-    """What is collected, when it is collected."""
+    """A collector that calls a function at each collection."""
 
     collected: Callable[[], Iterator[Metric]]
 
@@ -141,17 +141,17 @@ class _Families(Collector):
         return self.collected()
 
 
-def figures(store: Store, now: datetime, worst: int = WORST_GROUPS) -> Figures:
-    """The fleet's figures in the newest whole window; none where there is no such window.
+def figures(store: Store, now: datetime, worst: int = MAX_LAG_GROUPS) -> FleetFigures:
+    """Returns the fleet's metrics in the newest complete window; empty if there is no such window.
 
     Args:
-        store: whose.
-        now: the time.
-        worst: how many groups have their lag told.
+        store: the store.
+        now: the current time.
+        worst: how many groups have a lag metric.
     """
     window = newest_window(store, now)
     if window is None:
-        return Figures()
+        return FleetFigures()
 
     def read(table: str) -> DataFrame:
         return store.read(table, window, window + store.width)
@@ -161,7 +161,7 @@ def figures(store: Store, now: datetime, worst: int = WORST_GROUPS) -> Figures:
     furthest = lags.orderBy(F.desc("lag"), "group").select("group", "lag").take(worst)
     states = read("groups").groupBy("state").agg(F.count("*").alias("groups"), F.sum("members").alias("members"))
     by_state = {row["state"]: (row["groups"], row["members"]) for row in states.collect()}
-    return Figures(
+    return FleetFigures(
         values={
             "groups": {state: float(groups) for state, (groups, _) in by_state.items()},
             "members": {"": float(sum(members for _, members in by_state.values()))},
@@ -176,11 +176,11 @@ def figures(store: Store, now: datetime, worst: int = WORST_GROUPS) -> Figures:
 
 
 def newest_window(store: Store, now: datetime) -> datetime | None:
-    """The beginning of the newest window in which a sidecar told something and that is whole; None if there is none."""
+    """Returns the beginning of the newest complete window with records of a sidecar; None if there is none."""
     newest = store.newest_hour()
     if newest is None:
         return None
-    # The newest hour may have no whole window yet; then the one before has.
+    # If the newest hour has no complete window yet, the hour before has one.
     windows = store.read("sidecars", newest - timedelta(hours=1)).where(F.col("window") <= F.lit(now - 2 * store.width))
     found = windows.agg(F.unix_seconds(F.max("window")).alias("seconds")).first()
     return None if found is None or found["seconds"] is None else datetime.fromtimestamp(found["seconds"], UTC)
@@ -192,8 +192,8 @@ def _sums(table: DataFrame, key: str, value: str) -> dict[str, float]:
 
 def _sidecars(store: Store, window: datetime) -> dict[str, dict[str, float]]:
     end = window + store.width
-    told = SUMMARIES["sidecars"].ask(lambda table: store.read(table, end - LOOK_BACK, end))
-    rows = told.select("missing", "silent_seconds").collect()
+    sidecars = SUMMARIES["sidecars"].ask(lambda table: store.read(table, end - LOOK_BACK, end))
+    rows = sidecars.select("missing", "silent_seconds").collect()
     silent = sum(row["silent_seconds"] > store.width.total_seconds() for row in rows)
     return {
         "sidecars": {"live": float(len(rows) - silent), "silent": float(silent)},
@@ -201,7 +201,7 @@ def _sidecars(store: Store, window: datetime) -> dict[str, dict[str, float]]:
     }
 
 
-def _health(health: Health) -> dict[str, Mapping[str, float]]:
+def _health(health: StreamHealth) -> dict[str, Mapping[str, float]]:
     values: dict[str, Mapping[str, float]] = {"up": {"": float(health.failure is None)}}
     if health.last_progress is not None:
         values["last_progress_timestamp_seconds"] = {"": health.last_progress}
@@ -209,8 +209,8 @@ def _health(health: Health) -> dict[str, Mapping[str, float]]:
         values["batch"] = {"": float(health.batch)}
         values["batch_seconds"] = {"": health.batch_seconds}
         values["batch_lines"] = {"": float(health.input_rows)}
-    if health.behind:
-        values["source_behind"] = health.behind
+    if health.source_backlog:
+        values["source_behind"] = health.source_backlog
     return values
 
 

@@ -5,18 +5,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+ROOMS = sorted(link.resolve() for link in (ROOT / "group_sidecar").iterdir() if link.is_symlink())
+"""The top-level folders that are part of the package."""
 _SOURCES_ONLY = """
 import sys
 from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
 def sources(folder):
-    if Path(folder).parent == Path(sys.argv[1]):
+    if Path(sys.argv[1], "group_sidecar") in Path(folder).parents:
         return FileFinder(folder, (SourceFileLoader, [".py"]))
     raise ImportError
 sys.path_hooks.insert(0, sources)
 sys.path_importer_cache.clear()
-from group_sidecar.proxy import pump, session
-if pump.SHORT_WAY or not session.__file__.endswith(".py"):
+from group_sidecar.proxy.dataplane import connections
+from group_sidecar.proxy.dataplane import session
+if connections.FAST_PATH or not session.__file__.endswith(".py"):
     sys.exit("compiled")
 """
 

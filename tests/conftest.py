@@ -1,10 +1,11 @@
 """What holds for every test: Hypothesis' profile, and the option of the conformance scenarios."""
 
 import gc
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.as_python import ROOMS, ROOT
 
 # Helpers that assert on behalf of tests should show what differs, as tests do.
 pytest.register_assert_rewrite("tests.conformance", "tests.kafka")
@@ -15,10 +16,10 @@ settings.load_profile("default")
 
 def pytest_configure() -> None:
     """Tests nothing that is not the source: what is compiled hides an edit until it is compiled anew."""
-    root = Path(__file__).resolve().parent.parent
-    pairs = ((each, each.with_name(f"{each.name.partition('.')[0]}.py")) for each in root.glob("*/*.so"))
+    libraries = [library for room in ROOMS for library in room.rglob("*.so")]
+    pairs = ((each, each.with_name(f"{each.name.partition('.')[0]}.py")) for each in libraries)
     if old := [
-        str(py.relative_to(root)) for so, py in pairs if py.exists() and py.stat().st_mtime > so.stat().st_mtime
+        str(py.relative_to(ROOT)) for so, py in pairs if py.exists() and py.stat().st_mtime > so.stat().st_mtime
     ]:
         pytest.exit(
             f"edited since it was compiled: {', '.join(old)}; `make lint` compiles, `make plain` does without", 4

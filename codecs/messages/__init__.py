@@ -1,1 +1,1 @@
-"""One file per API. Each docstring lists the versions and what each brought, with its KIP."""
+"""One module per API. Each module docstring lists the versions and what each version added, with its KIP."""

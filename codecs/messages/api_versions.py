@@ -5,8 +5,8 @@ features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAF
 cluster and the node that it means to reach (KIP-1242). Another node answers REBOOTSTRAP_REQUIRED.
 
 The reply's *header* stays v0 in every version, so that a client that does not know the version can read the error.
-A broker answers a version it does not know in v0, with UNSUPPORTED_VERSION. Kafka 0.9 does not know the API: it
-leaves the request unanswered, and goes on with the next one of the connection.
+A broker answers an unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. It does not answer
+the request, and continues with the next request of the connection.
 """
 
 from collections.abc import Mapping
@@ -17,61 +17,65 @@ from group_sidecar.codecs.schema import (
     FOREVER,
     Array,
     Struct,
-    f,
     request,
     response,
     struct,
+    wire_field,
 )
 
 
 @request(key=18, versions=(0, 5), flexible=3)
 class ApiVersionsRequest(Struct):
-    """A client asks what the broker speaks."""
+    """Asks for the APIs and versions that the broker supports."""
 
-    client_software_name: str = f(STRING, since=3, default="")
-    client_software_version: str = f(STRING, since=3, default="")
-    cluster_id: str | None = f(STRING, since=5, nullable=5, default=None)
-    node_id: int = f(INT32, since=5, default=-1)
+    client_software_name: str = wire_field(STRING, since=3, default="")
+    client_software_version: str = wire_field(STRING, since=3, default="")
+    cluster_id: str | None = wire_field(STRING, since=5, nullable=5, default=None)
+    node_id: int = wire_field(INT32, since=5, default=-1)
 
 
 @struct
 class ApiVersion(Struct):
     """The versions of one API, both included."""
 
-    api_key: int = f(INT16)
-    min_version: int = f(INT16)
-    max_version: int = f(INT16)
+    api_key: int = wire_field(INT16)
+    min_version: int = wire_field(INT16)
+    max_version: int = wire_field(INT16)
 
 
 @struct
 class SupportedFeatureKey(Struct):
-    """The versions of one feature that this broker could run."""
+    """The versions of one feature that this broker supports."""
 
-    name: str = f(STRING)
-    min_version: int = f(INT16)
-    max_version: int = f(INT16)
+    name: str = wire_field(STRING)
+    min_version: int = wire_field(INT16)
+    max_version: int = wire_field(INT16)
 
 
 @struct
 class FinalizedFeatureKey(Struct):
-    """The versions of one feature that the whole cluster runs."""
+    """The versions of one feature that the whole cluster has enabled."""
 
-    name: str = f(STRING)
-    max_version_level: int = f(INT16)
-    min_version_level: int = f(INT16)
+    name: str = wire_field(STRING)
+    max_version_level: int = wire_field(INT16)
+    min_version_level: int = wire_field(INT16)
 
 
 @response(key=18, versions=(0, 5), flexible=3, header_flexible=FOREVER)
 class ApiVersionsResponse(Struct):
-    """What the broker speaks. Clients gate KIP-848 and transactions v2 on the features, so these must survive."""
+    """The APIs and features of a broker. Clients need the features for KIP-848 and transactions v2."""
 
-    error_code: int = f(INT16)
-    api_keys: tuple[ApiVersion, ...] = f(Array(ApiVersion))
-    throttle_time_ms: int = f(INT32, since=1, default=0)
-    supported_features: tuple[SupportedFeatureKey, ...] = f(Array(SupportedFeatureKey), since=3, tag=0, default=())
-    finalized_features_epoch: int = f(INT64, since=3, tag=1, default=-1)
-    finalized_features: tuple[FinalizedFeatureKey, ...] = f(Array(FinalizedFeatureKey), since=3, tag=2, default=())
-    zk_migration_ready: bool = f(BOOLEAN, since=3, tag=3, default=False)
+    error_code: int = wire_field(INT16)
+    api_keys: tuple[ApiVersion, ...] = wire_field(Array(ApiVersion))
+    throttle_time_ms: int = wire_field(INT32, since=1, default=0)
+    supported_features: tuple[SupportedFeatureKey, ...] = wire_field(
+        Array(SupportedFeatureKey), since=3, tag=0, default=()
+    )
+    finalized_features_epoch: int = wire_field(INT64, since=3, tag=1, default=-1)
+    finalized_features: tuple[FinalizedFeatureKey, ...] = wire_field(
+        Array(FinalizedFeatureKey), since=3, tag=2, default=()
+    )
+    zk_migration_ready: bool = wire_field(BOOLEAN, since=3, tag=3, default=False)
 
 
 KAFKA_0_9: Mapping[int, tuple[int, int]] = MappingProxyType(
@@ -85,4 +89,4 @@ KAFKA_0_9: Mapping[int, tuple[int, int]] = MappingProxyType(
         **dict.fromkeys(range(10, 17), (0, 0)),  # FindCoordinator and what there is of groups.
     }
 )
-"""What Kafka 0.9 speaks: (lowest, highest version) by API key (Kafka class ``Protocol`` of 0.9.0.1)."""
+"""The APIs of Kafka 0.9: (lowest, highest version) by API key (Kafka class ``Protocol`` of 0.9.0.1)."""

@@ -4,28 +4,28 @@ v1 replies before throttling (KIP-219); v2 flexible (KIP-482); v3 an error messa
 """
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @request(key=42, versions=(0, 3), flexible=2)
 class DeleteGroupsRequest(Struct):
     """Asks to delete groups, which must be empty."""
 
-    groups_names: tuple[str, ...] = f(Array(STRING))
+    groups_names: tuple[str, ...] = wire_field(Array(STRING))
 
 
 @struct
 class DeletableGroupResult(Struct):
-    """How one group's deletion went."""
+    """The result for one group."""
 
-    group_id: str = f(STRING)
-    error_code: int = f(INT16)
-    error_message: str | None = f(STRING, since=3, nullable=3, default=None)
+    group_id: str = wire_field(STRING)
+    error_code: int = wire_field(INT16)
+    error_message: str | None = wire_field(STRING, since=3, nullable=3, default=None)
 
 
 @response(key=42, versions=(0, 3), flexible=2)
 class DeleteGroupsResponse(Struct):
     """One result per group."""
 
-    throttle_time_ms: int = f(INT32)
-    results: tuple[DeletableGroupResult, ...] = f(Array(DeletableGroupResult))
+    throttle_time_ms: int = wire_field(INT32)
+    results: tuple[DeletableGroupResult, ...] = wire_field(Array(DeletableGroupResult))

@@ -5,47 +5,47 @@ A broker without an authorizer answers SECURITY_DISABLED.
 """
 
 from group_sidecar.codecs.primitives import INT8, INT16, INT32, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @request(key=29, versions=(0, 3), flexible=2)
 class DescribeAclsRequest(Struct):
     """Asks for access rules; null matches anything. Numbers are Kafka's enum codes, 1 for any; pattern 3 is literal."""
 
-    resource_type_filter: int = f(INT8)
-    resource_name_filter: str | None = f(STRING, nullable=0)
-    pattern_type_filter: int = f(INT8, since=1, default=3)
-    principal_filter: str | None = f(STRING, nullable=0)
-    host_filter: str | None = f(STRING, nullable=0)
-    operation: int = f(INT8)
-    permission_type: int = f(INT8)
+    resource_type_filter: int = wire_field(INT8)
+    resource_name_filter: str | None = wire_field(STRING, nullable=0)
+    pattern_type_filter: int = wire_field(INT8, since=1, default=3)
+    principal_filter: str | None = wire_field(STRING, nullable=0)
+    host_filter: str | None = wire_field(STRING, nullable=0)
+    operation: int = wire_field(INT8)
+    permission_type: int = wire_field(INT8)
 
 
 @struct
 class AclDescription(Struct):
     """One rule on a resource."""
 
-    principal: str = f(STRING)
-    host: str = f(STRING)
-    operation: int = f(INT8)
-    permission_type: int = f(INT8)
+    principal: str = wire_field(STRING)
+    host: str = wire_field(STRING)
+    operation: int = wire_field(INT8)
+    permission_type: int = wire_field(INT8)
 
 
 @struct
 class DescribeAclsResource(Struct):
     """A resource, or a pattern of resources, and its rules."""
 
-    resource_type: int = f(INT8)
-    resource_name: str = f(STRING)
-    pattern_type: int = f(INT8, since=1, default=3)
-    acls: tuple[AclDescription, ...] = f(Array(AclDescription))
+    resource_type: int = wire_field(INT8)
+    resource_name: str = wire_field(STRING)
+    pattern_type: int = wire_field(INT8, since=1, default=3)
+    acls: tuple[AclDescription, ...] = wire_field(Array(AclDescription))
 
 
 @response(key=29, versions=(0, 3), flexible=2)
 class DescribeAclsResponse(Struct):
     """The rules that match."""
 
-    throttle_time_ms: int = f(INT32)
-    error_code: int = f(INT16)
-    error_message: str | None = f(STRING, nullable=0)
-    resources: tuple[DescribeAclsResource, ...] = f(Array(DescribeAclsResource))
+    throttle_time_ms: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
+    error_message: str | None = wire_field(STRING, nullable=0)
+    resources: tuple[DescribeAclsResource, ...] = wire_field(Array(DescribeAclsResource))

@@ -5,24 +5,24 @@ v1 replies before throttling (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexibl
 """
 
 from group_sidecar.codecs.primitives import BOOLEAN, INT16, INT32, INT64, STRING
-from group_sidecar.codecs.schema import Struct, f, request, response
+from group_sidecar.codecs.schema import Struct, request, response, wire_field
 
 
 @request(key=26, versions=(0, 5), flexible=3)
 class EndTxnRequest(Struct):
     """A producer commits (`committed`) or aborts its transaction."""
 
-    transactional_id: str = f(STRING)
-    producer_id: int = f(INT64)
-    producer_epoch: int = f(INT16)
-    committed: bool = f(BOOLEAN)
+    transactional_id: str = wire_field(STRING)
+    producer_id: int = wire_field(INT64)
+    producer_epoch: int = wire_field(INT16)
+    committed: bool = wire_field(BOOLEAN)
 
 
 @response(key=26, versions=(0, 5), flexible=3)
 class EndTxnResponse(Struct):
     """Success means decided, not that every partition has its marker yet."""
 
-    throttle_time_ms: int = f(INT32)
-    error_code: int = f(INT16)
-    producer_id: int = f(INT64, since=5, default=-1)
-    producer_epoch: int = f(INT16, since=5, default=-1)
+    throttle_time_ms: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
+    producer_id: int = wire_field(INT64, since=5, default=-1)
+    producer_epoch: int = wire_field(INT16, since=5, default=-1)

@@ -7,7 +7,7 @@ v11 rack and preferred replica (KIP-392); v12 flexible (KIP-482), diverging epoc
 names (KIP-516); v14 OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405); v15 the replica and its epoch (KIP-903); v16 addresses
 of new leaders (KIP-951); v17 directory of a replica (KIP-853); v18 its high watermark (KIP-1166).
 
-Records are bytes here: `group_sidecar.codecs.records` reads them.
+Records are bytes here: `group_sidecar.codecs.record_batches` reads them.
 """
 
 from collections.abc import Iterator
@@ -21,135 +21,135 @@ from construct import ConstructError
 from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 from group_sidecar.codecs.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID_, ZERO_UUID
-from group_sidecar.codecs.schema import Array, Struct, f, layout, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, layout, request, response, struct, wire_field
 
 
 @struct
 class ReplicaState(Struct):
     """The follower that asks; -1 for consumers."""
 
-    replica_id: int = f(INT32, default=-1)
-    replica_epoch: int = f(INT64, default=-1)
+    replica_id: int = wire_field(INT32, default=-1)
+    replica_epoch: int = wire_field(INT64, default=-1)
 
 
 @struct
 class FetchPartition(Struct):
-    """A partition, and from where on. The reply may exceed `partition_max_bytes` by one whole batch (KIP-74)."""
+    """A partition and its start offset. The reply may exceed `partition_max_bytes` by one whole batch (KIP-74)."""
 
-    partition: int = f(INT32)
-    current_leader_epoch: int = f(INT32, since=9, default=-1)
-    fetch_offset: int = f(INT64)
-    last_fetched_epoch: int = f(INT32, since=12, default=-1)
-    log_start_offset: int = f(INT64, since=5, default=-1)
-    partition_max_bytes: int = f(INT32)
-    replica_directory_id: UUID = f(UUID_, since=17, tag=0, default=ZERO_UUID)
-    high_watermark: int = f(INT64, since=18, tag=1, default=0x7FFF_FFFF_FFFF_FFFF)
+    partition: int = wire_field(INT32)
+    current_leader_epoch: int = wire_field(INT32, since=9, default=-1)
+    fetch_offset: int = wire_field(INT64)
+    last_fetched_epoch: int = wire_field(INT32, since=12, default=-1)
+    log_start_offset: int = wire_field(INT64, since=5, default=-1)
+    partition_max_bytes: int = wire_field(INT32)
+    replica_directory_id: UUID = wire_field(UUID_, since=17, tag=0, default=ZERO_UUID)
+    high_watermark: int = wire_field(INT64, since=18, tag=1, default=0x7FFF_FFFF_FFFF_FFFF)
 
 
 @struct
 class FetchTopic(Struct):
     """A topic's partitions; named up to v12, by id from v13 on."""
 
-    topic: str = f(STRING, until=12, default="")
-    topic_id: UUID = f(UUID_, since=13, default=ZERO_UUID)
-    partitions: tuple[FetchPartition, ...] = f(Array(FetchPartition))
+    topic: str = wire_field(STRING, until=12, default="")
+    topic_id: UUID = wire_field(UUID_, since=13, default=ZERO_UUID)
+    partitions: tuple[FetchPartition, ...] = wire_field(Array(FetchPartition))
 
 
 @struct
 class ForgottenTopic(Struct):
-    """Partitions that a fetch session shall no longer have."""
+    """Partitions to remove from a fetch session."""
 
-    topic: str = f(STRING, until=12, default="")
-    topic_id: UUID = f(UUID_, since=13, default=ZERO_UUID)
-    partitions: tuple[int, ...] = f(Array(INT32))
+    topic: str = wire_field(STRING, until=12, default="")
+    topic_id: UUID = wire_field(UUID_, since=13, default=ZERO_UUID)
+    partitions: tuple[int, ...] = wire_field(Array(INT32))
 
 
 @request(key=1, versions=(0, 18), flexible=12)
 class FetchRequest(Struct):
-    """Asks for records. `replica_id` is -1 for clients; without a session its id is 0 and its epoch -1.
+    """Asks for records. `replica_id` is -1 for clients. Without a fetch session, its id is 0 and its epoch -1.
 
-    The broker waits up to `max_wait_ms` for `min_bytes`. `isolation_level` 0 shows all, 1 what is committed only.
+    The broker waits up to `max_wait_ms` for `min_bytes`. `isolation_level` is 0 for all records, 1 for committed ones.
     """
 
-    cluster_id: str | None = f(STRING, since=12, nullable=12, tag=0, default=None)
-    replica_id: int = f(INT32, until=14, default=-1)
-    replica_state: ReplicaState = f(ReplicaState, since=15, tag=1, default=ReplicaState())
-    max_wait_ms: int = f(INT32)
-    min_bytes: int = f(INT32)
-    max_bytes: int = f(INT32, since=3, default=0x7FFF_FFFF)
-    isolation_level: int = f(INT8, since=4, default=0)
-    session_id: int = f(INT32, since=7, default=0)
-    session_epoch: int = f(INT32, since=7, default=-1)
-    topics: tuple[FetchTopic, ...] = f(Array(FetchTopic))
-    forgotten_topics_data: tuple[ForgottenTopic, ...] = f(Array(ForgottenTopic), since=7, default=())
-    rack_id: str = f(STRING, since=11, default="")
+    cluster_id: str | None = wire_field(STRING, since=12, nullable=12, tag=0, default=None)
+    replica_id: int = wire_field(INT32, until=14, default=-1)
+    replica_state: ReplicaState = wire_field(ReplicaState, since=15, tag=1, default=ReplicaState())
+    max_wait_ms: int = wire_field(INT32)
+    min_bytes: int = wire_field(INT32)
+    max_bytes: int = wire_field(INT32, since=3, default=0x7FFF_FFFF)
+    isolation_level: int = wire_field(INT8, since=4, default=0)
+    session_id: int = wire_field(INT32, since=7, default=0)
+    session_epoch: int = wire_field(INT32, since=7, default=-1)
+    topics: tuple[FetchTopic, ...] = wire_field(Array(FetchTopic))
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = wire_field(Array(ForgottenTopic), since=7, default=())
+    rack_id: str = wire_field(STRING, since=11, default="")
 
 
 @struct
 class EpochEndOffset(Struct):
     """An epoch and where it ends."""
 
-    epoch: int = f(INT32, default=-1)
-    end_offset: int = f(INT64, default=-1)
+    epoch: int = wire_field(INT32, default=-1)
+    end_offset: int = wire_field(INT64, default=-1)
 
 
 @struct
 class SnapshotId(Struct):
     """A snapshot of the metadata log."""
 
-    end_offset: int = f(INT64, default=-1)
-    epoch: int = f(INT32, default=-1)
+    end_offset: int = wire_field(INT64, default=-1)
+    epoch: int = wire_field(INT32, default=-1)
 
 
 @struct
 class AbortedTransaction(Struct):
     """A producer whose records from `first_offset` up to its marker were aborted."""
 
-    producer_id: int = f(INT64)
-    first_offset: int = f(INT64)
+    producer_id: int = wire_field(INT64)
+    first_offset: int = wire_field(INT64)
 
 
 @struct
 class PartitionData(Struct):
-    """A partition's records, from the batch that has the offset asked for; the last batch may be cut off."""
+    """A partition's records from the batch with the requested offset on. The last batch may be truncated."""
 
-    partition_index: int = f(INT32)
-    error_code: int = f(INT16)
-    high_watermark: int = f(INT64)
-    last_stable_offset: int = f(INT64, since=4, default=-1)
-    log_start_offset: int = f(INT64, since=5, default=-1)
-    diverging_epoch: EpochEndOffset = f(EpochEndOffset, since=12, tag=0, default=EpochEndOffset())
-    current_leader: LeaderIdAndEpoch = f(LeaderIdAndEpoch, since=12, tag=1, default=LeaderIdAndEpoch())
-    snapshot_id: SnapshotId = f(SnapshotId, since=12, tag=2, default=SnapshotId())
-    aborted_transactions: tuple[AbortedTransaction, ...] | None = f(
+    partition_index: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
+    high_watermark: int = wire_field(INT64)
+    last_stable_offset: int = wire_field(INT64, since=4, default=-1)
+    log_start_offset: int = wire_field(INT64, since=5, default=-1)
+    diverging_epoch: EpochEndOffset = wire_field(EpochEndOffset, since=12, tag=0, default=EpochEndOffset())
+    current_leader: LeaderIdAndEpoch = wire_field(LeaderIdAndEpoch, since=12, tag=1, default=LeaderIdAndEpoch())
+    snapshot_id: SnapshotId = wire_field(SnapshotId, since=12, tag=2, default=SnapshotId())
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = wire_field(
         Array(AbortedTransaction), since=4, nullable=4, default=()
     )
-    preferred_read_replica: int = f(INT32, since=11, default=-1)
-    records: bytes | None = f(RECORDS, nullable=0)
+    preferred_read_replica: int = wire_field(INT32, since=11, default=-1)
+    records: bytes | None = wire_field(RECORDS, nullable=0)
 
 
 @struct
 class FetchableTopicResponse(Struct):
     """A topic's partitions; named up to v12, by id from v13 on."""
 
-    topic: str = f(STRING, until=12, default="")
-    topic_id: UUID = f(UUID_, since=13, default=ZERO_UUID)
-    partitions: tuple[PartitionData, ...] = f(Array(PartitionData))
+    topic: str = wire_field(STRING, until=12, default="")
+    topic_id: UUID = wire_field(UUID_, since=13, default=ZERO_UUID)
+    partitions: tuple[PartitionData, ...] = wire_field(Array(PartitionData))
 
 
 @response(key=1, versions=(0, 18), flexible=12)
 class FetchResponse(Struct):
     """The records found."""
 
-    throttle_time_ms: int = f(INT32, since=1, default=0)
-    error_code: int = f(INT16, since=7, default=0)
-    session_id: int = f(INT32, since=7, default=0)
-    responses: tuple[FetchableTopicResponse, ...] = f(Array(FetchableTopicResponse))
-    node_endpoints: tuple[NodeEndpoint, ...] = f(Array(NodeEndpoint), since=16, tag=0, default=())
+    throttle_time_ms: int = wire_field(INT32, since=1, default=0)
+    error_code: int = wire_field(INT16, since=7, default=0)
+    session_id: int = wire_field(INT32, since=7, default=0)
+    responses: tuple[FetchableTopicResponse, ...] = wire_field(Array(FetchableTopicResponse))
+    node_endpoints: tuple[NodeEndpoint, ...] = wire_field(Array(NodeEndpoint), since=16, tag=0, default=())
 
 
-def begun(version: int, head: bytes) -> tuple[FetchableTopicResponse, ...]:
-    """The partitions of which the first bytes of a reply tell the high watermark.
+def partitions_with_high_watermark(version: int, head: bytes) -> tuple[FetchableTopicResponse, ...]:
+    """Returns the partitions whose high watermark is in the first bytes of a reply.
 
     It stands before a partition's records. So what is too long to be waited for tells of its first partition at least.
 
@@ -167,16 +167,18 @@ def begun(version: int, head: bytes) -> tuple[FetchableTopicResponse, ...]:
     with suppress(ConstructError):
         for topic in _elements("responses", whole, stream, {}):
             for partition in _elements("partitions", topic, stream, named):
-                told: dict[str, Any] = {}
+                values: dict[str, Any] = {}
                 for name, construct in partition.plain.items():
-                    told[name] = construct._parse(stream, None, "")
+                    values[name] = construct._parse(stream, None, "")
                     if name == "high_watermark":
-                        found.append(FetchableTopicResponse(**named, partitions=(PartitionData(**told, records=None),)))
+                        found.append(
+                            FetchableTopicResponse(**named, partitions=(PartitionData(**values, records=None),))
+                        )
     return tuple(found)
 
 
 def _elements(array: str, of: Layout, stream: BytesIO, before: dict[str, Any]) -> Iterator[Layout]:
-    """Comes to each element of an array, whose fields the caller reads. `before`: takes the fields before the array."""
+    """Yields the layout of each array element, whose fields the caller reads. Stores fields before it in `before`."""
     for name, construct in of.plain.items():
         if name != array:
             before[name] = construct._parse(stream, None, "")

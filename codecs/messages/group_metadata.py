@@ -1,96 +1,96 @@
 """GroupMetadata (10), v1: the draft of KIP-40, which no Kafka release speaks.
 
-The draft makes version 1 of what was called ConsumerMetadata, and later FindCoordinator, tell groups too; v0 is
-FindCoordinator's. Released Kafka gave the same key and version to another FindCoordinator (KIP-98), so these messages
-are not in the table of APIs: who wants them must know that they are meant. The bytes do not tell: but for odd names,
-what is one of the two cannot be decoded as the other.
+The draft extends ConsumerMetadata, later called FindCoordinator, in version 1 by descriptions of groups. v0 is the same
+as FindCoordinator v0. Released Kafka uses the same key and version for another FindCoordinator (KIP-98). These messages
+are therefore not in the table of APIs, and the caller must know which of the two is meant. Except for unusual names,
+bytes of one message cannot be decoded as the other.
 
-The draft names a group's states and does not number them. Here they have the numbers in which it lists them, from 0.
+The draft does not number the states of a group. Here the states are numbered from 0 in the draft's order.
 """
 
 from enum import IntEnum
 
 from group_sidecar.codecs.primitives import BYTES, INT8, INT16, INT32, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
-DRAFT_VERSION = 1
+KIP40_VERSION = 1
 
 
-class DraftState(IntEnum):
+class Kip40State(IntEnum):
     """States of a group, in the order of the draft."""
 
     DEAD = 0
-    """It has no active members; all else is empty."""
+    """The group has no active members. All other fields are empty."""
     INITIALIZING = 1
-    """It is being loaded; all else is empty."""
+    """The group is being loaded. All other fields are empty."""
     REBALANCING = 2
-    """Generation, protocol type and protocol are those of the prior generation; no members are told."""
+    """Generation, protocol type and protocol belong to the previous generation. Members are not listed."""
     STABLE = 3
 
 
 @request(key=10, versions=(1, 1))
 class GroupMetadataRequest(Struct):
-    """Asks for groups: all that the broker coordinates if the first flag is not 0, and those named.
+    """Asks for the named groups, and for all groups of the broker if the first flag is not 0.
 
-    Without the second flag no members are told.
+    Without the second flag the reply contains no members.
     """
 
-    include_all_groups: int = f(INT8)
-    include_member_metadata: int = f(INT8)
-    groups: tuple[str, ...] = f(Array(STRING))
+    include_all_groups: int = wire_field(INT8)
+    include_member_metadata: int = wire_field(INT8)
+    groups: tuple[str, ...] = wire_field(Array(STRING))
 
 
 @struct
-class DraftCoordinator(Struct):
-    """The broker that coordinates a group. The draft has no word for none: here it is as in FindCoordinator."""
+class Kip40Coordinator(Struct):
+    """The broker that coordinates a group. The draft has no form for a missing one. FindCoordinator's form is used."""
 
-    id: int = f(INT32, default=-1)
-    host: str = f(STRING, default="")
-    port: int = f(INT32, default=-1)
-
-
-@struct
-class DraftGroupMetadata(Struct):
-    """What a group is doing. `state`: a DraftState. Empty are a generation of -1 and strings without characters."""
-
-    state: int = f(INT8, default=0)
-    protocol_type: str = f(STRING, default="")
-    generation: int = f(INT32, default=-1)
-    protocol: str = f(STRING, default="")
+    id: int = wire_field(INT32, default=-1)
+    host: str = wire_field(STRING, default="")
+    port: int = wire_field(INT32, default=-1)
 
 
 @struct
-class DraftMember(Struct):
-    """A member of the generation. `member_host`: MemberIpAddress in one place of the draft."""
+class Kip40GroupMetadata(Struct):
+    """The state of a group. `state`: a Kip40State. Empty values are a generation of -1 and empty strings."""
 
-    member_id: str = f(STRING)
-    member_host: str = f(STRING)
-    client_id: str = f(STRING)
-    member_metadata: bytes = f(BYTES)
-    member_assignment: bytes = f(BYTES)
-
-
-@struct
-class DraftMemberMetadata(Struct):
-    """Who is in a group, and who of them assigns."""
-
-    leader: str = f(STRING, default="")
-    members: tuple[DraftMember, ...] = f(Array(DraftMember), default=())
+    state: int = wire_field(INT8, default=0)
+    protocol_type: str = wire_field(STRING, default="")
+    generation: int = wire_field(INT32, default=-1)
+    protocol: str = wire_field(STRING, default="")
 
 
 @struct
-class DraftGroup(Struct):
-    """A group, or the error why it is not told."""
+class Kip40Member(Struct):
+    """A member of the generation. One place of the draft calls `member_host` MemberIpAddress."""
 
-    error_code: int = f(INT16)
-    group_id: str = f(STRING)
-    coordinator: DraftCoordinator = f(DraftCoordinator, default=DraftCoordinator())
-    group_metadata: DraftGroupMetadata = f(DraftGroupMetadata, default=DraftGroupMetadata())
-    member_metadata: DraftMemberMetadata = f(DraftMemberMetadata, default=DraftMemberMetadata())
+    member_id: str = wire_field(STRING)
+    member_host: str = wire_field(STRING)
+    client_id: str = wire_field(STRING)
+    member_metadata: bytes = wire_field(BYTES)
+    member_assignment: bytes = wire_field(BYTES)
+
+
+@struct
+class Kip40MemberMetadata(Struct):
+    """The members of a group, and their leader."""
+
+    leader: str = wire_field(STRING, default="")
+    members: tuple[Kip40Member, ...] = wire_field(Array(Kip40Member), default=())
+
+
+@struct
+class Kip40Group(Struct):
+    """A group, or the reason why it is not described."""
+
+    error_code: int = wire_field(INT16)
+    group_id: str = wire_field(STRING)
+    coordinator: Kip40Coordinator = wire_field(Kip40Coordinator, default=Kip40Coordinator())
+    group_metadata: Kip40GroupMetadata = wire_field(Kip40GroupMetadata, default=Kip40GroupMetadata())
+    member_metadata: Kip40MemberMetadata = wire_field(Kip40MemberMetadata, default=Kip40MemberMetadata())
 
 
 @response(key=10, versions=(1, 1))
 class GroupMetadataResponse(Struct):
     """The groups, each once."""
 
-    groups: tuple[DraftGroup, ...] = f(Array(DraftGroup))
+    groups: tuple[Kip40Group, ...] = wire_field(Array(Kip40Group))

@@ -4,22 +4,22 @@ v1 throttle time; v2 replies before throttling (KIP-219); v3 group instance id (
 """
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING
-from group_sidecar.codecs.schema import Struct, f, request, response
+from group_sidecar.codecs.schema import Struct, request, response, wire_field
 
 
 @request(key=12, versions=(0, 4), flexible=4)
 class HeartbeatRequest(Struct):
     """A member says that it is alive in a generation."""
 
-    group_id: str = f(STRING)
-    generation_id: int = f(INT32)
-    member_id: str = f(STRING)
-    group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
+    group_id: str = wire_field(STRING)
+    generation_id: int = wire_field(INT32)
+    member_id: str = wire_field(STRING)
+    group_instance_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
 
 
 @response(key=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse(Struct):
-    """Zero, or what the member has to do next."""
+    """Zero, or an error that says what the member has to do next."""
 
-    throttle_time_ms: int = f(INT32, since=1, default=0)
-    error_code: int = f(INT16)
+    throttle_time_ms: int = wire_field(INT32, since=1, default=0)
+    error_code: int = wire_field(INT16)

@@ -5,28 +5,28 @@ v4 PRODUCER_FENCED (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6 two-phase c
 """
 
 from group_sidecar.codecs.primitives import BOOLEAN, INT16, INT32, INT64, STRING
-from group_sidecar.codecs.schema import Struct, f, request, response
+from group_sidecar.codecs.schema import Struct, request, response, wire_field
 
 
 @request(key=22, versions=(0, 6), flexible=2)
 class InitProducerIdRequest(Struct):
-    """Asks for an id to number records under; without a transactional id (null) it is a new one each time."""
+    """Asks for a producer id. Without a transactional id (null), each reply contains a new producer id."""
 
-    transactional_id: str | None = f(STRING, nullable=0)
-    transaction_timeout_ms: int = f(INT32)
-    producer_id: int = f(INT64, since=3, default=-1)
-    producer_epoch: int = f(INT16, since=3, default=-1)
-    enable2_pc: bool = f(BOOLEAN, since=6, default=False)
-    keep_prepared_txn: bool = f(BOOLEAN, since=6, default=False)
+    transactional_id: str | None = wire_field(STRING, nullable=0)
+    transaction_timeout_ms: int = wire_field(INT32)
+    producer_id: int = wire_field(INT64, since=3, default=-1)
+    producer_epoch: int = wire_field(INT16, since=3, default=-1)
+    enable2_pc: bool = wire_field(BOOLEAN, since=6, default=False)
+    keep_prepared_txn: bool = wire_field(BOOLEAN, since=6, default=False)
 
 
 @response(key=22, versions=(0, 6), flexible=2)
 class InitProducerIdResponse(Struct):
-    """The id and its epoch, with which every batch is marked."""
+    """The producer id and its epoch, which every batch contains."""
 
-    throttle_time_ms: int = f(INT32)
-    error_code: int = f(INT16)
-    producer_id: int = f(INT64, default=-1)
-    producer_epoch: int = f(INT16)
-    ongoing_txn_producer_id: int = f(INT64, since=6, default=-1)
-    ongoing_txn_producer_epoch: int = f(INT16, since=6, default=-1)
+    throttle_time_ms: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
+    producer_id: int = wire_field(INT64, default=-1)
+    producer_epoch: int = wire_field(INT16)
+    ongoing_txn_producer_id: int = wire_field(INT64, since=6, default=-1)
+    ongoing_txn_producer_epoch: int = wire_field(INT16, since=6, default=-1)

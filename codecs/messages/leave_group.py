@@ -5,40 +5,40 @@ v4 flexible (KIP-482); v5 reason (KIP-800).
 """
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @struct
 class MemberIdentity(Struct):
-    """A member that leaves, by its id or, with an empty id, by its instance id."""
+    """A member that leaves, identified by its id or, if the id is empty, by its instance id."""
 
-    member_id: str = f(STRING)
-    group_instance_id: str | None = f(STRING, nullable=3, default=None)
-    reason: str | None = f(STRING, since=5, nullable=5, default=None)
+    member_id: str = wire_field(STRING)
+    group_instance_id: str | None = wire_field(STRING, nullable=3, default=None)
+    reason: str | None = wire_field(STRING, since=5, nullable=5, default=None)
 
 
 @request(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest(Struct):
-    """A member leaves, or from v3 on `members` do."""
+    """One member leaves, or from v3 on each of `members` leaves."""
 
-    group_id: str = f(STRING)
-    member_id: str = f(STRING, until=2, default="")
-    members: tuple[MemberIdentity, ...] = f(Array(MemberIdentity), since=3, default=())
+    group_id: str = wire_field(STRING)
+    member_id: str = wire_field(STRING, until=2, default="")
+    members: tuple[MemberIdentity, ...] = wire_field(Array(MemberIdentity), since=3, default=())
 
 
 @struct
 class MemberResponse(Struct):
-    """How one member's leaving went."""
+    """The result for one member."""
 
-    member_id: str = f(STRING)
-    group_instance_id: str | None = f(STRING, nullable=3)
-    error_code: int = f(INT16)
+    member_id: str = wire_field(STRING)
+    group_instance_id: str | None = wire_field(STRING, nullable=3)
+    error_code: int = wire_field(INT16)
 
 
 @response(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupResponse(Struct):
-    """The member's error up to v2; from v3 on the group's, and each member's in `members`."""
+    """Up to v2 the member's error. From v3 on the group's error, and each member's error in `members`."""
 
-    throttle_time_ms: int = f(INT32, since=1, default=0)
-    error_code: int = f(INT16)
-    members: tuple[MemberResponse, ...] = f(Array(MemberResponse), since=3, default=())
+    throttle_time_ms: int = wire_field(INT32, since=1, default=0)
+    error_code: int = wire_field(INT16)
+    members: tuple[MemberResponse, ...] = wire_field(Array(MemberResponse), since=3, default=())

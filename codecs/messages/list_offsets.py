@@ -7,60 +7,60 @@ v3 replies before throttling (KIP-219); v4 leader epoch (KIP-320); v5 OFFSET_NOT
 """
 
 from group_sidecar.codecs.primitives import INT8, INT16, INT32, INT64, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @struct
 class ListOffsetsPartition(Struct):
     """A partition and a time, in milliseconds since the epoch; -1 is the end of the log, -2 its start."""
 
-    partition_index: int = f(INT32)
-    current_leader_epoch: int = f(INT32, since=4, default=-1)
-    timestamp: int = f(INT64)
-    max_num_offsets: int = f(INT32, until=0, default=1)
+    partition_index: int = wire_field(INT32)
+    current_leader_epoch: int = wire_field(INT32, since=4, default=-1)
+    timestamp: int = wire_field(INT64)
+    max_num_offsets: int = wire_field(INT32, until=0, default=1)
 
 
 @struct
 class ListOffsetsTopic(Struct):
     """A topic's partitions."""
 
-    name: str = f(STRING)
-    partitions: tuple[ListOffsetsPartition, ...] = f(Array(ListOffsetsPartition))
+    name: str = wire_field(STRING)
+    partitions: tuple[ListOffsetsPartition, ...] = wire_field(Array(ListOffsetsPartition))
 
 
 @request(key=2, versions=(0, 11), flexible=6)
 class ListOffsetsRequest(Struct):
     """Asks for the offsets at some times. `replica_id` is -1 for clients."""
 
-    replica_id: int = f(INT32)
-    isolation_level: int = f(INT8, since=2, default=0)
-    topics: tuple[ListOffsetsTopic, ...] = f(Array(ListOffsetsTopic))
-    timeout_ms: int = f(INT32, since=10, default=0)
+    replica_id: int = wire_field(INT32)
+    isolation_level: int = wire_field(INT8, since=2, default=0)
+    topics: tuple[ListOffsetsTopic, ...] = wire_field(Array(ListOffsetsTopic))
+    timeout_ms: int = wire_field(INT32, since=10, default=0)
 
 
 @struct
 class ListOffsetsPartitionResponse(Struct):
-    """A partition's offset, -1 where none was found; v0 has a list of them instead."""
+    """A partition's offset, -1 if none was found. v0 has a list of offsets instead."""
 
-    partition_index: int = f(INT32)
-    error_code: int = f(INT16)
-    old_style_offsets: tuple[int, ...] = f(Array(INT64), until=0, default=())
-    timestamp: int = f(INT64, since=1, default=-1)
-    offset: int = f(INT64, since=1, default=-1)
-    leader_epoch: int = f(INT32, since=4, default=-1)
+    partition_index: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
+    old_style_offsets: tuple[int, ...] = wire_field(Array(INT64), until=0, default=())
+    timestamp: int = wire_field(INT64, since=1, default=-1)
+    offset: int = wire_field(INT64, since=1, default=-1)
+    leader_epoch: int = wire_field(INT32, since=4, default=-1)
 
 
 @struct
 class ListOffsetsTopicResponse(Struct):
     """A topic's partitions."""
 
-    name: str = f(STRING)
-    partitions: tuple[ListOffsetsPartitionResponse, ...] = f(Array(ListOffsetsPartitionResponse))
+    name: str = wire_field(STRING)
+    partitions: tuple[ListOffsetsPartitionResponse, ...] = wire_field(Array(ListOffsetsPartitionResponse))
 
 
 @response(key=2, versions=(0, 11), flexible=6)
 class ListOffsetsResponse(Struct):
     """The offsets found."""
 
-    throttle_time_ms: int = f(INT32, since=2, default=0)
-    topics: tuple[ListOffsetsTopicResponse, ...] = f(Array(ListOffsetsTopicResponse))
+    throttle_time_ms: int = wire_field(INT32, since=2, default=0)
+    topics: tuple[ListOffsetsTopicResponse, ...] = wire_field(Array(ListOffsetsTopicResponse))

@@ -22,88 +22,88 @@ from group_sidecar.codecs.primitives import (
     UUID_,
     ZERO_UUID,
 )
-from group_sidecar.codecs.schema import Array, Struct, f, layout, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, layout, request, response, struct, wire_field
 
 
 @struct
 class MetadataRequestTopic(Struct):
     """A topic asked for, by name or by id."""
 
-    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
-    name: str | None = f(STRING, nullable=10)
+    topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)
+    name: str | None = wire_field(STRING, nullable=10)
 
 
 @request(key=3, versions=(0, 13), flexible=9)
 class MetadataRequest(Struct):
     """Asks for the cluster's brokers and the partitions of some topics, or of all (null)."""
 
-    topics: tuple[MetadataRequestTopic, ...] | None = f(Array(MetadataRequestTopic), nullable=1)
-    allow_auto_topic_creation: bool = f(BOOLEAN, since=4, default=True)
-    include_cluster_authorized_operations: bool = f(BOOLEAN, since=8, until=10, default=False)
-    include_topic_authorized_operations: bool = f(BOOLEAN, since=8, default=False)
+    topics: tuple[MetadataRequestTopic, ...] | None = wire_field(Array(MetadataRequestTopic), nullable=1)
+    allow_auto_topic_creation: bool = wire_field(BOOLEAN, since=4, default=True)
+    include_cluster_authorized_operations: bool = wire_field(BOOLEAN, since=8, until=10, default=False)
+    include_topic_authorized_operations: bool = wire_field(BOOLEAN, since=8, default=False)
 
 
 @struct
 class MetadataResponseBroker(Struct):
-    """A broker's address: what a gateway rewrites."""
+    """A broker's address, which a gateway rewrites."""
 
-    node_id: int = f(INT32)
-    host: str = f(STRING)
-    port: int = f(INT32)
-    rack: str | None = f(STRING, since=1, nullable=1, default=None)
+    node_id: int = wire_field(INT32)
+    host: str = wire_field(STRING)
+    port: int = wire_field(INT32)
+    rack: str | None = wire_field(STRING, since=1, nullable=1, default=None)
 
 
 @struct
 class MetadataResponsePartition(Struct):
     """A partition: its leader and replicas, as node ids."""
 
-    error_code: int = f(INT16)
-    partition_index: int = f(INT32)
-    leader_id: int = f(INT32)
-    leader_epoch: int = f(INT32, since=7, default=-1)
-    replica_nodes: tuple[int, ...] = f(Array(INT32))
-    isr_nodes: tuple[int, ...] = f(Array(INT32))
-    offline_replicas: tuple[int, ...] = f(Array(INT32), since=5, default=())
+    error_code: int = wire_field(INT16)
+    partition_index: int = wire_field(INT32)
+    leader_id: int = wire_field(INT32)
+    leader_epoch: int = wire_field(INT32, since=7, default=-1)
+    replica_nodes: tuple[int, ...] = wire_field(Array(INT32))
+    isr_nodes: tuple[int, ...] = wire_field(Array(INT32))
+    offline_replicas: tuple[int, ...] = wire_field(Array(INT32), since=5, default=())
 
 
 @struct
 class MetadataResponseTopic(Struct):
-    """A topic, or the error why it is not told. `topic_authorized_operations` is a bit field."""
+    """A topic, or the reason why it is not described. `topic_authorized_operations` is a bit field."""
 
-    error_code: int = f(INT16)
-    name: str | None = f(STRING, nullable=12)
-    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
-    is_internal: bool = f(BOOLEAN, since=1, default=False)
-    partitions: tuple[MetadataResponsePartition, ...] = f(Array(MetadataResponsePartition))
-    topic_authorized_operations: int = f(INT32, since=8, default=-2147483648)
+    error_code: int = wire_field(INT16)
+    name: str | None = wire_field(STRING, nullable=12)
+    topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)
+    is_internal: bool = wire_field(BOOLEAN, since=1, default=False)
+    partitions: tuple[MetadataResponsePartition, ...] = wire_field(Array(MetadataResponsePartition))
+    topic_authorized_operations: int = wire_field(INT32, since=8, default=-2147483648)
 
 
 @response(key=3, versions=(0, 13), flexible=9)
 class MetadataResponse(Struct):
     """The brokers, and the topics asked for."""
 
-    throttle_time_ms: int = f(INT32, since=3, default=0)
-    brokers: tuple[MetadataResponseBroker, ...] = f(Array(MetadataResponseBroker))
-    cluster_id: str | None = f(STRING, since=2, nullable=2, default=None)
-    controller_id: int = f(INT32, since=1, default=-1)
-    topics: tuple[MetadataResponseTopic, ...] = f(Array(MetadataResponseTopic))
-    cluster_authorized_operations: int = f(INT32, since=8, until=10, default=-2147483648)
-    error_code: int = f(INT16, since=13, default=0)
+    throttle_time_ms: int = wire_field(INT32, since=3, default=0)
+    brokers: tuple[MetadataResponseBroker, ...] = wire_field(Array(MetadataResponseBroker))
+    cluster_id: str | None = wire_field(STRING, since=2, nullable=2, default=None)
+    controller_id: int = wire_field(INT32, since=1, default=-1)
+    topics: tuple[MetadataResponseTopic, ...] = wire_field(Array(MetadataResponseTopic))
+    cluster_authorized_operations: int = wire_field(INT32, since=8, until=10, default=-2147483648)
+    error_code: int = wire_field(INT16, since=13, default=0)
 
 
 def with_brokers(
     version: int, frame: bytes, at: int, change: Callable[[MetadataResponseBroker], MetadataResponseBroker]
 ) -> tuple[int, bytes, int]:
-    """The brokers of a reply, each changed. The topics, which are nearly all of a long one, are not decoded.
+    """Replaces each broker of a reply. The topics, which are most of a long reply, are not decoded.
 
     Args:
-        version: the reply's API version, one of those described.
+        version: the reply's API version, one of the declared versions.
         frame: the reply.
-        at: where its body begins.
-        change: gives what stands in a broker's place.
+        at: where the reply's body begins.
+        change: returns the replacement of a broker.
 
     Returns:
-        Where the brokers begin in the frame, what stands in their place, and where they end.
+        Where the brokers begin in the frame, the bytes that replace them, and where they end.
 
     Raises:
         DecodeError: the brokers cannot be read.

@@ -16,61 +16,61 @@ from group_sidecar.codecs.primitives import (
     UUID_,
     ZERO_UUID,
 )
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @struct
 class OffsetCommitRequestPartition(Struct):
     """One partition's offset. `commit_timestamp` in milliseconds since the epoch, -1 for the broker's time."""
 
-    partition_index: int = f(INT32)
-    committed_offset: int = f(INT64)
-    committed_leader_epoch: int = f(INT32, since=6, default=-1)
-    commit_timestamp: int = f(INT64, since=1, until=1, default=-1)
-    committed_metadata: str | None = f(STRING, nullable=0)
+    partition_index: int = wire_field(INT32)
+    committed_offset: int = wire_field(INT64)
+    committed_leader_epoch: int = wire_field(INT32, since=6, default=-1)
+    commit_timestamp: int = wire_field(INT64, since=1, until=1, default=-1)
+    committed_metadata: str | None = wire_field(STRING, nullable=0)
 
 
 @struct
 class OffsetCommitRequestTopic(Struct):
     """A topic's offsets; named up to v9, by id from v10 on."""
 
-    name: str = f(STRING, until=9, default="")
-    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
-    partitions: tuple[OffsetCommitRequestPartition, ...] = f(Array(OffsetCommitRequestPartition))
+    name: str = wire_field(STRING, until=9, default="")
+    topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = wire_field(Array(OffsetCommitRequestPartition))
 
 
 @request(key=8, versions=(0, 10), flexible=8)
 class OffsetCommitRequest(Struct):
     """A member, or a client without a group's membership (generation -1), stores offsets."""
 
-    group_id: str = f(STRING)
-    generation_id_or_member_epoch: int = f(INT32, since=1, default=-1)
-    member_id: str = f(STRING, since=1, default="")
-    group_instance_id: str | None = f(STRING, since=7, nullable=7, default=None)
-    retention_time_ms: int = f(INT64, since=2, until=4, default=-1)
-    topics: tuple[OffsetCommitRequestTopic, ...] = f(Array(OffsetCommitRequestTopic))
+    group_id: str = wire_field(STRING)
+    generation_id_or_member_epoch: int = wire_field(INT32, since=1, default=-1)
+    member_id: str = wire_field(STRING, since=1, default="")
+    group_instance_id: str | None = wire_field(STRING, since=7, nullable=7, default=None)
+    retention_time_ms: int = wire_field(INT64, since=2, until=4, default=-1)
+    topics: tuple[OffsetCommitRequestTopic, ...] = wire_field(Array(OffsetCommitRequestTopic))
 
 
 @struct
 class OffsetCommitResponsePartition(Struct):
-    """How one partition's commit went."""
+    """The result for one partition."""
 
-    partition_index: int = f(INT32)
-    error_code: int = f(INT16)
+    partition_index: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
 
 
 @struct
 class OffsetCommitResponseTopic(Struct):
     """A topic's partitions, as in the request."""
 
-    name: str = f(STRING, until=9, default="")
-    topic_id: UUID = f(UUID_, since=10, default=ZERO_UUID)
-    partitions: tuple[OffsetCommitResponsePartition, ...] = f(Array(OffsetCommitResponsePartition))
+    name: str = wire_field(STRING, until=9, default="")
+    topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = wire_field(Array(OffsetCommitResponsePartition))
 
 
 @response(key=8, versions=(0, 10), flexible=8)
 class OffsetCommitResponse(Struct):
-    """Errors stand per partition only; a group's error is repeated on each."""
+    """Only partitions have errors. An error of the group is repeated in each partition."""
 
-    throttle_time_ms: int = f(INT32, since=3, default=0)
-    topics: tuple[OffsetCommitResponseTopic, ...] = f(Array(OffsetCommitResponseTopic))
+    throttle_time_ms: int = wire_field(INT32, since=3, default=0)
+    topics: tuple[OffsetCommitResponseTopic, ...] = wire_field(Array(OffsetCommitResponseTopic))

@@ -1,52 +1,52 @@
 """OffsetDelete (47), v0 (KIP-496); never flexible."""
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @struct
 class OffsetDeleteRequestPartition(Struct):
-    """A partition whose offset is to go."""
+    """A partition whose offset is to be deleted."""
 
-    partition_index: int = f(INT32)
+    partition_index: int = wire_field(INT32)
 
 
 @struct
 class OffsetDeleteRequestTopic(Struct):
     """A topic's partitions."""
 
-    name: str = f(STRING)
-    partitions: tuple[OffsetDeleteRequestPartition, ...] = f(Array(OffsetDeleteRequestPartition))
+    name: str = wire_field(STRING)
+    partitions: tuple[OffsetDeleteRequestPartition, ...] = wire_field(Array(OffsetDeleteRequestPartition))
 
 
 @request(key=47, versions=(0, 0))
 class OffsetDeleteRequest(Struct):
-    """Asks to forget a group's offsets of some partitions."""
+    """Asks to delete a group's offsets of some partitions."""
 
-    group_id: str = f(STRING)
-    topics: tuple[OffsetDeleteRequestTopic, ...] = f(Array(OffsetDeleteRequestTopic))
+    group_id: str = wire_field(STRING)
+    topics: tuple[OffsetDeleteRequestTopic, ...] = wire_field(Array(OffsetDeleteRequestTopic))
 
 
 @struct
 class OffsetDeleteResponsePartition(Struct):
-    """How one partition's deletion went."""
+    """The result for one partition."""
 
-    partition_index: int = f(INT32)
-    error_code: int = f(INT16)
+    partition_index: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
 
 
 @struct
 class OffsetDeleteResponseTopic(Struct):
     """A topic's partitions, as in the request."""
 
-    name: str = f(STRING)
-    partitions: tuple[OffsetDeleteResponsePartition, ...] = f(Array(OffsetDeleteResponsePartition))
+    name: str = wire_field(STRING)
+    partitions: tuple[OffsetDeleteResponsePartition, ...] = wire_field(Array(OffsetDeleteResponsePartition))
 
 
 @response(key=47, versions=(0, 0))
 class OffsetDeleteResponse(Struct):
-    """The group's error, which here stands before the throttle time, and each partition's."""
+    """The group's error and each partition's error. In this API the group's error precedes the throttle time."""
 
-    error_code: int = f(INT16)
-    throttle_time_ms: int = f(INT32)
-    topics: tuple[OffsetDeleteResponseTopic, ...] = f(Array(OffsetDeleteResponseTopic))
+    error_code: int = wire_field(INT16)
+    throttle_time_ms: int = wire_field(INT32)
+    topics: tuple[OffsetDeleteResponseTopic, ...] = wire_field(Array(OffsetDeleteResponseTopic))

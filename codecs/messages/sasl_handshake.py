@@ -5,19 +5,19 @@ requests (KIP-152).
 """
 
 from group_sidecar.codecs.primitives import INT16, STRING
-from group_sidecar.codecs.schema import Array, Struct, f, request, response
+from group_sidecar.codecs.schema import Array, Struct, request, response, wire_field
 
 
 @request(key=17, versions=(0, 1))
 class SaslHandshakeRequest(Struct):
     """A client names its mechanism."""
 
-    mechanism: str = f(STRING)
+    mechanism: str = wire_field(STRING)
 
 
 @response(key=17, versions=(0, 1))
 class SaslHandshakeResponse(Struct):
     """The mechanisms that the broker knows."""
 
-    error_code: int = f(INT16)
-    mechanisms: tuple[str, ...] = f(Array(STRING))
+    error_code: int = wire_field(INT16)
+    mechanisms: tuple[str, ...] = wire_field(Array(STRING))

@@ -8,62 +8,62 @@ v6 topic ids in place of names (KIP-1319).
 from uuid import UUID
 
 from group_sidecar.codecs.primitives import INT16, INT32, INT64, STRING, UUID_, ZERO_UUID
-from group_sidecar.codecs.schema import Array, Struct, f, request, response, struct
+from group_sidecar.codecs.schema import Array, Struct, request, response, struct, wire_field
 
 
 @struct
 class TxnOffsetCommitRequestPartition(Struct):
     """One partition's offset."""
 
-    partition_index: int = f(INT32)
-    committed_offset: int = f(INT64)
-    committed_leader_epoch: int = f(INT32, since=2, default=-1)
-    committed_metadata: str | None = f(STRING, nullable=0)
+    partition_index: int = wire_field(INT32)
+    committed_offset: int = wire_field(INT64)
+    committed_leader_epoch: int = wire_field(INT32, since=2, default=-1)
+    committed_metadata: str | None = wire_field(STRING, nullable=0)
 
 
 @struct
 class TxnOffsetCommitRequestTopic(Struct):
     """A topic's offsets; named up to v5, by id from v6 on."""
 
-    name: str = f(STRING, until=5, default="")
-    topic_id: UUID = f(UUID_, since=6, default=ZERO_UUID)
-    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = f(Array(TxnOffsetCommitRequestPartition))
+    name: str = wire_field(STRING, until=5, default="")
+    topic_id: UUID = wire_field(UUID_, since=6, default=ZERO_UUID)
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire_field(Array(TxnOffsetCommitRequestPartition))
 
 
 @request(key=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitRequest(Struct):
     """A producer stores offsets that become visible when its transaction commits."""
 
-    transactional_id: str = f(STRING)
-    group_id: str = f(STRING)
-    producer_id: int = f(INT64)
-    producer_epoch: int = f(INT16)
-    generation_id_or_member_epoch: int = f(INT32, since=3, default=-1)
-    member_id: str = f(STRING, since=3, default="")
-    group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
-    topics: tuple[TxnOffsetCommitRequestTopic, ...] = f(Array(TxnOffsetCommitRequestTopic))
+    transactional_id: str = wire_field(STRING)
+    group_id: str = wire_field(STRING)
+    producer_id: int = wire_field(INT64)
+    producer_epoch: int = wire_field(INT16)
+    generation_id_or_member_epoch: int = wire_field(INT32, since=3, default=-1)
+    member_id: str = wire_field(STRING, since=3, default="")
+    group_instance_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire_field(Array(TxnOffsetCommitRequestTopic))
 
 
 @struct
 class TxnOffsetCommitResponsePartition(Struct):
-    """How one partition's commit went."""
+    """The result for one partition."""
 
-    partition_index: int = f(INT32)
-    error_code: int = f(INT16)
+    partition_index: int = wire_field(INT32)
+    error_code: int = wire_field(INT16)
 
 
 @struct
 class TxnOffsetCommitResponseTopic(Struct):
     """A topic's partitions, as in the request."""
 
-    name: str = f(STRING, until=5, default="")
-    topic_id: UUID = f(UUID_, since=6, default=ZERO_UUID)
-    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = f(Array(TxnOffsetCommitResponsePartition))
+    name: str = wire_field(STRING, until=5, default="")
+    topic_id: UUID = wire_field(UUID_, since=6, default=ZERO_UUID)
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire_field(Array(TxnOffsetCommitResponsePartition))
 
 
 @response(key=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitResponse(Struct):
-    """Errors stand per partition only; success means pending, not committed."""
+    """Only partitions have errors. Success means that the offset is pending, not committed."""
 
-    throttle_time_ms: int = f(INT32)
-    topics: tuple[TxnOffsetCommitResponseTopic, ...] = f(Array(TxnOffsetCommitResponseTopic))
+    throttle_time_ms: int = wire_field(INT32)
+    topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire_field(Array(TxnOffsetCommitResponseTopic))

@@ -1,1 +1,1 @@
-"""Grafana's dashboards. The JSON files are what is imported; `python -m deploy.grafana` writes them."""
+"""Grafana dashboards. Users import the JSON files, which `python -m deploy.grafana` writes."""

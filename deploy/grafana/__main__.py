@@ -1,4 +1,4 @@
-"""Writes the dashboards beside this file, or into the folder that is named."""
+"""Writes the dashboards to this folder, or to the folder that the command line names."""
 
 import json
 import sys

@@ -1,8 +1,6 @@
-"""The variables of all dashboards, the selectors that use them, and what is asked of sidecars again and again.
+"""The variables of all dashboards, the selectors that use them, and common PromQL expressions.
 
-Owns: by which labels somebody chooses. Must not know: panels.
-
-Figures of one sidecar have an `instance`; what the recording rules make of several has none.
+Metrics of one sidecar have the label `instance`. Metrics that recording rules aggregate over sidecars do not have it.
 """
 
 from deploy.grafana.panels import Variable
@@ -33,16 +31,19 @@ REBALANCING = 'state=~"PreparingRebalance|CompletingRebalance|Assigning|Reconcil
 
 
 def rate(metric: str, by: str = "", matching: str = "") -> str:
-    """How many a second, over the chosen sidecars; `metric` without its prefix, `by`: labels that are kept."""
+    """Returns the rate per second over the chosen sidecars.
+
+    `metric` is a name without its prefix. `by` names the labels that are kept.
+    """
     selector = f"{OF_SIDECARS}, {matching}" if matching else OF_SIDECARS
     return f"sum{f' by ({by})' if by else ''} (rate(group_sidecar_{metric}{{{selector}}}[$__rate_interval]))"
 
 
 def quantile(share: float, metric: str, by: str = "") -> str:
-    """The value that this share of what a histogram counted is below."""
+    """Returns the quantile of a histogram below which this share of the observations lies."""
     return f"histogram_quantile({share}, {rate(f'{metric}_bucket', f'{by}, le' if by else 'le')})"
 
 
 def each(metric: str, by: str = "instance") -> str:
-    """A gauge of the chosen sidecars, added up by a label."""
+    """Returns a gauge of the chosen sidecars, summed by a label."""
     return f"sum by ({by}) ({metric}{{{OF_SIDECARS}}})"

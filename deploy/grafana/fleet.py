@@ -1,4 +1,4 @@
-"""The dashboard of all sidecars and groups: what is wrong, and where to look on."""
+"""The dashboard of all sidecars and groups: current problems, with links to details."""
 
 from deploy.grafana.choices import CLUSTER, IN_FLEET, INSTANCE, JOB, OF_SIDECARS, REBALANCING, quantile, rate
 from deploy.grafana.panels import GREEN, RED, YELLOW, Dashboard, Query, Row, graph, number, step, table

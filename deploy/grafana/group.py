@@ -1,4 +1,4 @@
-"""The dashboard of one group: how it is, and how it came to that."""
+"""The dashboard of one group: its current state and its history."""
 
 from deploy.grafana.choices import CLUSTER, GROUP, JOB, OF_GROUP, OF_LOGS, OF_TOPICS, TOPIC
 from deploy.grafana.panels import (

@@ -1,9 +1,7 @@
-"""Grafana's JSON, as far as these dashboards need it.
+"""Grafana's JSON format, as far as these dashboards need it: panels and their positions, variables and dashboards.
 
-Owns: how a panel, a variable and a dashboard are spelled, and where panels stand. Must not know: what they show.
-
-Spelled out here rather than by Grafana's Foundation SDK, whose packages are made anew for each version of Grafana and
-numbered by the day: these few shapes have been the same since Grafana 10.
+The format is written here by hand instead of by Grafana's Foundation SDK. The SDK's packages are published for each
+version of Grafana, often daily, whereas these few structures have not changed since Grafana 10.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +10,7 @@ from string import ascii_uppercase
 from typing import Any
 
 SCHEMA_VERSION = 41
-"""Of Grafana 12. Older ones read it, newer ones bring it up to date when they load it."""
+"""The schema version of Grafana 12. Older versions can read it, and newer versions migrate it when they load it."""
 COLUMNS = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 RED, YELLOW, GREEN = "red", "yellow", "green"
@@ -25,8 +23,9 @@ class Query:
     """One PromQL query.
 
     Attributes:
-        legend: what each series it returns is called; Grafana's own choice where it is empty.
-        form: `table`: how things are now, row by row; `heatmap`: buckets of a histogram, each less the one below it.
+        legend: the name of each returned series; Grafana's default if empty.
+        form: `table` for current values, one per row; `heatmap` for the buckets of a histogram, without the next lower
+            bucket.
     """
 
     expr: str
@@ -36,7 +35,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `unit` is one of Grafana's; `width` in columns of 24, `height` in rows of 30 pixels."""
+    """One panel. `unit` is a unit of Grafana, `width` is in columns of 24, and `height` is in rows of 30 pixels."""
 
     kind: str
     title: str
@@ -52,7 +51,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """A heading, and the panels below it, from left to right."""
+    """A heading, and the panels below it from left to right."""
 
     title: str
     panels: Sequence[Panel]
@@ -60,10 +59,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that is filled by a query.
+    """A variable whose values come from a query.
 
     Attributes:
-        several: whether more than one value, or all, can be chosen at a time.
+        several: whether the user can choose several values, or all, at a time.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A dashboard. `name` is its file's, and the end of its uid."""
+    """A dashboard. `name` is the name of its file and the end of its uid."""
 
     name: str
     title: str
@@ -87,7 +86,7 @@ class Dashboard:
 
 
 def number(title: str, description: str, *queries: Query, unit: str = "short", steps: Sequence[Json] = ()) -> Panel:
-    """A figure as it is now. `steps`: from which value on it has which colour."""
+    """A panel with the current value. `steps` are the thresholds from which it has another colour."""
     options = {
         "colorMode": "value",
         "graphMode": "none",
@@ -101,14 +100,14 @@ def number(title: str, description: str, *queries: Query, unit: str = "short", s
 
 
 def step(value: float | None, color: str) -> Json:
-    """From `value` on, this colour; None is for the lowest."""
+    """Returns a threshold: the colour applies from `value` on. None is the lowest threshold."""
     return {"value": value, "color": color}
 
 
 def graph(
     title: str, description: str, *queries: Query, unit: str = "short", width: int = 12, stacked: bool = False
 ) -> Panel:
-    """Lines over time, with what each is now in a legend."""
+    """A panel with lines over time, and the current values in its legend."""
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
@@ -133,7 +132,10 @@ def graph(
 
 
 def table(title: str, description: str, query: Query, *, value: str, unit: str = "short", link: str = "") -> Panel:
-    """What a query returns now, the largest first. `value` heads the figures; `link`: where a row leads to."""
+    """A panel with the current results of a query, the largest first.
+
+    `value` is the heading of the values. `link` is the target of each row's link.
+    """
     transformations = [
         {
             "id": "organize",
@@ -156,7 +158,7 @@ def table(title: str, description: str, query: Query, *, value: str, unit: str =
 
 
 def heatmap(title: str, description: str, query: Query, *, unit: str = "short", width: int = 12) -> Panel:
-    """A row of cells for each series, the darker the more."""
+    """A panel with a row of cells for each series. A darker cell has a larger value."""
     options = {
         "calculate": False,
         "cellGap": 1,
@@ -171,7 +173,7 @@ def heatmap(title: str, description: str, query: Query, *, unit: str = "short", 
 
 
 def states(title: str, description: str, query: Query) -> Panel:
-    """A bar over time for each series, while it is there."""
+    """A panel with a bar over time for each series, for as long as the series exists."""
     options = {
         "alignValue": "left",
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
@@ -185,11 +187,11 @@ def states(title: str, description: str, query: Query) -> Panel:
     return Panel("state-timeline", title, description, (query,), "short", COLUMNS, 7, options, defaults)
 
 
-# The whole.
+# The whole dashboard.
 
 
 def dashboard(one: Dashboard) -> Json:
-    """The dashboard as Grafana imports it."""
+    """Returns the dashboard in the form that Grafana imports."""
     return {
         "annotations": {"list": []},
         "description": one.description,
@@ -302,6 +304,6 @@ def _variable(variable: Variable) -> Json:
         "type": "query",
     }
     if variable.several:
-        # A label that is not there at all, as `cluster` often is, is matched too.
+        # `.*` also matches series that lack the label, as `cluster` is often absent.
         told |= {"allValue": ".*", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
     return told

@@ -1,11 +1,11 @@
-"""The dashboard of the sidecars themselves: what passes, what they answer, what they take."""
+"""The dashboard of the sidecars: their traffic, their local answers, and their resources."""
 
 from deploy.grafana.choices import CLUSTER, INSTANCE, JOB, OF_SIDECARS, each, quantile, rate
 from deploy.grafana.panels import GREEN, RED, YELLOW, Dashboard, Panel, Query, Row, graph, heatmap, number, step
 
 
 def _good(title: str, description: str, metric: str) -> Panel:
-    """A figure of which the lowest counts, and which should be 1."""
+    """A panel with the lowest value of a metric that should be 1."""
     steps = (step(None, RED), step(1, GREEN))
     return number(title, description, Query(f"min({metric}{{{OF_SIDECARS}}})", "lowest"), steps=steps)
 

@@ -1,11 +1,11 @@
-# An image for kubernetes.sh: Apache Spark's own with this project in its Python, which has to be 3.11 or later.
+# An image for kubernetes.sh: Apache Spark's own image, with this project in its Python, which must be 3.11 or later.
 #   docker build -f deploy/spark/kubernetes.Dockerfile --build-arg SPARK_IMAGE=... -t kafka-group-sidecar-fleet .
-# SPARK_IMAGE: of Spark 4.3 with Python, as bin/docker-image-tool.sh of Spark's distribution builds it (-p).
+# SPARK_IMAGE: an image of Spark 4.3 with Python. bin/docker-image-tool.sh of Spark's distribution builds one (-p).
 ARG SPARK_IMAGE
 FROM ${SPARK_IMAGE}
 ARG SPARK_UID=185
 USER root
 COPY . /opt/group-sidecar/source
 RUN python3 -m pip install --no-cache-dir -c /opt/group-sidecar/source/constraints.txt /opt/group-sidecar/source \
- && cp /opt/group-sidecar/source/spark/fleet.py /opt/group-sidecar/fleet.py
+ && cp /opt/group-sidecar/source/spark/cli.py /opt/group-sidecar/fleet.py
 USER ${SPARK_UID}

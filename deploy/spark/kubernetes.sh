@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The fleet's stream on Kubernetes: kubernetes.sh INPUT OUTPUT
+# Runs the fleet's stream on Kubernetes: kubernetes.sh INPUT OUTPUT
 #
-# INPUT and OUTPUT are URLs that the cluster reaches. $CLUSTER is the address of its API server, $IMAGE an image made by
-# kubernetes.Dockerfile, $SERVICE_ACCOUNT one that may make pods. Kubernetes does not start a driver again that failed;
-# whoever does (Spark's operator, a job) calls the same again, and it goes on where it was.
+# INPUT and OUTPUT are URLs that the cluster can reach. $CLUSTER is the address of its API server. $IMAGE is an image
+# built from kubernetes.Dockerfile. $SERVICE_ACCOUNT is a service account that may create pods. Kubernetes does not
+# restart a failed driver. Spark's operator or a job can restart it with the same command, and the stream continues
+# where it was.
 set -euo pipefail
 
 input=$1 output=$2

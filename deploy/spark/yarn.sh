@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The fleet's stream on YARN: yarn.sh INPUT OUTPUT
+# Runs the fleet's stream on YARN: yarn.sh INPUT OUTPUT
 #
-# INPUT and OUTPUT are URLs that the cluster reaches. $ENVIRONMENT is an archive of a virtual environment in which this
-# project is installed (venv-pack makes one). YARN starts a driver again that failed, at most four times an hour; what
-# it was in the middle of is done again.
+# INPUT and OUTPUT are URLs that the cluster can reach. $ENVIRONMENT is an archive of a virtual environment in which
+# this project is installed (venv-pack makes one). YARN restarts a failed driver at most four times an hour. An
+# interrupted batch is repeated.
 set -euo pipefail
 
 input=$1 output=$2
-application=$(dirname "$0")/../../spark/fleet.py
+application=$(dirname "$0")/../../spark/cli.py
 
 exec spark-submit \
     --master yarn \

@@ -1,12 +1,14 @@
-"""The admin port: metrics, health, the groups as JSON and as pages, and the reload, over HTTP.
+"""The admin port: metrics, health, groups as JSON and as pages, and the reload, over HTTP.
 
-- `app`: which path is answered by what; `access`: who is let in; `replies`: how every reply leaves
-- `serving`, `tls`: the listening socket; `live`: what a running sidecar gives to it; `sources`: what has to be given
-- `reading`, `rows`, `members`: what is told of groups, read once for JSON and pages alike
-- `models`, `events`, `api`, `openapi`: the JSON under /api/v1/ and its description
-- `pages`, `rendering`, `timeline_picture`, `words`: the same in HTML
+Everything is read-only except the reload, which reads the operator's own file again. /healthz and /readyz answer
+everybody. So does /metrics unless `admin_access.metrics` says otherwise, although it contains the names of groups when
+`metrics.detail` is `group` or finer. The package knows no Kafka connections.
 
-Read-only, but for the reload: it has the operator's own file read again. /healthz and /readyz answer everybody, and so
-does /metrics unless `admin_access.metrics` says otherwise, though it has the names of groups where `metrics.detail` is
-`group` or finer. Nothing here knows Kafka connections, nor how metrics and views are made.
+- `app`, `access`: the routes, and who may use them
+- `http_server`, `http_connection`, `tls`: the listening socket, one HTTP/1.1 connection, and TLS
+- `http_replies`: JSON, errors, compression and security headers of every reply
+- `sources`, `live_sources`: what the admin port reads from, and how a running sidecar provides it
+- `group_data`, `group_rows`, `member_rows`: reads groups once, for JSON and pages alike
+- `json_api`, `json_models`, `timeline_models`, `openapi`: the JSON under /api/v1/ and its description
+- `pages`, `templating`, `timeline_picture`, `sentences`: the same data as HTML
 """

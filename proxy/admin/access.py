@@ -1,10 +1,9 @@
-"""Who may see what on the admin port.
+"""Access rules of the admin port: which clients may read which paths.
 
-Owns: the rules, and what is said to who is not let in. Must not know: what stands behind a path.
-
-A client on this machine is let in by its address. But a browser runs there too, and does what pages from elsewhere ask
-for. A page may have its own name resolve to the loopback (DNS rebinding): so a name in `Host` must be one that cannot
-be made to. And it may send a form to any address: so what changes something must not come from another origin.
+A client on this machine is admitted by its loopback address. A browser on this machine has this address too, and sends
+requests on behalf of foreign pages. A foreign page may make its own name resolve to the loopback address (DNS
+rebinding). The name in `Host` must therefore be one that cannot be rebound. A foreign page may also send a form to any
+address. Requests that change something must therefore not come from another origin.
 """
 
 import base64
@@ -20,20 +19,20 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from group_sidecar.proxy.admin.replies import problem
-from group_sidecar.proxy.logs import Recurring, log
-from group_sidecar.proxy.sections import AdminAccess
+from group_sidecar.proxy.admin.http_replies import problem
+from group_sidecar.proxy.config.sections import AdminAccess
+from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
-HEALTH = frozenset({"/healthz", "/readyz"})
-METRICS = "/metrics"
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+METRICS_PATH = "/metrics"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
-FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""Headers of which any one says that a proxy sent this for somebody else."""
-MOST_TOKEN_BYTES = 4096
+FORWARDED_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""Headers that a proxy adds when it forwards another client's request."""
+MAX_TOKEN_BYTES = 4096
 
 _CHALLENGES = 'Basic realm="group-sidecar", charset="UTF-8", Bearer realm="group-sidecar"'
-"""RFC 7617, RFC 6750: a browser asks for a password at the first, programs know the second."""
+"""Challenges of RFC 7617 and RFC 6750. A browser asks for a password for Basic. Programs use Bearer."""
 _CROSS_ORIGIN = "this does not come from a page of the sidecar, and would change something"
 _NO_WAY_IN = (
     "clients elsewhere are let in with a token or a certificate, and neither is configured: see admin_access.token, "
@@ -41,25 +40,25 @@ _NO_WAY_IN = (
 )
 
 
-class Guard:
-    """Lets a request through to the application, or says why not.
+class AccessGuard:
+    """Passes a request to the application, or refuses it with a reason.
 
     Args:
-        app: what it stands before.
-        settings: whom to let in.
-        host: the host that the port was configured with.
-        certified: whether the client of this connection has shown a certificate that is trusted.
+        app: the protected application.
+        settings: the access rules.
+        host: the configured host of the port.
+        certified: whether the client of this connection has presented a trusted certificate.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: AdminAccess, host: str, certified: Callable[[], bool] = lambda: False
+        self, app: ASGIApp, settings: AdminAccess, host: str, has_certificate: Callable[[], bool] = lambda: False
     ) -> None:
         self._app = app
         self._settings = settings
         self._host = host.lower()
-        self._certified = certified
-        self._everybody = HEALTH if settings.metrics == "guarded" else HEALTH | {METRICS}
-        self._tokens = Tokens(settings)
+        self._has_certificate = has_certificate
+        self._public_paths = HEALTH_PATHS if settings.metrics == "guarded" else HEALTH_PATHS | {METRICS_PATH}
+        self._token = AdminToken(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -67,11 +66,11 @@ class Guard:
         await (refused or self._app)(scope, receive, send)
 
     async def _refusal(self, request: HTTPConnection) -> Response | None:
-        if request.scope["method"] not in READING and not _is_same_origin(request.headers):
+        if request.scope["method"] not in SAFE_METHODS and not _is_same_origin(request.headers):
             return problem(request, 403, _CROSS_ORIGIN)
-        if request.scope["path"] in self._everybody or await self._is_let_in(request):
+        if request.scope["path"] in self._public_paths or await self._is_authorized(request):
             return None
-        if self._tokens.there_are:
+        if self._token.is_configured:
             reply = problem(request, 401, "the admin port wants the token of admin_access, or a trusted certificate")
             reply.headers["www-authenticate"] = _CHALLENGES
             return reply
@@ -79,35 +78,35 @@ class Guard:
             return problem(request, 403, "the admin port wants a certificate of admin_access.client_ca_file")
         return problem(request, 403, _NO_WAY_IN)
 
-    async def _is_let_in(self, request: HTTPConnection) -> bool:
-        if self._settings.open or self._certified() or self._is_local(request):
+    async def _is_authorized(self, request: HTTPConnection) -> bool:
+        if self._settings.open or self._has_certificate() or self._is_local(request):
             return True
         offered = offered_token(request.headers.get("authorization", ""))
-        return offered is not None and await self._tokens.match(offered)
+        return offered is not None and await self._token.match(offered)
 
     def _is_local(self, request: HTTPConnection) -> bool:
         if request.client is None or not is_loopback(request.client.host):
             return False
-        if any(name in request.headers for name in FORWARDED):
+        if any(name in request.headers for name in FORWARDED_HEADERS):
             return False
         host = host_of(request.headers.get("host", ""))
         return host in ("", "localhost", self._host) or is_loopback(host)
 
 
-class Tokens:
-    """The token in force. A file that cannot be read, or is empty, holds none that anybody could match."""
+class AdminToken:
+    """The token in force. If its file is empty or cannot be read, no offered token matches."""
 
     def __init__(self, settings: AdminAccess) -> None:
         self._settings = settings
-        self._recurring = Recurring()
+        self._log_throttle = LogThrottle()
 
     @property
-    def there_are(self) -> bool:
-        """Whether one is configured."""
+    def is_configured(self) -> bool:
+        """Whether a token is configured."""
         return self._settings.token is not None or self._settings.token_file is not None
 
     async def match(self, offered: str) -> bool:
-        """Whether it is this one. Takes as long for one that is nearly right."""
+        """Whether the offered token is the right one. The comparison takes constant time."""
         expected = await self._expected()
         return expected != "" and hmac.compare_digest(offered.encode(), expected.encode())
 
@@ -119,7 +118,7 @@ class Tokens:
         try:
             return await trio.to_thread.run_sync(_read, self._settings.token_file)
         except (OSError, UnicodeDecodeError) as error:
-            if times := self._recurring.due("token_file"):
+            if times := self._log_throttle.due("token_file"):
                 cause = error.strerror if isinstance(error, OSError) else "is not UTF-8"
                 log.warning("token not read", file=str(self._settings.token_file), cause=cause, times=times)
             return ""
@@ -127,11 +126,11 @@ class Tokens:
 
 def _read(file: Path) -> str:
     with file.open("rb") as opened:
-        return opened.read(MOST_TOKEN_BYTES).decode().strip()
+        return opened.read(MAX_TOKEN_BYTES).decode().strip()
 
 
 def offered_token(authorization: str) -> str | None:
-    """The token in an Authorization header: behind Bearer, or the password of Basic; None where there is none."""
+    """Returns the token of an Authorization header, from Bearer or the password of Basic, or None."""
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()
@@ -145,7 +144,7 @@ def offered_token(authorization: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a numeric address is of the loopback, also as IPv6 writes one of IPv4."""
+    """Whether a numeric address is a loopback address, including IPv4-mapped IPv6 addresses."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -155,7 +154,7 @@ def is_loopback(address: str) -> bool:
 
 
 def host_of(authority: str) -> str:
-    """The host of a Host header, without port and brackets, in lower case; what cannot be one as it stands."""
+    """Returns the host of a Host header in lower case, without port and brackets. Invalid text is returned as is."""
     try:
         return urlsplit(f"//{authority}").hostname or ""
     except ValueError:
@@ -163,9 +162,9 @@ def host_of(authority: str) -> str:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Browsers send Origin with whatever changes something; programs do not.
+    """Whether a request has no Origin or the port's own. Browsers send Origin with requests that change something.
 
-    The scheme is left out: a proxy before this port may have spoken TLS.
+    The scheme is not compared, because a proxy in front of this port may have terminated TLS.
     """
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False

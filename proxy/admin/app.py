@@ -1,7 +1,6 @@
-"""The application: which path is answered by what.
+"""The ASGI application of the admin port: routes, metrics, health, the reload, and unknown paths and methods.
 
-Owns: the routes, metrics, health, the reload, and what an unknown path or method is told. Must not know: how groups
-are told (`api`, `pages`), sockets.
+`json_api` and `pages` contain the routes for groups.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,23 +17,23 @@ from starlette.types import ASGIApp
 
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy.admin import openapi
-from group_sidecar.proxy.admin.access import Guard
-from group_sidecar.proxy.admin.api import api_routes
+from group_sidecar.proxy.admin.access import AccessGuard
+from group_sidecar.proxy.admin.group_data import GroupData, is_ready
+from group_sidecar.proxy.admin.http_replies import ReplyMiddleware, problem
+from group_sidecar.proxy.admin.json_api import api_routes
 from group_sidecar.proxy.admin.pages import page_routes
-from group_sidecar.proxy.admin.reading import GroupData, is_ready
-from group_sidecar.proxy.admin.replies import Finish, problem
 from group_sidecar.proxy.admin.sources import AdminSources
-from group_sidecar.proxy.admin.tls import is_certified
-from group_sidecar.proxy.sections import AdminAccess
+from group_sidecar.proxy.admin.tls import has_client_certificate
+from group_sidecar.proxy.config.sections import AdminAccess
 
 
 def admin_app(sources: AdminSources, access: AdminAccess, host: str) -> ASGIApp:
-    """The ASGI application of the admin port.
+    """Returns the ASGI application of the admin port.
 
     Args:
-        sources: where it looks.
-        access: whom it lets in.
-        host: the host that the port was configured with.
+        sources: the data sources.
+        access: the access rules.
+        host: the configured host of the port.
     """
     data = GroupData(sources)
     routes: list[BaseRoute] = [
@@ -45,11 +44,11 @@ def admin_app(sources: AdminSources, access: AdminAccess, host: str) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refused(routes), Exception: _failed})
     app.router.redirect_slashes = False
-    return Finish(Guard(app, access, host, is_certified))
+    return ReplyMiddleware(AccessGuard(app, access, host, has_client_certificate))
 
 
 class Operations:
-    """What Prometheus, orchestrators and operators ask."""
+    """The endpoints for Prometheus, orchestrators and operators."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
@@ -73,18 +72,18 @@ class Operations:
     async def readyz(self, _: Request) -> Response:
         brokers = self._sources.readiness()
         ready = is_ready(brokers)
-        told: dict[str, object] = {"ready": ready, "brokers": brokers}
-        if standings := self._sources.standings():
-            told["offsets_log"] = standings
+        body: dict[str, object] = {"ready": ready, "brokers": brokers}
+        if log_statuses := self._sources.log_statuses():
+            body["offsets_log"] = log_statuses
         if unreachable := self._sources.unreachable():
-            told["unreachable_since"] = {each.broker: timestamp(each.since) for each in unreachable}
-        if failing := self._sources.failing():
-            # Clients are served all the same: no load balancer should take the sidecar away for it.
-            told["failing_tasks"] = [asdict(each) for each in failing]
-        return JSONResponse(told, 200 if ready else 503)
+            body["unreachable_since"] = {each.broker: timestamp(each.since) for each in unreachable}
+        if failing_tasks := self._sources.failing_tasks():
+            # Clients are still served, so a load balancer must not remove the sidecar for this reason.
+            body["failing_tasks"] = [asdict(each) for each in failing_tasks]
+        return JSONResponse(body, 200 if ready else 503)
 
     async def reload(self, request: Request) -> Response:
-        # Prometheus says 500 to a wrong file. Here that is for pages that fail; this one works, and the file does not.
+        # Prometheus answers 500 to a wrong file. Here 500 means that the endpoint itself failed.
         applied, lines = await self._sources.reload()
         return JSONResponse({"changed": lines}) if applied else problem(request, 400, "not reloaded", lines=lines)
 

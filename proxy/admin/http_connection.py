@@ -1,11 +1,10 @@
 """One HTTP/1.1 connection of the admin port: h11 on one side, an ASGI application on the other.
 
-Owns: `HttpConnection`: reading requests within their limits, calling the application, sending its replies. It does not
-know how connections are accepted, TLS, or what the application serves.
+`HttpConnection` reads requests within their limits, calls the application and sends its replies.
 
-It speaks HTTP/1.1 and HTTP/1.0 only. A request to upgrade the connection (HTTP/2, WebSocket) is answered as if it had
-not asked (RFC 9110, 7.8), and the connection is closed, because what follows may be of the other protocol. Everything
-runs in the task of the caller: an exception goes there and nowhere else.
+The connection supports only HTTP/1.1 and HTTP/1.0. A request to upgrade the connection (HTTP/2, WebSocket) is answered
+as if it had no Upgrade header (RFC 9110, 7.8). The connection is then closed, because the bytes that follow may belong
+to the other protocol. All code runs in the caller's task, so exceptions propagate only to the caller.
 """
 
 import math
@@ -22,15 +21,15 @@ from starlette.types import ASGIApp, Message
 
 RECEIVED_AT_ONCE = 8_192
 LARGEST_HEAD = 8_192
-"""Bytes of a request's line and headers; up to `RECEIVED_AT_ONCE` more where they end in the same read."""
+"""Bytes of a request's line and headers. Up to `RECEIVED_AT_ONCE` more are accepted if they end in the same read."""
 LARGEST_BODY = 65_536
 """Bytes of a request's body. No path of the admin port reads one."""
 REQUEST_SECONDS = 10.0
-"""From the first byte of a request to its last."""
+"""Longest time from the first byte of a request to its last."""
 IDLE_SECONDS = 75.0
-"""Between two requests: longer than the interval at which Prometheus scrapes by default, which is a minute."""
+"""Longest time between two requests. It is longer than Prometheus' default scrape interval of one minute."""
 ANSWER_SECONDS = 120.0
-"""For the application to answer. A page over 100,000 groups takes some seconds."""
+"""Longest time for the application to answer. A page over 100,000 groups takes some seconds."""
 SLICE_BYTES = 65_536
 LARGEST_DRAIN = 1 << 20
 """Bytes that are read and ignored before a connection is closed."""
@@ -45,8 +44,8 @@ class HttpConnection:
     """Serves one connection.
 
     Attributes:
-        waiting_since: when it began to wait for the client to send or to take bytes, on trio's clock; infinite while
-            the application answers.
+        waiting_since: since when the connection has waited for the client to send or read bytes, on trio's clock.
+            Infinite while the application answers.
     """
 
     def __init__(
@@ -64,12 +63,12 @@ class HttpConnection:
 
         Args:
             app: the ASGI application. It is called with scopes of type "http" only.
-            stream: the connection, after the TLS handshake where there is one.
+            stream: the connection, after the TLS handshake if there is one.
             client: the address of the client.
-            server: the address of this end.
+            server: the local address.
             scheme: "http" or "https".
-            stalled_seconds: a client that takes nothing for so long is cut off.
-            failed: is told of each exception of the application.
+            stalled_seconds: the connection is closed if the client reads nothing for this time.
+            failed: called with each exception of the application.
         """
         self.waiting_since = trio.current_time()
         self._app = app
@@ -79,11 +78,11 @@ class HttpConnection:
         self._scope = {"client": client, "server": server, "scheme": scheme}
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=LARGEST_HEAD)
         self._started = False
-        self._ends = False
+        self._closes_after_reply = False
         self._unsent = b""
 
     async def run(self) -> None:
-        """Answers requests until either side ends the connection; leaves closing the stream to the caller.
+        """Answers requests until either side ends the connection. The caller closes the stream.
 
         Raises:
             OSError, trio.BrokenResourceError, trio.ClosedResourceError: the connection broke.
@@ -92,9 +91,9 @@ class HttpConnection:
             while await self._answer_one():
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            await self._refuse(error.error_status_hint)
+            await self._send_error(error.error_status_hint)
         except trio.TooSlowError:
-            await self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+            await self._send_error(HTTPStatus.REQUEST_TIMEOUT)
         if self._http.their_state is not h11.CLOSED:
             await self._drain()
 
@@ -104,13 +103,13 @@ class HttpConnection:
         if not isinstance(request, h11.Request):
             return False
         if request.http_version not in _VERSIONS:
-            await self._refuse(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+            await self._send_error(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
             return False
         names = {name for name, _ in request.headers}
-        if b"transfer-encoding" in names:  # Thousands of chunks of one byte would have to be taken apart.
-            await self._refuse(HTTPStatus.LENGTH_REQUIRED)
+        if b"transfer-encoding" in names:  # Parsing thousands of one-byte chunks would take too long.
+            await self._send_error(HTTPStatus.LENGTH_REQUIRED)
             return False
-        self._ends = b"upgrade" in names
+        self._closes_after_reply = b"upgrade" in names
         body = bytearray()
         with trio.fail_after(REQUEST_SECONDS):
             if self._http.they_are_waiting_for_100_continue:
@@ -119,13 +118,13 @@ class HttpConnection:
             while isinstance(event := await self._next_event(), h11.Data):
                 body += event.data
                 if len(body) > LARGEST_BODY:
-                    await self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                    await self._send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
                     return False
         await self._answer(request, bytes(body))
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _next_event(self, seconds: float = math.inf, then: float = math.inf) -> Any:
-        """The next event of the request. `seconds`: until its first byte; `then`: from there on."""
+        """Returns the request's next event. `seconds`: limit until its first byte. `then`: limit from there on."""
         if self._http.trailing_data[0]:
             seconds = then
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
@@ -142,16 +141,16 @@ class HttpConnection:
         return h11.ConnectionClosed()
 
     async def _answer(self, request: h11.Request, body: bytes) -> None:
-        """Calls the application, and answers for it where it fails."""
+        """Calls the application, and sends an error reply if the application fails."""
         self._started = False
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def receive() -> Message:
             for message in messages:
                 return message
-            return await trio.sleep_forever()  # A client that goes is noticed when something is sent.
+            return await trio.sleep_forever()  # A disconnected client is noticed when bytes are sent.
 
-        with trio.move_on_after(ANSWER_SECONDS) as patience:
+        with trio.move_on_after(ANSWER_SECONDS) as timeout_scope:
             try:
                 await self._app(self._scope_of(request), receive, self._send_message)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -159,8 +158,8 @@ class HttpConnection:
             except Exception as error:  # noqa: BLE001  It is this request's alone.
                 self._failed(error)
         if not self._started:
-            slow = patience.cancelled_caught
-            await self._refuse(HTTPStatus.SERVICE_UNAVAILABLE if slow else HTTPStatus.INTERNAL_SERVER_ERROR)
+            slow = timeout_scope.cancelled_caught
+            await self._send_error(HTTPStatus.SERVICE_UNAVAILABLE if slow else HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _scope_of(self, request: h11.Request) -> dict[str, Any]:
         path, _, query = request.target.partition(b"?")
@@ -182,7 +181,7 @@ class HttpConnection:
         if message["type"] == "http.response.start":
             self._started = True
             headers = [(b"date", formatdate(usegmt=True).encode()), *message.get("headers", [])]
-            if self._ends:
+            if self._closes_after_reply:
                 headers.append((b"connection", b"close"))
             self._unsent = self._http.send(h11.Response(status_code=message["status"], headers=headers)) or b""
         elif message["type"] == "http.response.body":
@@ -196,18 +195,18 @@ class HttpConnection:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Sends what is to be sent; the head of a reply with the first of its body."""
+        """Sends the buffered bytes. The head of a reply is sent together with the start of its body."""
         data, self._unsent = self._unsent, b""
         if data:
             self.waiting_since = trio.current_time()
-            with trio.move_on_after(self._stalled_seconds) as patience:
+            with trio.move_on_after(self._stalled_seconds) as timeout_scope:
                 await self._stream.send_all(data)
             self.waiting_since = math.inf
-            if patience.cancelled_caught:
+            if timeout_scope.cancelled_caught:
                 raise trio.BrokenResourceError("the client takes nothing")
 
-    async def _refuse(self, status: int) -> None:
-        """Answers with a status alone, where an answer is still possible."""
+    async def _send_error(self, status: int) -> None:
+        """Sends a reply with only a status, if a reply is still possible."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         self._started = True
@@ -218,9 +217,9 @@ class HttpConnection:
         await self._flush()
 
     async def _drain(self) -> None:
-        """Has the client's last bytes read.
+        """Reads and drops the client's last bytes.
 
-        A socket that is closed with bytes unread resets the connection, and the client would not see the answer.
+        If a socket is closed with unread bytes, the kernel resets the connection and the client may lose the reply.
         """
         self.waiting_since = trio.current_time()
         if isinstance(self._stream, trio.SocketStream):

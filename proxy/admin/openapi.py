@@ -1,6 +1,6 @@
 """The description of the JSON under /api/v1/ as OpenAPI 3.1.
 
-Owns: how declarations and models become that document. Must not know: any path or field by name.
+The document is generated from the declarations in `json_api` and from the models.
 """
 
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ from typing import Any
 
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from group_sidecar.metrics.instruments import DISTRIBUTION
-from group_sidecar.proxy.admin.api import ENDPOINTS, Endpoint
-from group_sidecar.proxy.admin.models import GroupQuery, Problem
+from group_sidecar.metrics.fact_counters import DISTRIBUTION
+from group_sidecar.proxy.admin.json_api import ENDPOINTS, Endpoint
+from group_sidecar.proxy.admin.json_models import GroupQuery, Problem
 
 PATH = "/api/v1/openapi.json"
 _TEMPLATE = "#/components/schemas/{model}"
-_WAYS_IN = {
+_SECURITY_SCHEMES = {
     "token": {"type": "http", "scheme": "bearer"},
     "password": {"type": "http", "scheme": "basic", "description": "The token as password, with any user."},
     "certificate": {"type": "mutualTLS"},
 }
-_ABOUT = """\
+_DESCRIPTION = """\
 What a sidecar of a Kafka broker knows of its consumer groups. Read-only. Group ids may be any text, so they stand in
 the query, percent-encoded. Fields may be added within this version, and none is taken away or means another thing.
 """
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 def description() -> Json:
-    """The document."""
+    """Returns the OpenAPI document."""
     wanted: list[tuple[type, JsonSchemaMode]] = [(Problem, "serialization")]
     for endpoint in ENDPOINTS:
         wanted += [(endpoint.query, "validation"), (endpoint.answer, "serialization")]
@@ -40,10 +40,10 @@ def description() -> Json:
         schemas.pop(name)
     return {
         "openapi": "3.1.0",
-        "info": {"title": DISTRIBUTION, "version": version(DISTRIBUTION), "description": _ABOUT},
+        "info": {"title": DISTRIBUTION, "version": version(DISTRIBUTION), "description": _DESCRIPTION},
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": _WAYS_IN},
-        "security": [{}, *({name: []} for name in _WAYS_IN)],
+        "components": {"schemas": schemas, "securitySchemes": _SECURITY_SCHEMES},
+        "security": [{}, *({name: []} for name in _SECURITY_SCHEMES)],
     }
 
 
@@ -70,7 +70,7 @@ def _response(why: str, model: type) -> Json:
 def _parameters(query: Json) -> Iterator[Json]:
     for name, declared in query.get("properties", {}).items():
         schema = {key: value for key, value in declared.items() if key not in ("title", "description")}
-        if "anyOf" in schema:  # None stands for a parameter that is not given, and is no value of one.
+        if "anyOf" in schema:  # None means that the parameter is missing, and is not a valid value.
             (schema,) = (one for one in schema["anyOf"] if one.get("type") != "null")
         yield {
             "name": name,

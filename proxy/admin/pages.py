@@ -1,10 +1,8 @@
-"""The pages: the groups and the sidecar, for who was called at night.
+"""The HTML pages about the groups and the sidecar, for an operator who is on call.
 
-Owns: what stands at /, /group, /refusals, /status and /static/, and how these link to each other. Must not know: where
-anything is read, how templates are made into HTML.
-
-Addresses are relative, so that the pages work under a path of somebody's proxy too. All that a page shows follows from
-its address: it can be kept as a bookmark, and works without JavaScript, which only asks for the same address again.
+The paths are /, /group, /refusals, /status and /static/. Links are relative, so that the pages also work under a path
+of a reverse proxy. A page depends only on its address, so it can be bookmarked. It works without JavaScript, which only
+reloads the same address.
 """
 
 import time
@@ -18,20 +16,20 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from group_sidecar.coordinator.views import GroupKind, GroupState
-from group_sidecar.proxy.admin import models as m
-from group_sidecar.proxy.admin import words
-from group_sidecar.proxy.admin.api import WrongParameter, parameters
-from group_sidecar.proxy.admin.reading import GroupData
-from group_sidecar.proxy.admin.rendering import FOLDER, render
-from group_sidecar.proxy.admin.replies import problem
-from group_sidecar.proxy.admin.timeline_picture import Picture, beginning, drawn, event_names, kind, summary
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
+from group_sidecar.proxy.admin import json_models as m
+from group_sidecar.proxy.admin import sentences
+from group_sidecar.proxy.admin.group_data import GroupData
+from group_sidecar.proxy.admin.http_replies import problem
+from group_sidecar.proxy.admin.json_api import WrongParameter, parameters
+from group_sidecar.proxy.admin.templating import FOLDER, render
+from group_sidecar.proxy.admin.timeline_picture import Picture, draw_timeline, event_names, kind, picture_start, summary
 
-MOST_ROWS = 500
-"""Members or partitions of a group that a page shows; the rest stands in the JSON."""
+MAX_ROWS = 500
+"""Most members or partitions of a group on a page. The JSON contains all of them."""
 REFUSALS = 200
-EVERY = {"groups": 3, "group": 3, "refusals": 5, "status": 5, "missing": 5}
-"""Seconds after which a page asks for itself again."""
+REFRESH_SECONDS = {"groups": 3, "group": 3, "refusals": 5, "status": 5, "missing": 5}
+"""Seconds after which a page reloads."""
 
 DAY = timedelta(days=1)
 SPANS = {
@@ -41,7 +39,7 @@ SPANS = {
     86400: "1 day",
     7 * 86400: "7 days",
 }
-"""How much of a timeline can be drawn, in seconds."""
+"""The spans of a timeline that can be drawn, in seconds."""
 
 _COLUMNS = (
     ("group", "Group", ""),
@@ -56,7 +54,7 @@ _COLUMNS = (
 _SELECTS = (
     ("state", "State", [(state.value, state.value) for state in GroupState]),
     ("type", "Protocol", [(kind.value, kind.value) for kind in GroupKind]),
-    ("cause", "Cause of the last rebalance", list(words.CAUSES.items())),
+    ("cause", "Cause of the last rebalance", list(sentences.CAUSE_LABELS.items())),
 )
 _DEFAULT = m.GroupsQuery()
 _Endpoint = Callable[[Request], Awaitable[Response]]
@@ -86,28 +84,28 @@ class GroupPageQuery(m.GroupQuery):
 
 
 class _Event(NamedTuple):
-    """A cell of a timeline, for a row. `group`: whose, where it is not the page's own."""
+    """A timeline entry as a row. `group`: the entry's group, if it is not the page's group."""
 
     name: str
     at: str
     kind: str
-    told: words.Sentence
+    told: sentences.Sentence
     group: str = ""
 
 
 def page_routes(data: GroupData, epoch: Callable[[], float] = time.time) -> list[BaseRoute]:
-    """A route for each page, and for what pages load. `epoch`: seconds since the epoch, on the clock of the views."""
+    """Returns the routes of pages and static files. `epoch`: seconds since the epoch, on the clock of the views."""
     pages = _Pages(data, epoch)
     return [
-        Route("/", _asked(m.GroupsQuery, pages.groups), name="page-groups"),
-        Route("/group", _asked(GroupPageQuery, pages.group), name="page-group"),
-        Route("/refusals", _asked(m.Query, pages.refusals), name="page-refusals"),
-        Route("/status", _asked(m.Query, pages.status), name="page-status"),
+        Route("/", _page_handler(m.GroupsQuery, pages.groups), name="page-groups"),
+        Route("/group", _page_handler(GroupPageQuery, pages.group), name="page-group"),
+        Route("/refusals", _page_handler(m.Query, pages.refusals), name="page-refusals"),
+        Route("/status", _page_handler(m.Query, pages.status), name="page-status"),
         Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
     ]
 
 
-def _asked(query: type[m.Query], page: Callable[[Any], Awaitable[Response]]) -> _Endpoint:
+def _page_handler(query: type[m.Query], page: Callable[[Any], Awaitable[Response]]) -> _Endpoint:
     async def answer(request: Request) -> Response:
         try:
             asked = parameters(query, request.query_params)
@@ -119,7 +117,7 @@ def _asked(query: type[m.Query], page: Callable[[Any], Awaitable[Response]]) -> 
 
 
 class _Pages:
-    """What stands on each page."""
+    """The handlers of the pages."""
 
     def __init__(self, data: GroupData, epoch: Callable[[], float]) -> None:
         self._data = data
@@ -138,7 +136,7 @@ class _Pages:
             found=found,
             columns=_COLUMNS,
             selects=_SELECTS,
-            pages=_table_pages(asked, found.total),
+            pages=_pagination(asked, found.total),
             sorted_by=lambda key: _link(asked, sort=key, order=_order(asked, key), offset=0),
             from_row=lambda offset: _link(asked, offset=offset),
         )
@@ -151,30 +149,30 @@ class _Pages:
             return await self._page("missing", "", 404, id=asked.group, events=_events(cells)[::-1])
         whys = [await self._data.why(asked.group, seconds) for seconds in (3600, 86400)]
         now = self._now()
-        span = asked.span if asked.span in SPANS else _telling_span(cells, now)
+        span = asked.span if asked.span in SPANS else _eventful_span(cells, now)
         since = now - timedelta(seconds=span)
         members = [member.model_dump() for member in group.member_list]
-        picture = drawn(cells, members, beginning(cells, members, since, now), now)
-        shown = [event for event in _events(cells) if words.moment(event.at) >= since]
+        picture = draw_timeline(cells, members, picture_start(cells, members, since, now), now)
+        shown = [event for event in _events(cells) if sentences.parse_time(event.at) >= since]
         return await self._page(
             "group",
             "",
             group=group,
-            members=group.member_list[:MOST_ROWS],
+            members=group.member_list[:MAX_ROWS],
             whys=[why for why in whys if why is not None],
             spans=[(word, _span_link(asked.group, seconds), seconds == span) for seconds, word in SPANS.items()],
             picture=picture,
             described=summary(cells[len(cells) - len(shown) :]),
             legend=_legend(picture),
             events=shown[::-1],
-            more_members=max(0, len(members) - MOST_ROWS),
-            offsets=offsets.offsets[:MOST_ROWS],
-            more_offsets=max(0, len(offsets.offsets) - MOST_ROWS),
+            more_members=max(0, len(members) - MAX_ROWS),
+            offsets=offsets.offsets[:MAX_ROWS],
+            more_offsets=max(0, len(offsets.offsets) - MAX_ROWS),
         )
 
     async def refusals(self, asked: m.Query) -> Response:
-        told = await self._data.refusals(REFUSALS)
-        return await self._page("refusals", "refusals", events=_events(told.refusals))
+        found = await self._data.refusals(REFUSALS)
+        return await self._page("refusals", "refusals", events=_events(found.refusals))
 
     async def status(self, asked: m.Query) -> Response:
         return await self._page("status", "status", status=await self._data.status())
@@ -187,36 +185,36 @@ class _Pages:
             here=here,
             now=now,
             at=at,
-            every=EVERY[name],
+            every=REFRESH_SECONDS[name],
             unreachable=self._data.unreachable(),
             **content,
         )
         return HTMLResponse(html, code)
 
 
-def _events(cells: Sequence[words.Cell]) -> list[_Event]:
+def _events(cells: Sequence[sentences.Cell]) -> list[_Event]:
     return [
-        _Event(name, cell["at"], kind(cell), words.event(cell), cell.get("group", ""))
+        _Event(name, cell["at"], kind(cell), sentences.event(cell), cell.get("group", ""))
         for name, cell in zip(event_names(cells), cells, strict=True)
     ]
 
 
 def _link(asked: m.GroupsQuery, **changed: Any) -> str:
-    """The address of the groups with other parameters; those that say nothing new are left out."""
+    """Returns the address of the list of groups with changed parameters. Default values are left out."""
     given = {**asked.model_dump(mode="json"), **changed}
     query = {name: value for name, value in given.items() if value != getattr(_DEFAULT, name)}
     return "?" + urlencode(query) if query else "./"
 
 
 def _order(asked: m.GroupsQuery, key: str) -> str:
-    """In which order a heading sorts: what is most first, names from A; the other way when it is clicked again."""
+    """Returns the order of a heading: largest first, or names from A. A second click reverses the order."""
     if asked.sort == key:
         return "desc" if asked.order == "asc" else "asc"
     return "asc" if key == "group" else "desc"
 
 
-def _table_pages(asked: m.GroupsQuery, total: int) -> list[tuple[str, int | None]]:
-    """Where a reader can go from here, and from which row that is; None where there is nothing."""
+def _pagination(asked: m.GroupsQuery, total: int) -> list[tuple[str, int | None]]:
+    """Returns the links to other parts of a list, each with its first row; None for a part that does not exist."""
     last = max(0, (total - 1) // asked.limit * asked.limit)
     before, after = max(0, asked.offset - asked.limit), asked.offset + asked.limit
     return [
@@ -231,11 +229,11 @@ def _span_link(group_id: str, seconds: int) -> str:
     return "group?" + urlencode({"group": group_id, "span": seconds}) + "#timeline"
 
 
-def _telling_span(cells: Sequence[words.Cell], now: datetime) -> int:
-    """The shortest span, from an hour on, in which something happened; an hour where nothing ever did."""
+def _eventful_span(cells: Sequence[sentences.Cell], now: datetime) -> int:
+    """Returns the shortest span of at least an hour with an event; an hour if there was no event."""
     if not cells:
         return 3600
-    age = (now - words.moment(cells[-1]["at"])).total_seconds()
+    age = (now - sentences.parse_time(cells[-1]["at"])).total_seconds()
     return next((seconds for seconds in SPANS if seconds >= max(age, 3600)), max(SPANS))
 
 

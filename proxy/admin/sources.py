@@ -1,25 +1,22 @@
-"""Where the admin port looks.
-
-Owns: what has to be given to it. Must not know: who gives it, HTTP.
-"""
+"""The interface between the admin port and its data sources."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from group_sidecar.coordinator.views import GroupView, Lacking
-from group_sidecar.metrics.collector import LastReload, OutletHealth
+from group_sidecar.coordinator.model.views import FallbackReason, GroupView
+from group_sidecar.metrics.collector import JournalWriterHealth, LastReload
 from group_sidecar.metrics.flight_recorder import FlightRecorder
-from group_sidecar.metrics.survey import LogEnds, MostMembers, Survey
-from group_sidecar.proxy.questions import Node
-from group_sidecar.proxy.reloading import Outcome
-from group_sidecar.proxy.supervision import Failing
+from group_sidecar.metrics.group_snapshot import GroupSnapshot, LogEnds, MaxMembers
+from group_sidecar.proxy.broker.group_queries import Node
+from group_sidecar.proxy.config.reload import ReloadOutcome
+from group_sidecar.proxy.runtime.supervision import FailingTask
 
 Readiness = Mapping[str, Mapping[str, bool]]
-"""Broker -> what it takes to be ready -> whether it is so."""
-Standings = Mapping[str, Mapping[str, object]]
-"""Broker -> how far its log was read; for people, and no part of being ready."""
+"""Broker -> condition of readiness -> whether the condition holds."""
+LogStatuses = Mapping[str, Mapping[str, object]]
+"""Broker -> progress of reading its log. The progress is for people and does not affect readiness."""
 
 
 class Unreachable(NamedTuple):
@@ -31,14 +28,14 @@ class Unreachable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
-    """What the sidecar says of itself in numbers; see `models.Status`.
+class SidecarFigures:
+    """The sidecar's figures about itself; see `json_models.Status`.
 
     Attributes:
         started_at: seconds since the epoch.
-        answers: requests that were answered here, by API key.
-        fallbacks: requests that were left to the broker, by API key and why.
-        outlets: of the journal, by name; none where no records are written.
+        answers: requests that the sidecar answered, by API key.
+        fallbacks: requests that were left to the broker, by API key and reason.
+        outlets: the writers of the journal, by name; empty if no records are written.
     """
 
     sidecar_id: str
@@ -49,44 +46,44 @@ class Numbers:
     series_suppressed: int
     last_reload: LastReload
     answers: Mapping[int, int] = field(default_factory=dict)
-    fallbacks: Mapping[tuple[int, Lacking], int] = field(default_factory=dict)
-    outlets: Mapping[str, OutletHealth] = field(default_factory=dict)
+    fallbacks: Mapping[tuple[int, FallbackReason], int] = field(default_factory=dict)
+    outlets: Mapping[str, JournalWriterHealth] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminSources:
-    """Where the admin port looks. All of it is asked in the trio thread.
+    """The data sources of the admin port. All functions are called in the trio thread.
 
     Attributes:
-        metrics: the exposition that an Accept header asks for, and its content type.
-        readiness: ready when there is a broker and everything is so for each.
-        standings: how far logs were read.
+        metrics: returns the exposition for an Accept header, and its content type.
+        readiness: the readiness conditions of each broker; see `Readiness`.
+        log_statuses: progress of reading the logs.
         unreachable: brokers that do not answer.
-        failing: background tasks that failed lately; no part of being ready.
-        reload: has the settings read again.
+        failing_tasks: background tasks that failed recently. They do not affect readiness.
+        reload: reads the settings again.
         epoch: seconds since the epoch, on the clock of the views.
-        surveyed: all groups and where they stand.
-        find: a group as it is now; None where there is none.
-        coordinator: the broker that coordinates a group, as clients are told of it; None where that is not known.
-        most_members: the most members that a group may have; None without limit.
-        log_ends: the ends of logs, one mapping per copy, each of which may change.
-        topic_names: names by topic id; those that are not known are asked for, and missing.
-        recorder: what happened to groups.
-        numbers: what the sidecar says of itself.
+        group_snapshot: the figures of all groups.
+        find_group: returns the current view of a group, or None if the group does not exist.
+        coordinator: the coordinator of a group, with the address that clients get; None if unknown.
+        max_members: the most members that a group may have; None without a limit.
+        log_ends: the log ends, one mapping per copy. The mappings may change.
+        topic_names: names by topic id. Unknown names are requested from the broker and are missing until then.
+        recorder: the flight recorder.
+        numbers: the sidecar's figures about itself.
     """
 
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     readiness: Callable[[], Readiness]
-    standings: Callable[[], Standings]
-    failing: Callable[[], Sequence[Failing]] = list
+    log_statuses: Callable[[], LogStatuses]
+    failing_tasks: Callable[[], Sequence[FailingTask]] = list
     unreachable: Callable[[], Sequence[Unreachable]] = list
-    reload: Callable[[], Awaitable[Outcome]]
+    reload: Callable[[], Awaitable[ReloadOutcome]]
     epoch: Callable[[], float]
-    surveyed: Callable[[], Awaitable[Survey]]
-    find: Callable[[str], GroupView | None]
+    group_snapshot: Callable[[], Awaitable[GroupSnapshot]]
+    find_group: Callable[[str], GroupView | None]
     coordinator: Callable[[str], Node | None]
-    most_members: MostMembers
+    max_members: MaxMembers
     log_ends: Callable[[], Sequence[LogEnds]]
     topic_names: Callable[[set[UUID]], Mapping[UUID, str]]
     recorder: FlightRecorder
-    numbers: Callable[[], Numbers]
+    numbers: Callable[[], SidecarFigures]

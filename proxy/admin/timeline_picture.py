@@ -1,11 +1,11 @@
-"""A group's timeline as a picture: which lanes there are, and where bars and marks stand.
+"""Lays out a group's timeline as a picture: the lanes, and the positions of bars and marks.
 
-Owns: the geometry, in units of the picture, and what each part tells. Must not know: SVG, HTML and colours, which are
-the template's; nor where cells come from.
+The module computes the geometry in units of the picture, and the text of each part. The template draws the SVG and
+chooses colours.
 
-A lane is a client on a host, not a member id: a consumer that comes back gets another id, and what a reader looks for
-is the gap between. Where several members at once have the same client id, host and instance id, as clients have that
-nobody named, each gets a lane of its own.
+A lane is a client on a host, not a member id. A consumer that rejoins gets another member id, and the reader looks for
+the gap between both memberships. If several members have the same client id, host and instance id at the same time,
+each gets a lane of its own.
 """
 
 from collections import Counter, defaultdict
@@ -15,19 +15,19 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from group_sidecar.proxy.admin.words import Cell, Name, Sentence, address, client, event, moment
+from group_sidecar.proxy.admin.sentences import Cell, Sentence, UserText, address, client, event, parse_time
 
 WIDTH, LEFT, RIGHT = 1120.0, 230.0, 12.0
-"""The picture's width, and what is kept free of its lanes on both sides: names stand on the left."""
+"""The picture's width, and its left and right margins. The left margin has the names."""
 LANE, TOP, AXIS = 26.0, 8.0, 26.0
-"""Heights of a lane, of the edge above and of the axis below."""
-MOST_LANES = 40
-"""Members that are drawn; those are preferred to which something happened."""
-MOST_TICKS = 8
-SHORTEST, EDGE = timedelta(minutes=1), 0.03
-"""The least time that is drawn, and which part of it is left free before the first event."""
-THINNEST = 1.5
-"""What is shorter is drawn so wide, to be seen."""
+"""Heights of a lane, of the top margin and of the axis at the bottom."""
+MAX_LANES = 40
+"""Most members that are drawn. Members with events are preferred."""
+MAX_TICKS = 8
+MIN_SPAN, EDGE = timedelta(minutes=1), 0.03
+"""The shortest time that is drawn, and the share of it that is left free before the first event."""
+MIN_WIDTH = 1.5
+"""Smallest width, so that short bars are visible."""
 LABEL_CHARACTERS = 30
 
 _OTHER_LANES = (("Refusals", "client_refused", "client_audited"), ("Failed commits", "offsets_committed"))
@@ -39,11 +39,11 @@ _STEPS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened at one moment.
+    """An event at one moment.
 
     Attributes:
-        kind: decides shape and colour: a rebalance's reason, how a member went, "refused", "audited" or "failed".
-        event: the cell's name, for a link to its words.
+        kind: decides shape and colour: a rebalance's reason, how a member left, "refused", "audited" or "failed".
+        event: the name of the timeline entry, for a link to its sentence.
     """
 
     x: float
@@ -54,9 +54,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A member's time in the group; open where it began before the picture, or where it is still there.
+    """A member's time in the group. The bar is open if it began before the picture or has not ended.
 
-    `kind`: "stay", or "run" for the time from the first to the last of several events that are one cell.
+    `kind`: "stay", or "run" for an entry that sums up several events, from the first to the last event.
     """
 
     x: float
@@ -67,7 +67,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A rebalance, from its beginning to its end, across all lanes."""
+    """A rebalance, from its start to its end, across all lanes."""
 
     x: float
     width: float
@@ -95,7 +95,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All of it. `unseen`: members for which there was no lane."""
+    """The whole picture. `unseen`: number of members without a lane."""
 
     height: float
     lanes: Sequence[Lane]
@@ -115,8 +115,8 @@ class Picture:
 
 
 @dataclass(slots=True)
-class _Stay:
-    """A member's time in the group; `began` and `ended` are None where the cells do not tell."""
+class _Membership:
+    """A member's time in the group. `began` and `ended` are None if the timeline does not contain them."""
 
     who: Mapping[str, Any]
     began: datetime | None
@@ -131,23 +131,25 @@ _Key = tuple[str, str, str]
 @dataclass(slots=True)
 class _Row:
     key: _Key
-    stays: list[_Stay] = field(default_factory=list)
+    memberships: list[_Membership] = field(default_factory=list)
 
 
-def drawn(cells: Sequence[Cell], members: Iterable[Mapping[str, Any]], since: datetime, until: datetime) -> Picture:
-    """The picture of a time.
+def draw_timeline(
+    cells: Sequence[Cell], members: Iterable[Mapping[str, Any]], since: datetime, until: datetime
+) -> Picture:
+    """Returns the picture of a span of time.
 
     Args:
-        cells: all that is known of the group, oldest first; what was before `since` tells who was there then.
-        members: who is there at `until`: member_id, client_id, client_host, instance_id, since.
-        since: where the picture begins.
-        until: where it ends.
+        cells: all timeline entries of the group, oldest first. Entries before `since` show the members at `since`.
+        members: the members at `until`: member_id, client_id, client_host, instance_id, since.
+        since: start of the picture.
+        until: end of the picture.
     """
     scale = _Scale(since, until)
-    named = [_Named(name, cell, moment(cell["at"])) for name, cell in zip(event_names(cells), cells, strict=True)]
+    named = [_Named(name, cell, parse_time(cell["at"])) for name, cell in zip(event_names(cells), cells, strict=True)]
     scale = _Scale(since, until)
     shown = [event for event in named if since <= event.at <= until]
-    rows, unseen = _rows(_stays(named, members, scale), since, until)
+    rows, unseen = _rows(_memberships(named, members, scale), since, until)
     lanes = [
         Lane("Rebalances", ("Rebalances",), marks=_marks(shown, scale, "rebalance_completed", "coordinator_moved"))
     ]
@@ -159,19 +161,19 @@ def drawn(cells: Sequence[Cell], members: Iterable[Mapping[str, Any]], since: da
     return Picture(TOP + len(placed) * LANE + AXIS, placed, _bands(named, scale), _ticks(scale), unseen)
 
 
-def beginning(
+def picture_start(
     cells: Sequence[Cell], members: Iterable[Mapping[str, Any]], since: datetime, until: datetime
 ) -> datetime:
-    """Where a picture that may begin at `since` begins: shortly before anything is known, and not without need."""
+    """Returns where the picture starts: at `since`, or shortly before the first known event or join if it is later."""
     known = [cell["at"] for cell in cells[:1]] + [member["since"] for member in members if member["since"]]
     if not known:
         return since
-    first = min(until - SHORTEST, moment(min(known)))
+    first = min(until - MIN_SPAN, parse_time(min(known)))
     return max(since, first - (until - first) * EDGE)
 
 
 def event_names(cells: Sequence[Cell]) -> list[str]:
-    """A name for each cell, which stays when older ones are forgotten: its time, and which of that time it is."""
+    """Returns a name for each entry: its time and its index at that time. Names stay when older entries go."""
     seen: Counter[str] = Counter()
     names = []
     for cell in cells:
@@ -181,7 +183,7 @@ def event_names(cells: Sequence[Cell]) -> list[str]:
 
 
 def kind(cell: Cell) -> str:
-    """Which mark a cell has; see `Mark`."""
+    """Returns the kind of an entry's mark; see `Mark`."""
     match cell["what"]:
         case "client_refused":
             return "refused"
@@ -206,118 +208,133 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Time to place."""
+    """Maps times to horizontal positions."""
 
     since: datetime
     until: datetime
 
     def x(self, at: datetime) -> float:
-        """Where a moment stands; outside of the picture, at its edge."""
+        """Returns the position of a time. A time outside the picture is at its edge."""
         whole = (self.until - self.since) / timedelta(seconds=1) or 1.0
         part = min(max((at - self.since) / timedelta(seconds=1) / whole, 0.0), 1.0)
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
 
-class _Stays:
+class _Memberships:
     """The time that each member spent in the group.
 
-    A member id has one stay, also where the broker stops coordinating the group in between: members outlive that in the
-    group's log, and are heard of again with the same id.
+    A member id has one membership, even if the broker stops coordinating the group in between. Members survive in the
+    group's log and appear again with the same id.
     """
 
     def __init__(self) -> None:
-        self.all: list[_Stay] = []
-        self._open: dict[str, _Stay] = {}
-        self._interrupted: dict[str, _Stay] = {}
+        self.all: list[_Membership] = []
+        self._open: dict[str, _Membership] = {}
+        self._interrupted: dict[str, _Membership] = {}
 
     def begin(self, who: Mapping[str, Any], at: datetime | None) -> None:
-        """A member is there; it may have been so before."""
+        """Records that a member is in the group. It may have been there before."""
         member_id = str(who["member_id"])
         if member_id in self._open:
             return
-        stay = self._interrupted.pop(member_id, None)
-        if stay is None:
-            self.all.append(stay := _Stay(who, at))
-        stay.ended = None
-        self._open[member_id] = stay
+        membership = self._interrupted.pop(member_id, None)
+        if membership is None:
+            self.all.append(membership := _Membership(who, at))
+        membership.ended = None
+        self._open[member_id] = membership
 
     def end(self, who: Mapping[str, Any], at: datetime, mark: Mark) -> None:
-        """A member has gone."""
+        """Records that a member has left."""
         member_id = str(who["member_id"])
-        stay = self._open.pop(member_id, None) or self._interrupted.pop(member_id, None)
-        if stay is None:
-            self.all.append(stay := _Stay(who, None))
-        stay.ended, stay.end = at, mark
+        membership = self._open.pop(member_id, None) or self._interrupted.pop(member_id, None)
+        if membership is None:
+            self.all.append(membership := _Membership(who, None))
+        membership.ended, membership.end = at, mark
 
     def interrupt(self, at: datetime) -> None:
-        """The broker stopped coordinating the group. Members may have left unseen since then."""
-        for stay in self._open.values():
-            stay.ended = at
+        """Records that the broker stopped coordinating the group. Members may have left unnoticed since then."""
+        for membership in self._open.values():
+            membership.ended = at
         self._interrupted |= self._open
         self._open.clear()
 
     def conclude(self, members: Iterable[Mapping[str, Any]]) -> None:
-        """Only these members are in the group in the end."""
+        """Records that only these members are in the group at the end."""
         present = {str(member["member_id"]): member for member in members}
-        for member_id, stay in self._open.items():
+        for member_id, membership in self._open.items():
             if member_id not in present:
-                stay.ended = stay.began  # It went unseen: only its coming is known.
+                membership.ended = membership.began  # The member left unnoticed, so only its join is known.
         for member in present.values():
-            self.begin(member, moment(member["since"]) if member.get("since") else None)
+            self.begin(member, parse_time(member["since"]) if member.get("since") else None)
 
 
-def _stays(cells: Sequence[_Named], members: Iterable[Mapping[str, Any]], scale: _Scale) -> list[_Stay]:
-    stays = _Stays()
+def _memberships(cells: Sequence[_Named], members: Iterable[Mapping[str, Any]], scale: _Scale) -> list[_Membership]:
+    memberships = _Memberships()
     for name, cell, at in cells:
         match cell["what"]:
             case "member_joined":
-                stays.begin(cell, at)
+                memberships.begin(cell, at)
             case "member_gone":
-                stays.end(cell, at, Mark(scale.x(at), kind(cell), event(cell), name))
+                memberships.end(cell, at, Mark(scale.x(at), kind(cell), event(cell), name))
             case "coordinator_moved":
-                stays.interrupt(at)
-    stays.conclude(members)
-    return stays.all
+                memberships.interrupt(at)
+    memberships.conclude(members)
+    return memberships.all
 
 
-def _rows(stays: Sequence[_Stay], since: datetime, until: datetime) -> tuple[list[_Row], int]:
-    """Lanes for those who were there at that time, so that none overlap; and for how many there was no lane."""
+def _rows(memberships: Sequence[_Membership], since: datetime, until: datetime) -> tuple[list[_Row], int]:
+    """Returns lanes without overlaps for the memberships in that time, and the number of members without a lane."""
     rows: list[_Row] = []
     early = datetime.min.replace(tzinfo=UTC)
-    there = [stay for stay in stays if (stay.ended or until) >= since and (stay.began or early) <= until]
+    there = [each for each in memberships if (each.ended or until) >= since and (each.began or early) <= until]
     free: defaultdict[_Key, list[tuple[datetime, int]]] = defaultdict(list)
-    for stay in sorted(there, key=lambda stay: stay.began or early):
-        key = (stay.who.get("client_id") or "", address(stay.who.get("client_host")), stay.who.get("instance_id") or "")
-        if free[key] and free[key][0][0] <= (stay.began or early):
+    for membership in sorted(there, key=lambda membership: membership.began or early):
+        key = (
+            membership.who.get("client_id") or "",
+            address(membership.who.get("client_host")),
+            membership.who.get("instance_id") or "",
+        )
+        if free[key] and free[key][0][0] <= (membership.began or early):
             _, place = heappop(free[key])
         else:
             place = len(rows)
             rows.append(_Row(key))
-        rows[place].stays.append(stay)
-        if stay.ended is not None:
-            heappush(free[key], (stay.ended, place))
-    lively = sorted(rows, key=lambda row: all(stay.began is None and stay.ended is None for stay in row.stays))
-    return sorted(lively[:MOST_LANES], key=lambda row: row.key), max(0, len(rows) - MOST_LANES)
+        rows[place].memberships.append(membership)
+        if membership.ended is not None:
+            heappush(free[key], (membership.ended, place))
+    lively = sorted(
+        rows,
+        key=lambda row: all(membership.began is None and membership.ended is None for membership in row.memberships),
+    )
+    return sorted(lively[:MAX_LANES], key=lambda row: row.key), max(0, len(rows) - MAX_LANES)
 
 
 def _member_lane(row: _Row, scale: _Scale) -> Lane:
-    bars = [_bar(stay, scale) for stay in row.stays]
-    marks = [stay.end for stay in row.stays if stay.end is not None and stay.ended and stay.ended >= scale.since]
+    bars = [_bar(membership, scale) for membership in row.memberships]
+    marks = [
+        membership.end
+        for membership in row.memberships
+        if membership.end is not None and membership.ended and membership.ended >= scale.since
+    ]
     name, host, instance = row.key
-    told = [*client(row.stays[0].who), *((", instance ", Name(instance)) if instance else ())]
+    told = [*client(row.memberships[0].who), *((", instance ", UserText(instance)) if instance else ())]
     return Lane(_shortened(instance or name or "(no client id)", host), told, bars, marks)
 
 
-def _bar(stay: _Stay, scale: _Scale) -> Bar:
-    left = scale.x(stay.began or scale.since)
-    right = scale.x(stay.ended or scale.until)
-    told = [*client(stay.who), ": from ", _clock(stay.began) if stay.began else "before what is known"]
-    told.append(f" to {_clock(stay.ended)}" if stay.ended else " until now")
-    return Bar(left, round(max(right - left, THINNEST), 1), told)
+def _bar(membership: _Membership, scale: _Scale) -> Bar:
+    left = scale.x(membership.began or scale.since)
+    right = scale.x(membership.ended or scale.until)
+    told = [
+        *client(membership.who),
+        ": from ",
+        _clock(membership.began) if membership.began else "before what is known",
+    ]
+    told.append(f" to {_clock(membership.ended)}" if membership.ended else " until now")
+    return Bar(left, round(max(right - left, MIN_WIDTH), 1), told)
 
 
 def _shortened(name: str, host: str) -> str:
-    """A lane's label: the name, and the host where there is room."""
+    """Returns a lane's label: the name, and the host if there is room."""
     whole = f"{name} {host}".strip()
     short = whole if len(whole) <= LABEL_CHARACTERS else name
     return short if len(short) <= LABEL_CHARACTERS else short[: LABEL_CHARACTERS - 1] + "…"
@@ -328,17 +345,17 @@ def _marks(cells: Sequence[_Named], scale: _Scale, *whats: str) -> list[Mark]:
 
 
 def _spans(cells: Sequence[_Named], scale: _Scale, *whats: str) -> list[Bar]:
-    """The time that each event took which sums up several, as a run of refusals does."""
+    """Returns a bar for each entry that sums up several events, such as a run of refusals."""
     bars: list[Bar] = []
     for _, cell, at in cells:
         if cell["what"] in whats and cell.get("first_at", cell["at"]) < cell["at"]:
-            left = scale.x(moment(cell["first_at"]))
-            bars.append(Bar(left, round(max(scale.x(at) - left, THINNEST), 1), event(cell), "run"))
+            left = scale.x(parse_time(cell["first_at"]))
+            bars.append(Bar(left, round(max(scale.x(at) - left, MIN_WIDTH), 1), event(cell), "run"))
     return bars
 
 
 def _bands(cells: Sequence[_Named], scale: _Scale) -> list[Band]:
-    """The time that each rebalance took; one that is under way takes until now."""
+    """Returns a band for each rebalance. A rebalance in progress extends to the present."""
     bands: list[Band] = []
     began: tuple[datetime, str] | None = None
     for _, cell, at in cells:
@@ -355,13 +372,13 @@ def _band(began: datetime, ended: datetime, reason: str, scale: _Scale) -> list[
     if ended < scale.since or began > scale.until:
         return []
     left = scale.x(began)
-    return [Band(left, round(max(scale.x(ended) - left, THINNEST), 1), reason)]
+    return [Band(left, round(max(scale.x(ended) - left, MIN_WIDTH), 1), reason)]
 
 
 def _ticks(scale: _Scale) -> list[Tick]:
-    """Round moments, at least a second and at most a day apart."""
+    """Returns ticks at round times, at least a second and at most a day apart."""
     span = scale.until - scale.since
-    step = next((step for step in _STEPS if span / step <= MOST_TICKS), _STEPS[-1])
+    step = next((step for step in _STEPS if span / step <= MAX_TICKS), _STEPS[-1])
     epoch = datetime.fromtimestamp(0, UTC)
     at = epoch + ((scale.since - epoch) // step + 1) * step
     spelled = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M" if span <= timedelta(days=1) else "%d %b %H:%M"
@@ -377,6 +394,6 @@ def _clock(at: datetime) -> str:
 
 
 def summary(cells: Sequence[Cell]) -> str:
-    """What a picture shows, for those who do not see it: its events by number."""
+    """Returns a text alternative of a picture: the number of events of each kind."""
     told = Counter(str(cell["what"]).replace("_", " ") for cell in cells)
     return ", ".join(f"{what}: {number:,}" for what, number in told.items())

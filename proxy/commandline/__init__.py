@@ -1,12 +1,12 @@
-"""``group-sidecar groups``: what people and scripts ask about groups, and how it is shown.
+"""``group-sidecar groups`` and ``group-sidecar fleet``. Nothing of the proxy itself imports this package.
 
-- `groups`, `options`, `source`: the commands, their flags, whom these name; light, so that `--help` answers at once
-- `brokers`, `sidecars`: who is asked, over Kafka's protocol or a sidecar's admin port; `answers`: what comes of it;
-  `asking`: which of both, and what went wrong
-- `showing`, `reasons`, `tables`, `moments`: what is printed; `top`, `ranking`, `keyboard`: the live view
-- `completing`: names of groups for the shell
-
-``group-sidecar fleet`` is in `fleet`: it becomes the fleet job, another process.
-
-Nothing of the proxy itself imports it.
+- `groups`, `options`, `target`: the commands, their flags, and which broker or sidecars they address. These modules
+  import little, so that `--help` is fast
+- `queries`: runs a command's query against the target and reports errors
+- `broker_queries`, `sidecar_queries`: queries over Kafka's protocol, and over the admin ports of sidecars
+- `results`: the results, from either source
+- `output`, `why`, `tables`, `times`: what is printed
+- `top`, `ranking`, `keyboard`: the live view
+- `completion`: group names for the shell
+- `fleet`: becomes the fleet job, in place of this process
 """

@@ -18,10 +18,10 @@ from group_sidecar.proxy.commandline.options import (
     Utc,
     seconds_of,
     with_sidecars,
-    with_source,
+    with_target,
 )
-from group_sidecar.proxy.commandline.ranking import Choice, Order
-from group_sidecar.proxy.commandline.source import ENVIRONMENT, Source
+from group_sidecar.proxy.commandline.ranking import Order, TopSelection
+from group_sidecar.proxy.commandline.target import ENVIRONMENT_HELP, QueryTarget
 
 _EXIT_CODES = (
     "Exit codes: 0; 1 where the group does not exist, or somebody answers with an error; 2 for bad usage, and where "
@@ -34,15 +34,15 @@ _JSON = (
 
 groups_app = typer.Typer(
     help="Look at the consumer groups behind a sidecar or a broker.",
-    epilog=f"{ENVIRONMENT}\n\n{_EXIT_CODES}\n\n{_JSON}",
+    epilog=f"{ENVIRONMENT_HELP}\n\n{_EXIT_CODES}\n\n{_JSON}",
     no_args_is_help=True,
 )
 
 
 @groups_app.command("list")
-@with_source
+@with_target
 def list_groups(
-    source: Source,
+    source: QueryTarget,
     states: States = None,
     types: Types = None,
     verbose: Annotated[
@@ -52,34 +52,34 @@ def list_groups(
     as_json: AsJson = False,
 ) -> None:
     """List the groups of all brokers."""
-    from group_sidecar.proxy.commandline.showing import show_list
+    from group_sidecar.proxy.commandline.output import show_list
 
     show_list(source, states or (), types or (), verbose=verbose, utc=utc, as_json=as_json)
 
 
 @groups_app.command("describe")
-@with_source
-def describe_group(group: GroupId, source: Source, utc: Utc = False, as_json: AsJson = False) -> None:
+@with_target
+def describe_group(group: GroupId, source: QueryTarget, utc: Utc = False, as_json: AsJson = False) -> None:
     """Describe a group: its state, its coordinator, its members and what they read."""
-    from group_sidecar.proxy.commandline.showing import show_group
+    from group_sidecar.proxy.commandline.output import show_group
 
     show_group(source, group, utc=utc, as_json=as_json)
 
 
 @groups_app.command("members")
-@with_source
-def group_members(group: GroupId, source: Source, as_json: AsJson = False) -> None:
+@with_target
+def group_members(group: GroupId, source: QueryTarget, as_json: AsJson = False) -> None:
     """Show a group's members and what they read."""
-    from group_sidecar.proxy.commandline.showing import show_members
+    from group_sidecar.proxy.commandline.output import show_members
 
     show_members(source, group, as_json=as_json)
 
 
 @groups_app.command("offsets")
-@with_source
-def group_offsets(group: GroupId, source: Source, as_json: AsJson = False) -> None:
+@with_target
+def group_offsets(group: GroupId, source: QueryTarget, as_json: AsJson = False) -> None:
     """Show a group's committed offsets, how far behind the ends of the logs they are, and who reads on."""
-    from group_sidecar.proxy.commandline.showing import show_offsets
+    from group_sidecar.proxy.commandline.output import show_offsets
 
     show_offsets(source, group, as_json=as_json)
 
@@ -88,13 +88,13 @@ def group_offsets(group: GroupId, source: Source, as_json: AsJson = False) -> No
 @with_sidecars
 def group_timeline(
     group: GroupId,
-    source: Source,
+    source: QueryTarget,
     since: Annotated[str | None, Since] = None,
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell what happened to a group, line by line, as sidecars have seen it."""
-    from group_sidecar.proxy.commandline.showing import show_timeline
+    from group_sidecar.proxy.commandline.output import show_timeline
 
     show_timeline(source, group, seconds_of(since) if since else None, utc=utc, as_json=as_json)
 
@@ -102,10 +102,10 @@ def group_timeline(
 @groups_app.command("why")
 @with_sidecars
 def why_rebalanced(
-    group: GroupId, source: Source, since: Annotated[str, Since] = "1h", utc: Utc = False, as_json: AsJson = False
+    group: GroupId, source: QueryTarget, since: Annotated[str, Since] = "1h", utc: Utc = False, as_json: AsJson = False
 ) -> None:
     """Say why a group rebalanced, as sidecars have seen it."""
-    from group_sidecar.proxy.commandline.reasons import show_why
+    from group_sidecar.proxy.commandline.why import show_why
 
     show_why(source, group, seconds_of(since), utc=utc, as_json=as_json)
 
@@ -113,7 +113,7 @@ def why_rebalanced(
 @groups_app.command("top")
 @with_sidecars
 def top_groups(
-    source: Source,
+    source: QueryTarget,
     sort: Annotated[Order, typer.Option(help="What the first group has most of; name: from a to z.")] = Order.LAG,
     search: Annotated[str, typer.Option(metavar="TEXT", help="Only groups with this in their names.")] = "",
     interval: Interval = 2.0,
@@ -129,4 +129,4 @@ def top_groups(
     """
     from group_sidecar.proxy.commandline.top import show_top
 
-    show_top(source, Choice(sort, search), interval, once=once, utc=utc, as_json=as_json)
+    show_top(source, TopSelection(sort, search), interval, once=once, utc=utc, as_json=as_json)

@@ -1,7 +1,4 @@
-"""The keys of a terminal, one at a time.
-
-Owns: the terminal's modes for the length of a with statement. Must not know: what a key means.
-"""
+"""Reads single keys from a terminal, and sets the terminal's mode for it."""
 
 import os
 import termios
@@ -10,13 +7,13 @@ from contextlib import contextmanager
 
 import trio
 
-_LOCAL_FLAGS, _CHARACTERS = 3, 6  # Where termios has them in its list.
-_AT_ONCE = 64  # Bytes: an arrow is three, what is pasted more.
+_LOCAL_FLAGS, _CHARACTERS = 3, 6  # Their positions in termios' list.
+_AT_ONCE = 64  # Bytes per read. An arrow key is three bytes, pasted text may be more.
 
 
 @contextmanager
 def single_keys(terminal: int) -> Iterator[None]:
-    """Has keys arrive one by one and unseen. Ctrl-C still interrupts; Ctrl-Z does not leave a screen half drawn."""
+    """Delivers keys one by one without echo. Ctrl-C still interrupts. Ctrl-Z is ignored."""
     before = termios.tcgetattr(terminal)
     modes = termios.tcgetattr(terminal)
     modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO)
@@ -29,7 +26,7 @@ def single_keys(terminal: int) -> Iterator[None]:
 
 
 async def keys(terminal: int) -> AsyncIterator[str]:
-    """What is pressed, as it arrives; ends with the terminal."""
+    """Yields the pressed keys, until the terminal is closed."""
     while True:
         await trio.lowlevel.wait_readable(terminal)
         try:

@@ -1,6 +1,6 @@
 """The flags of the commands about groups.
 
-Owns: their names, their help, what each may be; `with_source` and `with_sidecars`, which give a
+Owns: their names, their help, what each may be; `with_target` and `with_sidecars`, which give a
 command those that say whom to ask. Must not know: what commands do.
 """
 
@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from group_sidecar.coordinator.views import GroupKind, GroupState
-from group_sidecar.proxy.commandline.completing import group_ids
-from group_sidecar.proxy.commandline.source import Source, source_of
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
+from group_sidecar.proxy.commandline.completion import group_ids
+from group_sidecar.proxy.commandline.target import QueryTarget, target_of
 
 _LONGEST_STRING = 0x7FFF  # Bytes; Kafka's limit for a string on the wire.
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -106,18 +106,18 @@ def _flags(
 Command = Callable[..., None]
 
 
-def with_source(command: Command) -> Command:
+def with_target(command: Command) -> Command:
     """Gives a command the flags that say whom to ask; it gets the Source as `source` in their place."""
     return _with_flags(command, inspect.signature(_flags).parameters)
 
 
 def with_sidecars(command: Command) -> Command:
-    """As `with_source`, for what only sidecars know: a broker is refused, and its flag is not in the help."""
+    """As `with_target`, for what only sidecars know: a broker is refused, and its flag is not in the help."""
     flags = dict(inspect.signature(_flags).parameters)
     flags["bootstrap"] = flags["bootstrap"].replace(annotation=Annotated[str | None, typer.Option(hidden=True)])
 
     @wraps(command)
-    def asked(source: Source, **given: Any) -> None:
+    def asked(source: QueryTarget, **given: Any) -> None:
         source.require_sidecars()
         command(source=source, **given)
 
@@ -127,7 +127,7 @@ def with_sidecars(command: Command) -> Command:
 def _with_flags(command: Command, flags: Mapping[str, inspect.Parameter]) -> Command:
     @wraps(command)
     def asked(**given: Any) -> None:
-        source = source_of({name: given.pop(name) for name in flags}, sys.stdin)
+        source = target_of({name: given.pop(name) for name in flags}, sys.stdin)
         command(source=source, **given)
 
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "source"]

@@ -1,12 +1,9 @@
-"""Which groups stand first in `groups top`, and what its keys do.
-
-Owns: the orders, what is searched for, what a key changes. Must not know: terminals, who is asked.
-"""
+"""The order of the groups in `groups top`, the search, and the meaning of its keys."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from group_sidecar.proxy.commandline.answers import GroupSummary, Ranking
+from group_sidecar.proxy.commandline.results import GroupSummary, Ranking
 
 ERASE = "\x7f\x08"
 ENTER = "\r\n"
@@ -23,12 +20,12 @@ class Order(StrEnum):
 
     @property
     def column(self) -> str:
-        """What the admin port calls it."""
+        """The admin port's name of the order."""
         return "group" if self is Order.NAME else self.value
 
     @property
     def descending(self) -> bool:
-        """Whether the group with most stands first."""
+        """Whether the group with the largest value is first."""
         return self is not Order.NAME
 
 
@@ -36,23 +33,23 @@ _ORDERS = {order.value[0]: order for order in Order}
 
 
 @dataclass(slots=True)
-class Choice:
-    """What somebody who watches has chosen.
+class TopSelection:
+    """The user's choices in `groups top`.
 
     Attributes:
-        order: what the groups are sorted by.
-        search: what their names have in them.
-        typing: whether the search is being typed; letters are then no commands.
-        ended: whether enough was seen.
+        order: the order of the groups.
+        search: text that the groups' names must contain.
+        typing: whether the user is typing the search. Letters are then not commands.
+        quit_requested: whether the user wants to quit.
     """
 
     order: Order = Order.LAG
     search: str = ""
     typing: bool = False
-    ended: bool = False
+    quit_requested: bool = False
 
     def press(self, keys: str) -> None:
-        """Takes keys as a terminal sends them. What begins with an escape (an arrow, say) ends the search, no more."""
+        """Handles keys from a terminal. A key that starts with an escape, such as an arrow, only ends the search."""
         if len(keys) > 1 and keys.startswith(ESCAPE):
             return
         for key in keys:
@@ -63,7 +60,7 @@ class Choice:
 
     def _command(self, key: str) -> None:
         if key == "q":
-            self.ended = True
+            self.quit_requested = True
         elif key == "/":
             self.search, self.typing = "", True
         elif key == ESCAPE:
@@ -82,8 +79,8 @@ class Choice:
             self.search += key
 
 
-def first(ranking: Ranking, choice: Choice, limit: int) -> Ranking:
-    """The first groups by what was chosen; those of which it is not known stand last, equal ones by their names."""
+def top_groups(ranking: Ranking, choice: TopSelection, limit: int) -> Ranking:
+    """Returns the first groups in the chosen order. Unknown values are last. Equal values are ordered by name."""
 
     def place(group: GroupSummary) -> tuple[int, str]:
         figure = None if choice.order is Order.NAME else getattr(group, choice.order.column)

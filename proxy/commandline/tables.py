@@ -1,6 +1,6 @@
 """Tables, fields and JSON on standard output.
 
-Owns: how a row becomes a line, in a terminal and elsewhere. Must not know: what stands in it.
+The module formats rows as lines, for a terminal and for other outputs.
 """
 
 import json
@@ -17,10 +17,10 @@ from rich.text import Text
 MISSING = "-"
 """In tables: there is none, or nobody tells."""
 
-_NUMBERS = frozenset(
+_RIGHT_ALIGNED = frozenset(
     ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "#PARTITIONS", "#MEMBERS", "LIMIT", "REBALANCES", "COUNT")
 )
-_WHOLE = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Never long, and unreadable in pieces.
+_UNBROKEN_COLUMNS = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Never long, and unreadable in pieces.
 _GAP = 2  # Columns of a terminal between those of a table.
 _NAME = 30  # Columns that a name gets before other columns of the table have to go.
 
@@ -34,39 +34,39 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 
 def print_fields(fields: Cells) -> None:
-    """A line for each field."""
+    """Prints a line for each field."""
     width = max(map(len, fields))
     for heading, value in fields.items():
-        typer.echo(f"{heading:{width}}  {cell(value)}")
+        typer.echo(f"{heading:{width}}  {format_cell(value)}")
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Cells]) -> None:
     """Plain columns, a line for each row; on a terminal, folded to its width and without columns that say nothing."""
-    cells = {heading: [cell(row[heading]) for row in rows] for heading in headings}
+    cells = {heading: [format_cell(row[heading]) for row in rows] for heading in headings}
     if sys.stdout.isatty():
         shown = {heading: column for heading, column in cells.items() if set(column) != {MISSING}}
-        Console().print(_folded(shown), crop=False)  # Where even the headings are too wide, the terminal wraps.
+        Console().print(_folding_table(shown), crop=False)  # Where even the headings are too wide, the terminal wraps.
         return
     widths = [max(map(len, (heading, *column))) for heading, column in cells.items()]
     for line in (tuple(headings), *zip(*cells.values(), strict=True)):
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-def fitted(headings: Sequence[str], rows: Sequence[Cells], width: int, dispensable: Sequence[str]) -> Table:
+def fit_table(headings: Sequence[str], rows: Sequence[Cells], width: int, droppable: Sequence[str]) -> Table:
     """A table of one line for each row in a terminal of this width.
 
-    What has no room is left out of `dispensable`, in its order; then the first column is cut.
+    What has no room is left out of `droppable`, in its order; then the first column is cut.
 
     Args:
         headings: the first is of names.
         rows: the values.
         width: in columns.
-        dispensable: headings of columns that may go.
+        droppable: headings of columns that may go.
     """
-    cells = {heading: [cell(row[heading]) for row in rows] for heading in headings}
+    cells = {heading: [format_cell(row[heading]) for row in rows] for heading in headings}
     widths = {heading: max(map(cell_len, (heading, *column))) + _GAP for heading, column in cells.items()}
     named, *others = widths
-    for heading in dispensable:
+    for heading in droppable:
         if min(widths[named], _NAME) + sum(widths[other] for other in others) > width:
             others.remove(heading)
     widths[named] = max(min(widths[named], width - sum(widths[other] for other in others)), _GAP + 1)
@@ -80,10 +80,10 @@ def fitted(headings: Sequence[str], rows: Sequence[Cells], width: int, dispensab
     return table
 
 
-def _folded(cells: Mapping[str, Sequence[str]]) -> Table:
+def _folding_table(cells: Mapping[str, Sequence[str]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for heading, column in cells.items():
-        whole = max(map(cell_len, column), default=0) if heading in _WHOLE else 0
+        whole = max(map(cell_len, column), default=0) if heading in _UNBROKEN_COLUMNS else 0
         table.add_column(heading, justify=_justify(heading), overflow="fold", min_width=max(len(heading), whole))
     for line in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, line))
@@ -91,11 +91,11 @@ def _folded(cells: Mapping[str, Sequence[str]]) -> Table:
 
 
 def _justify(heading: str) -> JustifyMethod:
-    return "right" if heading in _NUMBERS else "left"
+    return "right" if heading in _RIGHT_ALIGNED else "left"
 
 
-def cell(value: object) -> str:
-    """A value as it stands in a table."""
+def format_cell(value: object) -> str:
+    """Returns a value as text for a table."""
     return MISSING if value is None or value == "" else printable(str(value))
 
 

@@ -14,27 +14,29 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from group_sidecar.proxy.commandline.answers import GroupSummary, Ranking, Unanswered
-from group_sidecar.proxy.commandline.asking import ask_sidecars, finish
 from group_sidecar.proxy.commandline.keyboard import keys, single_keys
-from group_sidecar.proxy.commandline.moments import shown
-from group_sidecar.proxy.commandline.ranking import Choice, first
-from group_sidecar.proxy.commandline.showing import NOBODY, figures
-from group_sidecar.proxy.commandline.sidecars import SidecarsQuery, opened
-from group_sidecar.proxy.commandline.source import Source
-from group_sidecar.proxy.commandline.tables import Cells, fitted, print_json, print_table, printable
+from group_sidecar.proxy.commandline.output import UNKNOWN_GROUP, sidecar_columns
+from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems
+from group_sidecar.proxy.commandline.ranking import TopSelection, top_groups
+from group_sidecar.proxy.commandline.results import GroupSummary, NoAnswer, Ranking
+from group_sidecar.proxy.commandline.sidecar_queries import SidecarQueries, open_sidecars
+from group_sidecar.proxy.commandline.tables import Cells, fit_table, print_json, print_table, printable
+from group_sidecar.proxy.commandline.target import QueryTarget
+from group_sidecar.proxy.commandline.times import format_time
 
 ONCE = 25
 """Groups of a table that is printed."""
 
 _AROUND = 3  # Lines around the rows: title, headings, keys.
-_MOST_PROBLEMS = 3
-_DISPENSABLE = ("LAST-REBALANCE", "CAUSE", "LIMIT", "STATE", "REBALANCES", "#MEMBERS")
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MAX_PROBLEMS = 3
+_DROPPABLE_COLUMNS = ("LAST-REBALANCE", "CAUSE", "LIMIT", "STATE", "REBALANCES", "#MEMBERS")
+_EXIT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEYS = "l lag   r rebalances   m members   n name   / search   q quit"
 
 
-def show_top(source: Source, choice: Choice, interval: float, *, once: bool, utc: bool, as_json: bool) -> None:
+def show_top(
+    source: QueryTarget, choice: TopSelection, interval: float, *, once: bool, utc: bool, as_json: bool
+) -> None:
     """See `groups top`. `interval`: seconds between two looks."""
     if once or as_json or not sys.stdout.isatty():
         ranking = ask_sidecars(source, lambda query: _ranked(query, choice, ONCE))
@@ -42,7 +44,7 @@ def show_top(source: Source, choice: Choice, interval: float, *, once: bool, utc
             print_json(asdict(ranking))
         else:
             print_table(_HEADINGS, [_row(group, utc) for group in ranking.groups])
-        finish(ranking.problems)
+        exit_on_problems(ranking.problems)
         return
     ended_by = trio.run(_View(source, choice, interval, utc).watch)
     if ended_by == signal.SIGINT:
@@ -51,8 +53,10 @@ def show_top(source: Source, choice: Choice, interval: float, *, once: bool, utc
         raise typer.Exit(128 + ended_by)
 
 
-async def _ranked(query: SidecarsQuery, choice: Choice, limit: int) -> Ranking:
-    return first(await query.ranked(choice.order.column, choice.order.descending, choice.search, limit), choice, limit)
+async def _ranked(query: SidecarQueries, choice: TopSelection, limit: int) -> Ranking:
+    return top_groups(
+        await query.ranked(choice.order.column, choice.order.descending, choice.search, limit), choice, limit
+    )
 
 
 class _View:
@@ -65,7 +69,7 @@ class _View:
         utc: whether times are in UTC.
     """
 
-    def __init__(self, source: Source, choice: Choice, interval: float, utc: bool) -> None:
+    def __init__(self, source: QueryTarget, choice: TopSelection, interval: float, utc: bool) -> None:
         self._source = source
         self._choice = choice
         self._interval = interval
@@ -80,9 +84,9 @@ class _View:
     async def watch(self) -> int:
         """Draws until it is ended. Returns the number of the signal that did it, or 0."""
         terminal = sys.stdin.fileno() if sys.stdin.isatty() else None
-        with trio.open_signal_receiver(*_ENDINGS, signal.SIGWINCH) as signals, self._live:
-            async with opened(self._source) as query, trio.open_nursery() as nursery:
-                nursery.start_soon(self._look, query)
+        with trio.open_signal_receiver(*_EXIT_SIGNALS, signal.SIGWINCH) as signals, self._live:
+            async with open_sidecars(self._source) as query, trio.open_nursery() as nursery:
+                nursery.start_soon(self._refresh, query)
                 if terminal is not None:
                     nursery.start_soon(self._listen, terminal, nursery.cancel_scope)
                 async for number in signals:
@@ -93,13 +97,13 @@ class _View:
                     self._draw()
         return self._ended_by
 
-    async def _look(self, query: SidecarsQuery) -> None:
+    async def _refresh(self, query: SidecarQueries) -> None:
         self._draw()
         while True:
             self._changed = trio.Event()
             try:
                 self._ranking = await _ranked(query, self._choice, max(self._console.height, _AROUND))
-            except Unanswered as error:  # What was last seen stays, with its time.
+            except NoAnswer as error:  # What was last seen stays, with its time.
                 self._ranking = replace(self._ranking, problems=error.problems)
             else:
                 self._looked_at = datetime.now(UTC).isoformat()
@@ -111,23 +115,23 @@ class _View:
         with single_keys(terminal):
             async for pressed in keys(terminal):
                 self._choice.press(pressed)
-                if self._choice.ended:
+                if self._choice.quit_requested:
                     scope.cancel()
                 self._changed.set()
                 self._draw()
 
     def _draw(self) -> None:
-        problems = self._ranking.problems[:_MOST_PROBLEMS]
+        problems = self._ranking.problems[:_MAX_PROBLEMS]
         room = max(self._console.height - _AROUND - len(problems), 1)
-        rows = [_row(group, self._utc) for group in first(self._ranking, self._choice, room).groups]
-        table = fitted(_HEADINGS, rows, self._console.width, _DISPENSABLE)
+        rows = [_row(group, self._utc) for group in top_groups(self._ranking, self._choice, room).groups]
+        table = fit_table(_HEADINGS, rows, self._console.width, _DROPPABLE_COLUMNS)
         errors = [Text(printable(str(problem)), style="red", no_wrap=True) for problem in problems]
         self._live.update(Group(self._title(), table, *errors, self._foot()), refresh=True)
 
     def _title(self) -> Text:
         ranking = self._ranking
         matching = f"{ranking.total} of {ranking.all}" if self._choice.search else str(ranking.all)
-        said = f"{shown(self._looked_at, self._utc) or 'asking'}   {matching} groups by {self._choice.order}"
+        said = f"{format_time(self._looked_at, self._utc) or 'asking'}   {matching} groups by {self._choice.order}"
         return Text(said, style="bold", no_wrap=True, overflow="ellipsis")
 
     def _foot(self) -> Text:
@@ -139,7 +143,7 @@ class _View:
 
 
 def _row(group: GroupSummary, utc: bool) -> Cells:
-    return {"GROUP": group.group, "STATE": group.state, **figures(group, utc)}
+    return {"GROUP": group.group, "STATE": group.state, **sidecar_columns(group, utc)}
 
 
-_HEADINGS = tuple(_row(NOBODY, utc=False))
+_HEADINGS = tuple(_row(UNKNOWN_GROUP, utc=False))

@@ -1,9 +1,15 @@
-"""The fleet's report: a self-contained HTML file with charts, and the tables behind them.
+"""The fleet's report: one self-contained HTML file with charts, and the tables behind them.
 
-Owns: what is shown of the tables, and how. It reads them through a function of their names and through the summaries,
-and must not know where they lie.
+The report reads tables through a function of their names, and does not know where they are stored.
+
+- `report_writer`, `html_page`: the report from its tables, and its HTML
+- `headline`, `lag_chapter`, `rebalances_chapter`, `sidecars_chapter`, `policies_chapter`, `other_chapters`:
+  the chapters
+- `content`, `collected_rows`, `html_table`: what chapters consist of
+- `bar_chart`, `curve_chart`, `stack_chart`, `strip_chart`, `heat_map`, `scales`: the charts
+- `formatting`: numbers, durations and times as text
 """
 
-from group_sidecar.spark.report.report import write_report
+from group_sidecar.spark.report.report_writer import write_report
 
 __all__ = ["write_report"]

@@ -1,17 +1,16 @@
-"""Curves over time below one another, each on a scale of its own: small ones are not flattened by the largest.
+"""Draws curves over time, one below the other. Each has its own scale, so that large amounts do not flatten small ones.
 
-Owns: the geometry, in units of the picture. Must not know: what the amounts are; SVG and colours, which are the
-template's.
+The module computes the geometry, in units of the picture. The template adds SVG and colours.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from group_sidecar.spark.report.formatting import moment, short_number, truncated, visible
 from group_sidecar.spark.report.scales import LEFT, RIGHT, WIDTH, Linear, Span, Tick
-from group_sidecar.spark.report.spelling import moment, rounded, shortened, visible
 
 LANE, TOP, AXIS, GAP = 46.0, 6.0, 26.0, 8.0
-"""Heights of a curve, of the edge above, of the axis below, and of what is free above a curve."""
+"""Heights in pixels: of a curve, of the margin above, of the axis below, and of the gap above each curve."""
 NOTES = 210.0
 LABEL_CHARACTERS = 32
 
@@ -20,13 +19,13 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a curve is to show.
+    """The data of one curve.
 
     Attributes:
-        name: of whom.
-        amounts: 0 or more, by the beginnings of steps; a step without one is a gap.
-        words: what is said of each.
-        note: what is said at the end.
+        name: the name beside the curve.
+        amounts: amounts of 0 or more, by the beginning of their step. A step without an amount is a gap.
+        words: the text for each amount.
+        note: the text at the end of the curve.
     """
 
     name: str
@@ -36,23 +35,25 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """Where the reader is told of one amount: the stripe of its step."""
+class HoverStripe:
+    """The stripe of one step, which shows the step's amount when the pointer is over it."""
 
     x: float
     width: float
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One curve. `lines`: its unbroken stretches. `bottom`: where 0 stands. `highest`: what its top stands for."""
+    """A drawn curve. `lines` are its unbroken parts, `bottom` is the position of 0, and `highest` is the amount at its
+    top.
+    """
 
     y: float
     label: str
     name: str
     lines: Sequence[Sequence[Point]]
-    spots: Sequence[Spot]
+    spots: Sequence[HoverStripe]
     bottom: float
     highest: str
     note: str
@@ -60,7 +61,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class CurveChart:
-    """All of it."""
+    """A drawn chart of curves."""
 
     height: float
     lanes: Sequence[Lane]
@@ -75,7 +76,7 @@ class CurveChart:
 
 
 def curves(span: Span, shown: Sequence[Curve]) -> CurveChart:
-    """A chart of these curves, from top to bottom."""
+    """Draws these curves from top to bottom."""
     right = WIDTH - RIGHT - NOTES
     lanes = [_lane(span, curve, TOP + index * LANE, right) for index, curve in enumerate(shown)]
     ticks = [Tick(span.x(tick.at, LEFT, right), tick.label) for tick in span.ticks(6)]
@@ -92,19 +93,19 @@ def _lane(span: Span, curve: Curve, y: float, right: float) -> Lane:
     for stretch in _stretches(span, curve.amounts):
         lines.append([(round(span.x(at, LEFT, right) + half, 1), scale(curve.amounts[at])) for at in stretch])
         spots += [
-            Spot(
+            HoverStripe(
                 span.x(at, LEFT, right),
                 round(2 * half, 1),
                 visible(f"{curve.name}, {moment(at)}: {curve.words[at]}"),
             )
             for at in stretch
         ]
-    label = shortened(curve.name, LABEL_CHARACTERS)
-    return Lane(y, label, visible(curve.name), lines, spots, bottom, rounded(highest), visible(curve.note))
+    label = truncated(curve.name, LABEL_CHARACTERS)
+    return Lane(y, label, visible(curve.name), lines, spots, bottom, short_number(highest), visible(curve.note))
 
 
 def _stretches(span: Span, amounts: Mapping[int, float]) -> Iterator[list[int]]:
-    """Steps that follow one another, and that have an amount."""
+    """Yields the runs of consecutive steps that have an amount."""
     stretch: list[int] = []
     for at in span.steps:
         if at in amounts:

@@ -1,21 +1,23 @@
-"""The head of a report: what somebody who is on call looks at first.
-
-Owns: which figures these are, and which of them are bad. Must not know: HTML.
-"""
+"""The headline figures of a report, which an operator on call reads first, and which of them need attention."""
 
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark.report.figures import Fact, Known, Read
-from group_sidecar.spark.report.rows import Row, all_rows
-from group_sidecar.spark.report.sidecars import SILENT_SECONDS, is_silent
-from group_sidecar.spark.report.spelling import duration, moment, number
+from group_sidecar.spark.report.collected_rows import Row, all_rows
+from group_sidecar.spark.report.content import HeadlineFigure, ReportPeriod, TableReader
+from group_sidecar.spark.report.formatting import duration, moment, number
+from group_sidecar.spark.report.sidecars_chapter import SILENT_SECONDS, is_silent
 
 
-def headline(read: Read, known: Known, groups: DataFrame, sidecars: DataFrame, quarantined: int) -> Sequence[Fact]:
-    """The figures. `groups` and `sidecars`: the summaries of these names; `quarantined`: lines."""
+def headline(
+    read: TableReader, known: ReportPeriod, groups: DataFrame, sidecars: DataFrame, quarantined: int
+) -> Sequence[HeadlineFigure]:
+    """Returns the headline figures.
+
+    `groups` and `sidecars` are the summaries of these names. `quarantined` is a number of lines.
+    """
     heard = _one(
         sidecars.agg(
             F.count("*").alias("sidecars"), F.count_if(is_silent()).alias("silent"), F.sum("missing").alias("missing")
@@ -28,29 +30,29 @@ def headline(read: Read, known: Known, groups: DataFrame, sidecars: DataFrame, q
     audited = _one(read("audits").agg(F.sum("audits").alias("times")))
     return [
         *_groups(groups),
-        Fact("Rebalances", number(rebalanced["times"] or 0)),
-        Fact(
+        HeadlineFigure("Rebalances", number(rebalanced["times"] or 0)),
+        HeadlineFigure(
             "Lost consumer time", duration(rebalanced["lost"] or 0), "at most: members times the length of rebalances"
         ),
-        Fact("Refusals", number(refused["times"] or 0), _audited(audited["times"] or 0)),
-        Fact(
+        HeadlineFigure("Refusals", number(refused["times"] or 0), _audited(audited["times"] or 0)),
+        HeadlineFigure(
             "Silent sidecars",
             number(heard["silent"]),
             f"of {number(heard['sidecars'])}, for more than {duration(SILENT_SECONDS)}",
             heard["silent"] > 0,
         ),
-        Fact("Missing records", number(heard["missing"] or 0), bad=bool(heard["missing"])),
+        HeadlineFigure("Missing records", number(heard["missing"] or 0), bad=bool(heard["missing"])),
         quarantine_fact(quarantined),
-        Fact("Newest window", moment(known.newest)),
+        HeadlineFigure("Newest window", moment(known.newest)),
     ]
 
 
-def quarantine_fact(quarantined: int) -> Fact:
-    """How many lines are in quarantine."""
-    return Fact("Lines in quarantine", number(quarantined), bad=quarantined > 0)
+def quarantine_fact(quarantined: int) -> HeadlineFigure:
+    """Returns the headline figure for the lines in quarantine."""
+    return HeadlineFigure("Lines in quarantine", number(quarantined), bad=quarantined > 0)
 
 
-def _groups(groups: DataFrame) -> Sequence[Fact]:
+def _groups(groups: DataFrame) -> Sequence[HeadlineFigure]:
     gone = F.col("gone").eqNullSafe(True)
     states = all_rows(
         groups.groupBy(F.when(~gone, F.coalesce("state", F.lit("unknown"))).alias("state")).agg(
@@ -59,11 +61,11 @@ def _groups(groups: DataFrame) -> Sequence[Fact]:
     )
     present = sorted((row for row in states if row["state"] is not None), key=lambda row: -row["groups"])
     left = sum(row["groups"] for row in states if row["state"] is None)
-    told = [f"{number(row['groups'])} {row['state']}" for row in present] + ([f"{number(left)} gone"] if left else [])
+    parts = [f"{number(row['groups'])} {row['state']}" for row in present] + ([f"{number(left)} gone"] if left else [])
     latest = max((row["lag_seconds"] for row in present if row["lag_seconds"] is not None), default=None)
     return [
-        Fact("Groups", number(sum(row["groups"] for row in present)), ", ".join(told)),
-        Fact(
+        HeadlineFigure("Groups", number(sum(row["groups"] for row in present)), ", ".join(parts)),
+        HeadlineFigure(
             "Total lag",
             number(sum(row["lag"] or 0 for row in present)),
             "" if latest is None else f"at most {duration(latest)}",

@@ -1,7 +1,7 @@
-"""A heat map: a row for each name, a cell for each step of a time, the darker the more.
+"""Draws a heat map with a row for each name and a cell for each step. A darker cell has a larger amount.
 
-Owns: the geometry, in units of the picture, and how amounts become levels. Must not know: what is counted; SVG and
-colours, which are the template's.
+The module computes the geometry, in units of the picture, and the level of each amount. The template adds SVG and
+colours.
 """
 
 import math
@@ -9,47 +9,49 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from group_sidecar.spark.report.formatting import moment, number, short_number, truncated, visible
 from group_sidecar.spark.report.scales import LEFT, RIGHT, WIDTH, Span, Tick
-from group_sidecar.spark.report.spelling import moment, number, rounded, shortened, visible
 
 LANE, TOP, AXIS = 22.0, 6.0, 26.0
 LEVELS = 5
 ROOM_FOR_NUMBER = 24.0
-"""Cells that are at least so wide say their number."""
+"""Cells of at least this width show their number."""
 LABEL_CHARACTERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
-    """How much there was in a step, and of what."""
+class HeatCell:
+    """The amount in one step, and the text that explains it."""
 
     number: int
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
-class Square:
-    """A cell in which there was something. `level`: from 1 to `LEVELS`. `text`: its number, where there is room."""
+class DrawnCell:
+    """A drawn cell with an amount. `level` is from 1 to `LEVELS`, and `text` is its number if the cell is wide
+    enough.
+    """
 
     x: float
     level: int
     text: str
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One row; `y` is its upper edge."""
+    """A drawn row. `y` is its upper edge."""
 
     y: float
     label: str
     name: str
-    squares: Sequence[Square]
+    squares: Sequence[DrawnCell]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One darkness, and the numbers it stands for."""
+    """One shade, and the range of numbers that it stands for."""
 
     level: int
     label: str
@@ -57,7 +59,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """All of it. `square`: a cell's width."""
+    """A drawn heat map. `square` is the width of a cell."""
 
     height: float
     lanes: Sequence[Lane]
@@ -72,12 +74,12 @@ class HeatMap:
         return self.height - AXIS
 
 
-def heat_map(span: Span, rows: Mapping[str, Mapping[int, Heat]]) -> HeatMap:
-    """A map of rows from top to bottom, each of which has its heat by the beginnings of steps."""
+def heat_map(span: Span, rows: Mapping[str, Mapping[int, HeatCell]]) -> HeatMap:
+    """Draws these rows from top to bottom. Each row maps the beginnings of steps to cells."""
     bounds = level_bounds(max((heat.number for row in rows.values() for heat in row.values()), default=0))
     square = round((WIDTH - RIGHT - LEFT) * span.step / (span.until - span.since), 2)
     lanes = [
-        Lane(TOP + index * LANE, shortened(name, LABEL_CHARACTERS), visible(name), _squares(span, row, bounds, square))
+        Lane(TOP + index * LANE, truncated(name, LABEL_CHARACTERS), visible(name), _squares(span, row, bounds, square))
         for index, (name, row) in enumerate(rows.items())
     ]
     ticks = [Tick(span.x(tick.at), tick.label) for tick in span.ticks()]
@@ -85,18 +87,18 @@ def heat_map(span: Span, rows: Mapping[str, Mapping[int, Heat]]) -> HeatMap:
 
 
 def level_bounds(highest: int) -> Sequence[int]:
-    """The least number of each level, from 1 on: in equal ratios up to the highest, and none twice."""
+    """Returns the least number of each level. The levels rise in equal ratios up to `highest`, without duplicates."""
     ratios = (math.ceil(round((1 + highest) ** (index / LEVELS), 9)) for index in range(LEVELS))
     return sorted({bound for bound in ratios if bound <= highest})
 
 
-def _squares(span: Span, row: Mapping[int, Heat], bounds: Sequence[int], square: float) -> list[Square]:
+def _squares(span: Span, row: Mapping[int, HeatCell], bounds: Sequence[int], square: float) -> list[DrawnCell]:
     return [
-        Square(
+        DrawnCell(
             span.x(at),
             bisect_right(bounds, heat.number),
-            rounded(heat.number) if square >= ROOM_FOR_NUMBER else "",
-            visible(f"{moment(at)}: {heat.told}"),
+            short_number(heat.number) if square >= ROOM_FOR_NUMBER else "",
+            visible(f"{moment(at)}: {heat.tooltip}"),
         )
         for at, heat in sorted(row.items())
         if heat.number and span.since <= at < span.until

@@ -1,9 +1,7 @@
-"""Scales: where amounts and moments stand in a chart, and which of them are written beside it.
-
-Owns: the time that a report is about, its division into steps, round numbers. Must not know: what is drawn.
+"""Maps amounts and moments to positions in a chart, and chooses the labels of its axes.
 
 Moments are seconds since the epoch, in UTC. A step is a whole number of the tables' windows, so that no window lies in
-two of them.
+two steps.
 """
 
 import math
@@ -13,16 +11,16 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 WIDTH, LEFT, RIGHT = 1120.0, 230.0, 12.0
-"""A chart's width, and what is kept free on both sides: names stand on the left."""
-MOST_TICKS = 8
+"""Pixels: the width of a chart, and the space on its left, for names, and on its right."""
+MAX_TICKS = 8
 HOUR, DAY = 3600, 86400
 
 _STEPS = (60, 300, 600, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY)
-"""Round lengths of time, each of which divides a day or is made of days."""
+"""Round durations in seconds. Each divides a day or is a number of days."""
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A position on an axis and its label."""
 
     at: float
     label: str
@@ -30,40 +28,40 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Amounts from 0 to `highest`, on a line from `first` to `last`."""
+    """A linear scale that maps amounts from 0 to `highest` to positions from `first` to `last`."""
 
     highest: float
     first: float
     last: float
 
     def __call__(self, amount: float) -> float:
-        """Where an amount stands, to a tenth; one that is out of bounds, at the end."""
+        """Returns the position of an amount, to a tenth. An amount out of bounds is at the nearest end."""
         part = min(max(amount / self.highest, 0.0), 1.0) if self.highest > 0 else 0.0
         return round(self.first + part * (self.last - self.first), 1)
 
 
-def round_values(highest: float, most: int = 5) -> Sequence[float]:
-    """Round values from 0 on, of which the last is not below `highest`: 1, 2 or 5 times a power of ten apart.
+def round_values(highest: float, at_most: int = 5) -> Sequence[float]:
+    """Returns round values from 0 to at least `highest`. They are 1, 2 or 5 times a power of ten apart.
 
     Args:
-        highest: what has to fit; the values end at 1 if it is 0 or less.
-        most: how many steps there may be.
+        highest: the largest value on the axis. The values end at 1 if it is 0 or less.
+        at_most: the maximum number of steps.
     """
     if highest <= 0:
         return (0.0, 1.0)
-    power = 10.0 ** math.floor(math.log10(highest / most))
-    step = next(power * factor for factor in (1, 2, 5, 10, 20) if power * factor * most >= highest)
+    power = 10.0 ** math.floor(math.log10(highest / at_most))
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if power * factor * at_most >= highest)
     return [float(f"{index * step:.12g}") for index in range(math.ceil(highest / step - 1e-9) + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in equal steps.
+    """A period in equal steps.
 
     Attributes:
-        since: where it begins: a multiple of `step`.
-        until: where it ends: another, and later.
-        step: seconds.
+        since: the beginning, a multiple of `step`.
+        until: the end, a later multiple of `step`.
+        step: seconds per step.
     """
 
     since: int
@@ -72,42 +70,44 @@ class Span:
 
     @property
     def steps(self) -> Sequence[int]:
-        """The beginnings of all steps."""
+        """Returns the beginnings of all steps."""
         return range(self.since, self.until, self.step)
 
     def x(self, at: float, left: float = LEFT, right: float = WIDTH - RIGHT) -> float:
-        """Where a moment stands between two places of a chart."""
+        """Returns the horizontal position of a moment between `left` and `right`."""
         return Linear(self.until - self.since, left, right)(at - self.since)
 
-    def ticks(self, most: int = MOST_TICKS) -> Sequence[Tick]:
-        """Round moments of this time, at most so many."""
+    def ticks(self, at_most: int = MAX_TICKS) -> Sequence[Tick]:
+        """Returns ticks at round moments of this period, at most `at_most` of them."""
         whole = self.until - self.since
-        step = next((step for step in _STEPS if whole / step <= most), DAY * math.ceil(whole / DAY / most))
-        spelled = "%d %b" if step >= DAY else "%H:%M" if whole <= DAY else "%d %b %H:%M"
+        step = next((step for step in _STEPS if whole / step <= at_most), DAY * math.ceil(whole / DAY / at_most))
+        cause_label = "%d %b" if step >= DAY else "%H:%M" if whole <= DAY else "%d %b %H:%M"
         first = math.ceil(self.since / step) * step
-        return [Tick(at, f"{datetime.fromtimestamp(at, UTC):{spelled}}") for at in range(first, self.until + 1, step)]
+        return [
+            Tick(at, f"{datetime.fromtimestamp(at, UTC):{cause_label}}") for at in range(first, self.until + 1, step)
+        ]
 
 
-def divided(since: float, until: float, window: int, most: int, least: int = 0) -> Span:
-    """A time in at most `most` steps, or one more where it is widened to whole ones.
+def divided(since: float, until: float, window: int, at_most: int, least: int = 0) -> Span:
+    """Divides a period into at most `at_most` steps, or one more if the period has to be extended to whole steps.
 
     Args:
-        since: where it begins.
-        until: where it ends.
-        window: seconds of the tables' windows.
-        most: how many steps are wanted.
-        least: seconds that a step has at least.
+        since: the beginning.
+        until: the end.
+        window: the width of the tables' windows, in seconds.
+        at_most: the wanted number of steps.
+        least: the minimum seconds per step.
     """
     whole = max(until - since, 1)
     fitting = (step for step in (window, *_STEPS) if step % window == 0 and step >= max(window, least))
-    step = next((step for step in fitting if whole / step <= most), DAY * math.ceil(whole / DAY / most))
+    step = next((step for step in fitting if whole / step <= at_most), DAY * math.ceil(whole / DAY / at_most))
     first = math.floor(since / step) * step
     return Span(first, max(math.ceil(until / step) * step, first + step), step)
 
 
 def window_of(offsets: Sequence[int]) -> int:
-    """The longest window, in seconds, that could have begun at all of these seconds of an hour.
+    """Returns the longest window, in seconds, that can begin at all of these seconds of an hour.
 
-    It is never shorter than the one that was used: that divides an hour, and so divides this.
+    The result is at least the width that was used, because that width divides an hour and all these seconds.
     """
     return math.gcd(HOUR, *offsets)

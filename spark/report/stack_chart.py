@@ -1,39 +1,38 @@
-"""Columns over time, each of several parts that stand on one another.
+"""Draws a chart of columns over time. Each column consists of parts stacked on one another.
 
-Owns: the geometry, in units of the picture. Must not know: what the amounts are; SVG and colours, which are the
-template's.
+The module computes the geometry, in units of the picture. The template adds SVG and colours.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from group_sidecar.spark.report.formatting import moment, number, short_number, visible
 from group_sidecar.spark.report.scales import Linear, Span, Tick, round_values
-from group_sidecar.spark.report.spelling import moment, number, rounded, visible
 
 LEFT, TOP, TALL, AXIS = 60.0, 8.0, 180.0, 26.0
-"""What is kept free on the left, for the amounts, and heights of the edge above, the columns and the axis below."""
-MOST_SERIES = 8
-"""Series that have a colour of their own; the last of them is for all others."""
+"""Pixels: the space on the left for amounts, and the heights of the margin above, the columns and the axis below."""
+MAX_SERIES = 8
+"""The maximum number of series, each with a colour of its own. The last one is for all other names."""
 OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A rectangle of a column."""
+class ColumnPart:
+    """A drawn rectangle of a column."""
 
     x: float
     y: float
     width: float
     height: float
     series: int
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class StackChart:
-    """All of it. `ticks` stand below, `values` on the left."""
+    """A drawn chart of stacked columns. `ticks` are below it and `values` to its left."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[ColumnPart]
     ticks: Sequence[Tick]
     values: Sequence[Tick]
     series: Sequence[str]
@@ -43,11 +42,11 @@ class StackChart:
 
 
 def stacks(span: Span, amounts: Mapping[str, Mapping[int, float]]) -> StackChart:
-    """A column for each step of a time.
+    """Draws a column for each step of a period.
 
     Args:
-        span: the time.
-        amounts: for each name, its amounts (0 or more) by the beginnings of steps.
+        span: the period.
+        amounts: for each name, its amounts (0 or more) by the beginning of their step.
     """
     series = grouped(amounts)
     sums = [sum(by_step.get(at, 0.0) for by_step in series.values()) for at in span.steps]
@@ -55,21 +54,21 @@ def stacks(span: Span, amounts: Mapping[str, Mapping[int, float]]) -> StackChart
     scale = Linear(values[-1], TOP + TALL, TOP)
     pieces = [piece for at in span.steps for piece in _column(span, at, series, scale)]
     ticks = [Tick(span.x(tick.at, LEFT), tick.label) for tick in span.ticks()]
-    return StackChart(pieces, ticks, [Tick(scale(value), rounded(value)) for value in values], [*series])
+    return StackChart(pieces, ticks, [Tick(scale(value), short_number(value)) for value in values], [*series])
 
 
 def grouped(amounts: Mapping[str, Mapping[int, float]]) -> Mapping[str, Mapping[int, float]]:
-    """The same with at most `MOST_SERIES` names, the largest first; the least of many are summed as `OTHERS`."""
+    """Keeps the names with the largest amounts, at most `MAX_SERIES`, and sums all others as `OTHERS`."""
     names = sorted(amounts, key=lambda name: (-sum(amounts[name].values()), name))
-    if len(names) <= MOST_SERIES:
+    if len(names) <= MAX_SERIES:
         return {name: amounts[name] for name in names}
-    kept, others = names[: MOST_SERIES - 1], names[MOST_SERIES - 1 :]
+    kept, others = names[: MAX_SERIES - 1], names[MAX_SERIES - 1 :]
     steps = {at for name in others for at in amounts[name]}
     rest = {at: sum(amounts[name].get(at, 0.0) for name in others) for at in steps}
     return {name: amounts[name] for name in kept} | {OTHERS: rest}
 
 
-def _column(span: Span, at: int, series: Mapping[str, Mapping[int, float]], scale: Linear) -> list[Piece]:
+def _column(span: Span, at: int, series: Mapping[str, Mapping[int, float]], scale: Linear) -> list[ColumnPart]:
     left, right = span.x(at, LEFT), span.x(at + span.step, LEFT)
     gap = min(1.0, (right - left) / 5)
     pieces = []
@@ -77,7 +76,9 @@ def _column(span: Span, at: int, series: Mapping[str, Mapping[int, float]], scal
     for index, (name, by_step) in enumerate(series.items()):
         if amount := by_step.get(at, 0.0):
             lower, upper = scale(reached), scale(reached + amount)
-            told = visible(f"{moment(at)}: {name} {number(amount)}")
-            pieces.append(Piece(left, upper, round(right - left - gap, 1), round(lower - upper, 1), index, told))
+            tooltip = visible(f"{moment(at)}: {name} {number(amount)}")
+            pieces.append(
+                ColumnPart(left, upper, round(right - left - gap, 1), round(lower - upper, 1), index, tooltip)
+            )
             reached += amount
     return pieces

@@ -1,7 +1,6 @@
-"""Strips over time: of which steps something was heard, and of which not.
+"""Draws strips over time, which show the steps in which a sidecar sent something.
 
-Owns: the geometry, in units of the picture, and which steps are drawn as one. Must not know: who is heard; SVG and
-colours, which are the template's.
+The module computes the geometry, in units of the picture, and joins equal steps. The template adds SVG and colours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,16 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
+from group_sidecar.spark.report.formatting import moment, truncated, visible
 from group_sidecar.spark.report.scales import LEFT, RIGHT, WIDTH, Span, Tick
-from group_sidecar.spark.report.spelling import moment, shortened, visible
 
 LANE, TOP, AXIS = 24.0, 6.0, 26.0
 NOTES = 250.0
 LABEL_CHARACTERS = 32
 
 
-class Heard(StrEnum):
-    """What was heard in a step; `SILENT` after the last of which anything was heard, `GAP` between two."""
+class Presence(StrEnum):
+    """What a sidecar sent in a step. `SILENT` follows its last record, and `GAP` lies between two records."""
 
     ALIVE = "alive"
     RECORDS_ONLY = "records"
@@ -28,18 +27,18 @@ class Heard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """What a strip is to show.
+    """The data of one strip.
 
     Attributes:
-        name: of whom.
-        heard: by the beginnings of steps: `ALIVE` or `RECORDS_ONLY`.
-        restarts: the beginnings of steps in which it was started anew.
-        note: what is said at the end.
-        silent: whether the steps after the last count as silence, and not only as not yet told.
+        name: the sidecar's name.
+        heard: `ALIVE` or `RECORDS_ONLY`, by the beginning of the step.
+        restarts: the beginnings of the steps in which the sidecar was restarted.
+        note: the text at the end of the strip.
+        silent: whether the steps after the last record count as silence. Otherwise their records may still arrive.
     """
 
     name: str
-    heard: Mapping[int, Heard]
+    heard: Mapping[int, Presence]
     restarts: Sequence[int]
     note: str
     silent: bool
@@ -47,25 +46,25 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Steps that follow one another and are alike."""
+    """Consecutive steps with the same presence."""
 
     x: float
     width: float
-    heard: Heard
-    told: str
+    heard: Presence
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A start."""
+    """The mark of a restart."""
 
     x: float
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One strip; `y` is its middle."""
+    """A drawn strip. `y` is its vertical centre."""
 
     y: float
     label: str
@@ -77,7 +76,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class StripChart:
-    """All of it."""
+    """A drawn chart of strips."""
 
     height: float
     lanes: Sequence[Lane]
@@ -91,12 +90,12 @@ class StripChart:
 
 
 def strips(span: Span, shown: Sequence[Strip]) -> StripChart:
-    """A chart of these strips, from top to bottom."""
+    """Draws these strips from top to bottom."""
     right = WIDTH - RIGHT - NOTES
     lanes = [
         Lane(
             TOP + (index + 0.5) * LANE,
-            shortened(strip.name, LABEL_CHARACTERS),
+            truncated(strip.name, LABEL_CHARACTERS),
             visible(strip.name),
             _runs(span, strip, right),
             [Mark(span.x(at, LEFT, right), visible(f"{strip.name}: restarted, {moment(at)}")) for at in strip.restarts],
@@ -112,10 +111,10 @@ def _runs(span: Span, strip: Strip, right: float) -> list[Run]:
     if not strip.heard:
         return []
     first, last = min(strip.heard), max(strip.heard)
-    after = Heard.SILENT if strip.silent else None
-    told = [(at, strip.heard.get(at, Heard.GAP if at < last else after)) for at in span.steps if at >= first]
+    after = Presence.SILENT if strip.silent else None
+    tooltip = [(at, strip.heard.get(at, Presence.GAP if at < last else after)) for at in span.steps if at >= first]
     runs = []
-    for what, steps in groupby(told, key=lambda pair: pair[1]):
+    for what, steps in groupby(tooltip, key=lambda pair: pair[1]):
         if what is not None:
             places = [at for at, _ in steps]
             since, until = places[0], places[-1] + span.step
@@ -126,8 +125,8 @@ def _runs(span: Span, strip: Strip, right: float) -> list[Run]:
 
 
 _WORDS = {
-    Heard.ALIVE: "heartbeats",
-    Heard.RECORDS_ONLY: "records without a heartbeat",
-    Heard.GAP: "nothing was heard",
-    Heard.SILENT: "silent",
+    Presence.ALIVE: "heartbeats",
+    Presence.RECORDS_ONLY: "records without a heartbeat",
+    Presence.GAP: "nothing was heard",
+    Presence.SILENT: "silent",
 }

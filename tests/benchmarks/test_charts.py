@@ -41,34 +41,39 @@ def _points(path: str) -> Iterator[tuple[float, float]]:
     return ((float(x), float(y)) for x, y in zip(words[::2], words[1::2], strict=True))
 
 
-def test_words_stay_words(document: str) -> None:
+def test_text_stays_text(document: str) -> None:
+    """The labels of a chart are text elements."""
     assert {"connections", "CPU, µs per request", "requests a second", "direct", "sidecar"} <= set(texts(document))
 
 
-def test_the_sizes_that_were_measured_stand_on_the_axis() -> None:
+def test_measured_sizes_are_on_axis() -> None:
+    """The axis has the measured sizes as ticks."""
     assert {"1", "100", "10k"} <= set(texts(line_chart("connections", [COST])))
 
 
-def test_one_line_alone_has_no_legend() -> None:
+def test_single_line_has_no_legend() -> None:
+    """A chart with a single line has no legend."""
     assert "sidecar" not in texts(line_chart("connections", [COST]))
 
 
-def test_more_stands_further_up_and_to_the_right() -> None:
+def test_larger_values_are_higher() -> None:
+    """Larger values are drawn higher, and larger sizes further to the right."""
     drawn = line_of(line_chart("connections", [COST]), COLOURS[0])
     assert all(left < right for (left, _), (right, _) in pairwise(drawn))
     heights = [-y for _, y in drawn]
     assert sorted(range(3), key=heights.__getitem__) == [1, 2, 0]
 
 
-def test_what_grows_tenfold_takes_the_same_step_each_time() -> None:
+def test_logarithmic_steps_are_equal() -> None:
+    """On logarithmic axes, each tenfold increase has the same distance."""
     doubling = Line("", [(1, 1.0), (10, 10.0), (100, 100.0)])
     (x0, y0), (x1, y1), (x2, y2) = line_of(line_chart("", [Panel("", [doubling], logarithmic=True)]), COLOURS[0])
     assert x1 - x0 == pytest.approx(x2 - x1)
     assert y1 - y0 == pytest.approx(y2 - y1)
 
 
-def test_it_can_be_read_on_light_and_on_dark(document: str) -> None:
-    """Everything that is drawn has a colour that is neither, and nothing has a background."""
+def test_chart_is_readable_in_both_schemes(document: str) -> None:
+    """All colors of a chart contrast with light and dark pages, and no background is drawn."""
     for colour in (INK, *COLOURS):
         for page in ("#ffffff", "#0d1117"):
             assert contrast(colour, page) >= 2.5
@@ -89,11 +94,13 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_the_same_figures_make_the_same_document(document: str) -> None:
+def test_same_figures_same_document(document: str) -> None:
+    """The same figures produce the same document."""
     assert line_chart("connections", [COST, RATES]) == document
 
 
-def test_it_is_small(document: str) -> None:
+def test_chart_is_small(document: str) -> None:
+    """A chart with two panels has fewer than 40,000 characters."""
     assert len(document) < 40_000
 
 
@@ -111,4 +118,5 @@ def test_it_is_small(document: str) -> None:
     ],
 )
 def test_short_numbers(value: float, shown: str) -> None:
+    """short abbreviates a number with k, M or G."""
     assert short(value) == shown

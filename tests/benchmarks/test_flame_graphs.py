@@ -8,7 +8,8 @@ TITLE = '<text id="title" fill="rgb(0,0,0)" x="50.0000%" y="24.00">'
 SPOKEN = " (10 samples, 0.95%)</title>"
 
 
-def test_the_title_is_ours() -> None:
+def test_title_is_replaced() -> None:
+    """The title of a flame graph is replaced by the given one."""
     command = f"{TITLE}/home/me/.venv/bin/py-spy record --pid 7 --output /tmp/graph.svg</text>"
     assert cleaned(command, "Heartbeat") == f"{TITLE}Heartbeat</text>"
 
@@ -16,7 +17,7 @@ def test_the_title_is_ours() -> None:
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
-        ("Session.close (proxy/session.py)", "Session.close (group_sidecar/proxy/session.py)"),
+        ("Session.close (proxy/dataplane/session.py)", "Session.close (group_sidecar/proxy/dataplane/session.py)"),
         ("run (trio/_core/_run.py)", "run (trio/_core/_run.py)"),
         ("main (/home/me/.venv/bin/group-sidecar)", "main (group-sidecar)"),
         ("&lt;lambda&gt; (/opt/my lib/x.py)", "&lt;lambda&gt; (x.py)"),
@@ -25,6 +26,7 @@ def test_the_title_is_ours() -> None:
         ("of.proxy (other/proxy/x.py)", "of.proxy (other/proxy/x.py)"),
     ],
 )
-def test_a_frame_names_files_as_they_are_installed(frame: str, expected: str) -> None:
+def test_frames_name_installed_files(frame: str, expected: str) -> None:
+    """Frames name files relative to the installation, without paths of the machine."""
     graph = f"<title>{frame}{SPOKEN}<text>{frame}</text>"
     assert cleaned(graph, "") == f"<title>{expected}{SPOKEN}<text>{expected}</text>"

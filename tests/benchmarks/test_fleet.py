@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleet import Row, cells, judgement, marginal, stream_lines
+from benchmarks.fleet import Row, cells, comparison_text, marginal, stream_lines
 from benchmarks.fleet_cost import Cost, bytes_below, cost
 from benchmarks.fleet_plan import Cluster, Measured, need, plan_lines
-from benchmarks.fleet_stream import Kept
+from benchmarks.fleet_stream import StreamFootprint
 from benchmarks.fleet_truth import Truth
 
 MEASURED = Measured(
@@ -34,7 +34,8 @@ def row(millions: int, cpu_seconds: float, pandas_seconds: float | None) -> Row:
     return Row(f"{millions} M", truth, millions * 15_000_000, 0.1, 12.0, spark, late, pandas, alone, [])
 
 
-def test_what_a_record_costs_leaves_out_what_a_start_costs() -> None:
+def test_record_cost_excludes_start() -> None:
+    """The marginal cost of a record excludes the cost of a start."""
     found = marginal([row(1, 70.0, None), row(2, 120.0, None), row(5, 270.0, None)])
     assert found.intake == pytest.approx(30e-6)
     assert found.answer == pytest.approx(20e-6)
@@ -42,7 +43,8 @@ def test_what_a_record_costs_leaves_out_what_a_start_costs() -> None:
     assert (found.bytes_per_record, found.stored_bytes_per_record, found.compressed) == (300.0, 15.0, 0.1)
 
 
-def test_a_row_has_rates_per_core_and_its_cost_in_that_of_the_first() -> None:
+def test_row_has_rates_and_relative_cost() -> None:
+    """A row contains rates per core and its cost relative to the first row."""
     first, second = row(1, 70.0, 10.0), row(2, 120.0, 25.0)
     assert cells(second, first) == [
         "2 M",
@@ -62,7 +64,8 @@ def test_a_row_has_rates_per_core_and_its_cost_in_that_of_the_first() -> None:
     assert cells(first, first)[-1] == "1.00"
 
 
-def test_pandas_without_memory_leaves_its_cells_empty() -> None:
+def test_missing_pandas_leaves_cells_empty() -> None:
+    """A row that pandas had no memory for has empty pandas cells."""
     assert cells(row(50, 2_500.0, None), row(1, 70.0, 10.0))[7:12] == ["-"] * 5
 
 
@@ -81,11 +84,13 @@ def test_pandas_without_memory_leaves_its_cells_empty() -> None:
         ([row(1, 70, 10.0), row(2, 120, 20.0)], "At 2 M records pandas held 1,000 bytes a record"),
     ],
 )
-def test_who_is_ahead_is_said_as_it_is(rows: list[Row], said: str) -> None:
-    assert said in judgement(rows)
+def test_comparison_names_faster_tool(rows: list[Row], said: str) -> None:
+    """The comparison text names the tool that is ahead, and the size from which this holds."""
+    assert said in comparison_text(rows)
 
 
-def test_what_is_needed_follows_from_the_interval() -> None:
+def test_needs_follow_interval() -> None:
+    """The needed cores, bytes and partitions follow from the cluster's size and the interval."""
     cluster = Cluster(sidecars=100, groups=10_000, commits=9, partitions=20_000)
     assert cluster.restated == 120_100
     slow, fast = (need(MEASURED, cluster, seconds) for seconds in (60, 10))
@@ -98,7 +103,8 @@ def test_what_is_needed_follows_from_the_interval() -> None:
     assert slow.segment_bytes == pytest.approx(120_100 / 60 * 300 * 300 / 100)
 
 
-def test_the_plan_shows_what_it_stands_on() -> None:
+def test_plan_shows_its_assumptions() -> None:
+    """The plan contains the costs, record counts and intervals on which it is based."""
     text = "\n".join(plan_lines(MEASURED))
     assert "30 us" in text
     assert "1,301,000 records a restatement" in text
@@ -106,14 +112,19 @@ def test_the_plan_shows_what_it_stands_on() -> None:
     assert "| 60 s | 21,683 | 562 | 56 | 28.1 | 28 | 5 | 3 |" in text
 
 
-def test_a_stream_is_told_by_what_it_keeps() -> None:
-    kept = [Kept(1, 1000, 9.0, 0, 4_000, 1, 80_000_000), Kept(2, 2000, 8.0, 0, 6_000, 2, 81_000_000)]
+def test_stream_lines_show_footprint() -> None:
+    """The stream table shows the records, files and bytes that a stream keeps."""
+    kept = [
+        StreamFootprint(1, 1000, 9.0, 0, 4_000, 1, 80_000_000),
+        StreamFootprint(2, 2000, 8.0, 0, 6_000, 2, 81_000_000),
+    ]
     lines = stream_lines(kept, Truth(segments=20))
     assert lines[-1] == "| 2 | 2,000 | 8.0 | 0 | 6 | 2 | 81 |"
     assert "300 bytes" in " ".join(lines[0].split())
 
 
-def test_a_process_costs_what_its_children_cost_too(tmp_path: Path) -> None:
+def test_process_cost_includes_children(tmp_path: Path) -> None:
+    """The cost of a process includes the CPU time and memory of its children."""
     child = "import time; kept = bytearray(60_000_000)\nwhile time.process_time() < 2.5: pass"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True); print('done')"
     found = cost([sys.executable, "-c", parent], tmp_path / "log")
@@ -123,12 +134,14 @@ def test_a_process_costs_what_its_children_cost_too(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "done\n"
 
 
-def test_a_process_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_failed_process_reports_output(tmp_path: Path) -> None:
+    """A failed process raises an error with its status and last output."""
     with pytest.raises(RuntimeError, match=r"(?s)status 3.*no such thing"):
         cost([sys.executable, "-c", "print('no such thing'); raise SystemExit(3)"], tmp_path / "log")
 
 
-def test_bytes_are_those_of_all_files_below(tmp_path: Path) -> None:
+def test_bytes_below_sums_all_files(tmp_path: Path) -> None:
+    """bytes_below sums the sizes of all files in a folder, and is 0 for a missing folder."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"123")
     (tmp_path / "c").write_bytes(b"4567")

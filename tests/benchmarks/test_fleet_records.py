@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from benchmarks.fleet_records import an_hour_of, write
+from benchmarks.fleet_records import fleet_of_one_hour, write
 from benchmarks.fleet_segments import AGAIN, AGAIN_SECONDS
 from benchmarks.fleet_shape import Fleet, Shape
-from benchmarks.fleet_truth import WINDOW, Boot, Truth, lag, last_restatements, words
+from benchmarks.fleet_truth import WINDOW, Boot, Truth, group_reporters, lag, last_restatements
 from group_sidecar.metrics.records import Record
 
 BEGIN = 1_735_689_600
@@ -77,13 +77,15 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp() * 1000
 
 
-def test_lines_are_as_the_sidecar_writes_them(written: Written) -> None:
+def test_lines_match_sidecar_format(written: Written) -> None:
+    """Generated lines have the same format as those of the sidecar."""
     said = [line for line in written.lines if b'"broken"' not in line and line.startswith(b"{")]
     assert len(said) > 10_000
     assert all(Record.from_line(line).to_line() == line for line in said)
 
 
-def test_lines_are_counted_also_those_that_are_no_record_or_there_twice(written: Written) -> None:
+def test_all_lines_are_counted(written: Written) -> None:
+    """The truth counts all lines, including damaged and repeated ones."""
     truth, paths = written.truth, segments(written.folder)
     again = [path for path in paths if path.parts[-3] == AGAIN]
     assert again
@@ -94,7 +96,8 @@ def test_lines_are_counted_also_those_that_are_no_record_or_there_twice(written:
     assert len(truth.faults) == 7
 
 
-def test_counts_are_those_of_a_plain_reader(written: Written, records: list[Cells]) -> None:
+def test_counts_match_plain_reader(written: Written, records: list[Cells]) -> None:
+    """The true counts of events equal those of a plain reader."""
     truth = written.truth
     assert truth.kinds == Counter(cells["kind"] for cells in records)
     of_kind = defaultdict(list)
@@ -114,7 +117,8 @@ def test_counts_are_those_of_a_plain_reader(written: Written, records: list[Cell
     assert all(truth.kinds[kind] for kind in ("rebalance", "refusal", "audit", "member"))
 
 
-def test_boots_are_those_of_a_plain_reader(written: Written, records: list[Cells]) -> None:
+def test_boots_match_plain_reader(written: Written, records: list[Cells]) -> None:
+    """The true boots equal those of a plain reader."""
     numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
     beats: Counter[tuple[str, str]] = Counter()
     for cells in records:
@@ -126,6 +130,7 @@ def test_boots_are_those_of_a_plain_reader(written: Written, records: list[Cells
 
 
 def test_generations_count_rebalances(records: list[Cells]) -> None:
+    """Each rebalance increases the group's generation by one."""
     told = sorted((cells for cells in records if cells["kind"] in ("group", "rebalance")), key=lambda one: one["seq"])
     last: dict[str, int] = {}
     checked = 0
@@ -138,7 +143,8 @@ def test_generations_count_rebalances(records: list[Cells]) -> None:
     assert checked
 
 
-def test_the_word_that_holds_is_that_of_the_newest_generation(records: list[Cells]) -> None:
+def test_newest_generation_determines_holder(records: list[Cells]) -> None:
+    """The sidecar with the newest generation is the holder of the group in each window."""
     shape = Shape(FLEET)
     told: dict[tuple[int, str], dict[str, int]] = defaultdict(dict)
     for cells in records:
@@ -149,7 +155,7 @@ def test_the_word_that_holds_is_that_of_the_newest_generation(records: list[Cell
     assert windows == list(range(FLEET.length // WINDOW))
     conflicts = 0
     for each in windows:
-        found = words(shape, each)
+        found = group_reporters(shape, each)
         conflicts += int((found.speakers == 2).sum())
         for index, group in enumerate(shape.groups):
             said = told[each, group]
@@ -158,15 +164,19 @@ def test_the_word_that_holds_is_that_of_the_newest_generation(records: list[Cell
     assert conflicts
 
 
-def test_lags_are_those_of_a_plain_reader(records: list[Cells]) -> None:
+def test_lags_match_plain_reader(records: list[Cells]) -> None:
+    """The true lags equal those of a plain reader."""
     check_lags(FLEET, records)
 
 
-def test_a_group_that_moved_is_told_as_it_was_until_its_new_coordinator_restates(tmp_path: Path) -> None:
+def test_lags_of_moved_groups(tmp_path: Path) -> None:
+    """The true lags equal those of a plain reader, even for moved groups that their new coordinator has not reported
+    yet.
+    """
     fleet, shape = RARE, Shape(RARE)
     rare = 0
     for each in range(fleet.length // WINDOW):
-        at_home = words(shape, each).holder == shape.home
+        at_home = group_reporters(shape, each).holder == shape.home
         rare += int((at_home & (last_restatements(shape, each)[shape.home] > shape.moved_at)).sum())
     assert rare
     write(tmp_path, fleet, processes=1)
@@ -200,8 +210,8 @@ def newest(records: list[Cells], kind: str) -> dict[tuple[object, ...], int]:
     return {key: offset for key, (_, offset) in found.items()}
 
 
-def test_segments_are_sealed_by_age_and_size(written: Written, tmp_path: Path) -> None:
-    """Each restatement has one heartbeat."""
+def test_segments_sealed_by_age_and_size(written: Written, tmp_path: Path) -> None:
+    """Segments are sealed by age or, with a small limit, by size."""
     write(tmp_path, replace(FLEET, hours=1, sidecars=2, segment_bytes=1), processes=1)
     assert {path.read_bytes().count(b'"heartbeat"') for path in segments(tmp_path)} <= {0, 1}
     by_age = Counter(path.read_bytes().count(b'"heartbeat"') for path in segments(written.folder))
@@ -209,8 +219,8 @@ def test_segments_are_sealed_by_age_and_size(written: Written, tmp_path: Path) -
     assert by_age[max(by_age)] > len(segments(written.folder)) / 2
 
 
-def test_segments_arrive_when_they_are_sealed_but_for_late_ones(written: Written) -> None:
-    """Clocks are wrong by three seconds at most; at a restart and at the end nothing may be told for an interval."""
+def test_segments_arrive_when_sealed(written: Written) -> None:
+    """Segments arrive when they are sealed, except some that are more than an hour late."""
     late = 0
     for path in segments(written.folder):
         told = max(moment(cells["emitted_at"]) for cells in accepted(path.read_bytes().splitlines()))
@@ -221,7 +231,8 @@ def test_segments_arrive_when_they_are_sealed_but_for_late_ones(written: Written
     assert 0 < late < written.truth.segments / 2
 
 
-def test_the_same_seed_gives_the_same_files_whoever_writes(tmp_path: Path) -> None:
+def test_same_seed_gives_same_files(tmp_path: Path) -> None:
+    """The same seed gives the same files with any number of processes. Another seed gives others."""
     fleet = replace(FLEET, hours=1, groups=10, commits=20, partitions=20)
     kinds = [
         write(tmp_path / name, each, processes).kinds
@@ -241,6 +252,7 @@ def test_the_same_seed_gives_the_same_files_whoever_writes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("records", [100_000, 1_000_000, 10_000_000])
-def test_an_hour_has_as_many_records_as_asked_for(records: int) -> None:
-    fleet = an_hour_of(records)
+def test_hour_has_requested_records(records: int) -> None:
+    """fleet_of_one_hour has the requested number of records within one percent."""
+    fleet = fleet_of_one_hour(records)
     assert fleet.restated * fleet.rounds == pytest.approx(records, rel=0.01)

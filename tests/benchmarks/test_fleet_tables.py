@@ -54,23 +54,27 @@ def put(store: Path, name: str, rows: pd.DataFrame) -> None:
     rows.to_parquet(place / "part.parquet", index=False)
 
 
-def test_pandas_takes_each_record_once_and_no_line_that_is_none(answered: Answered) -> None:
+def test_pandas_counts_each_record_once(answered: Answered) -> None:
+    """pandas takes each record once and rejects the damaged lines."""
     assert len(answered.judged.records) == answered.truth.records
     assert answered.judged.faults == answered.truth.faults
 
 
-def test_its_own_reader_reads_the_same(answered: Answered, tmp_path: Path) -> None:
+def test_pandas_reader_matches_pyarrow(answered: Answered, tmp_path: Path) -> None:
+    """The pandas reader produces the same records, faults and tables as the default reader."""
     judged = run(answered.answers.parent / "segments", tmp_path, by_pandas)
     assert len(judged.records) == answered.truth.records
     assert judged.faults == answered.truth.faults
     assert differences(answered.store, tmp_path) == []
 
 
-def test_what_pandas_answers_is_true(answered: Answered) -> None:
+def test_pandas_answers_are_true(answered: Answered) -> None:
+    """The tables that pandas computes match the truth."""
     assert wrong(answered.store, Shape(FLEET), answered.truth) == []
 
 
-def test_answers_do_not_differ_from_themselves_in_another_order(answered: Answered, tmp_path: Path) -> None:
+def test_row_order_makes_no_difference(answered: Answered, tmp_path: Path) -> None:
+    """Tables with the same rows in another order count as equal."""
     for name in (*KEYS, "quarantine"):
         rows = pd.read_parquet(answered.store / name).drop(columns=["day", "hour"])
         put(tmp_path, name, rows.sample(frac=1, random_state=1))
@@ -91,9 +95,8 @@ def test_answers_do_not_differ_from_themselves_in_another_order(answered: Answer
         ("sidecars", "records", "boots"),
     ],
 )
-def test_a_figure_that_is_not_true_is_found(
-    answered: Answered, tmp_path: Path, name: str, column: str, complaint: str
-) -> None:
+def test_false_figure_is_detected(answered: Answered, tmp_path: Path, name: str, column: str, complaint: str) -> None:
+    """A false figure in a table is found by the check against the truth and by the comparison."""
     for each in (*KEYS, "quarantine"):
         rows = pd.read_parquet(answered.store / each).drop(columns=["day", "hour"])
         if each == name:
@@ -103,7 +106,8 @@ def test_a_figure_that_is_not_true_is_found(
     assert any(found.startswith(f"{name}.{column}: 1 rows") for found in differences(tmp_path, answered.answers))
 
 
-def test_a_line_that_is_missing_from_quarantine_is_found(answered: Answered) -> None:
+def test_missing_quarantine_line_is_detected(answered: Answered) -> None:
+    """A line that is missing from the quarantine is found."""
     other = replace(answered.truth, faults=answered.truth.faults + Counter(gossip=1))
     assert wrong(answered.store, Shape(FLEET), other) == ["quarantine"]
 
@@ -118,7 +122,8 @@ def test_a_line_that_is_missing_from_quarantine_is_found(answered: Answered) -> 
         ({"group": ["a", "b"], "log": [1.0, None]}, "t: 2 rows"),
     ],
 )
-def test_rows_that_differ_are_told(theirs: dict[str, Any], complaint: str | None) -> None:
+def test_differing_rows_are_reported(theirs: dict[str, Any], complaint: str | None) -> None:
+    """The comparison reports differing rows, columns and counts, and ignores row order."""
     ours = pd.DataFrame({"group": ["a", "b"], "lag": [1.0, None]})
     found = [
         each.partition(",")[0].partition(" of")[0] for each in different("t", ours, pd.DataFrame(theirs), ["group"])

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks.report import DATA_PATH, FLEET, machine, markdown, write
+from benchmarks.markdown_pages import DATA_PATH, FLEET, machine, markdown, write
 from benchmarks.section import Section
-from benchmarks.targets import Further
+from benchmarks.targets import ExternalProxy
 
 SECTIONS = [
     Section("Forwarding", "\nAs fast as it gets.\n\n"),
@@ -16,7 +16,8 @@ SECTIONS = [
 ]
 
 
-def test_sections_stand_in_their_order_below_the_machine() -> None:
+def test_page_lists_machine_and_sections() -> None:
+    """The page contains the machine's facts and the sections in their order."""
     text = markdown(DATA_PATH, "python -m benchmarks", {"CPU": "a fast one"}, SECTIONS)
     assert text.startswith("# Performance\n\nWritten by `python -m benchmarks`")
     assert text.endswith(
@@ -26,13 +27,15 @@ def test_sections_stand_in_their_order_below_the_machine() -> None:
     )  # fmt: skip
 
 
-def test_the_page_and_its_charts_are_written(tmp_path: Path) -> None:
+def test_page_and_charts_are_written(tmp_path: Path) -> None:
+    """The page and its charts are written to their files."""
     write(tmp_path / "docs", DATA_PATH, "the page\n", SECTIONS)
     assert (tmp_path / "docs" / "performance.md").read_text() == "the page\n"
     assert (tmp_path / "docs" / "charts" / "connections.svg").read_text() == "<svg/>"
 
 
-def test_the_machine_is_told_whole() -> None:
+def test_machine_facts_are_complete() -> None:
+    """The facts of the machine are complete and include the load before the run."""
     facts = machine((0.25, 1.0, 12.0))
     assert all(facts.values())
     assert facts["load before it began"] == "0.2, 1.0, 12.0 (1, 5, 15 minutes)"
@@ -44,27 +47,30 @@ def test_the_machine_is_told_whole() -> None:
         ({}, "python -m benchmarks"),
         ({"fleet": True, "quick": True}, "python -m benchmarks --fleet --quick"),
         (
-            {"quick": True, "broker_port": 19092, "others": [Further("kafka-proxy 0.4.3", ("127.0.0.1", 19101))]},
+            {"quick": True, "broker_port": 19092, "others": [ExternalProxy("kafka-proxy 0.4.3", ("127.0.0.1", 19101))]},
             "python -m benchmarks --quick --broker-port 19092 'kafka-proxy 0.4.3=127.0.0.1:19101'",
         ),
     ],
 )
-def test_the_command_can_be_given_again(given: dict[str, object], expected: str) -> None:
+def test_command_is_reproducible(given: dict[str, object], expected: str) -> None:
+    """The printed command repeats the given options."""
     options = {"fleet": False, "quick": False, "broker_port": None, "others": [], **given}
     assert command_line.command(argparse.Namespace(**options)) == expected
 
 
-def test_a_section_that_fails_is_told_and_the_others_are_written(
+def test_failed_section_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def measured(module: str, quick: bool, **options: object) -> Section:
+    """A section that fails is reported on the page and on standard error, and the others are written."""
+
+    def measured_in_subprocess(module: str, quick: bool, **options: object) -> Section:
         assert quick
         name = module.removeprefix("benchmarks.")
         if name == "growth":
             raise RuntimeError("no room to grow")
         return Section(name.title(), f"{name} {sorted(options)}")
 
-    monkeypatch.setattr(command_line, "measured", measured)
+    monkeypatch.setattr(command_line, "measured_in_subprocess", measured_in_subprocess)
     monkeypatch.setattr("sys.argv", ["benchmarks", "--quick", "--docs", str(tmp_path)])
     assert command_line.main() == 1
     text = (tmp_path / "performance.md").read_text()
@@ -76,8 +82,11 @@ def test_a_section_that_fails_is_told_and_the_others_are_written(
     assert error.rstrip().endswith("RuntimeError: no room to grow")
 
 
-def test_the_fleet_has_a_page_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line, "measured", lambda module, _quick: Section("The fleet", f"by {module}"))
+def test_fleet_has_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet benchmark writes a page of its own."""
+    monkeypatch.setattr(
+        command_line, "measured_in_subprocess", lambda module, _quick: Section("The fleet", f"by {module}")
+    )
     monkeypatch.setattr("sys.argv", ["benchmarks", "--fleet", "--docs", str(tmp_path)])
     assert command_line.main() == 0
     text = (tmp_path / FLEET.file).read_text()
@@ -87,9 +96,10 @@ def test_the_fleet_has_a_page_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("given", ["kafka-proxy=127.0.0.1:19101", "--broker-port=19092"])
-def test_no_proxy_is_named_beside_the_fleet(
+def test_fleet_refuses_proxy_options(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The fleet benchmark refuses options for proxies."""
     monkeypatch.setattr("sys.argv", ["benchmarks", "--fleet", given])
     with pytest.raises(SystemExit):
         command_line.arguments()

@@ -18,12 +18,14 @@ def row(run: Callable[[Address], float] = lambda at: 1.0, work: float = 1.0) -> 
     return Row("Heartbeat", "per second", run, work, "10,000")
 
 
-def test_each_is_the_first_and_the_last_in_its_turn() -> None:
+def test_targets_rotate() -> None:
+    """The order of targets rotates, so that each is first and last in turn."""
     orders = [rotated("abc", number) for number in range(6)]
     assert orders == [list(order) for order in ("abc", "cba", "bca", "acb", "cab", "bac")]
 
 
-def test_a_ratio_is_to_the_same_round() -> None:
+def test_ratios_are_per_round() -> None:
+    """Ratios compare samples of the same round."""
     one, results = row(), Results([row()], TARGETS)
     results.samples[one.name, DIRECT] = [Sample(100, 0), Sample(10, 0), Sample(1000, 0)]
     results.samples[one.name, SIDECAR] = [Sample(50, 0), Sample(9, 0), Sample(700, 0)]
@@ -34,14 +36,16 @@ def test_a_ratio_is_to_the_same_round() -> None:
     assert results.middle(one, "other") is None
 
 
-def test_cpu_is_that_of_all_rounds_by_the_work_of_all() -> None:
+def test_cpu_is_total_over_work() -> None:
+    """CPU time per unit of work is the total of all rounds divided by their work."""
     one, results = row(work=0.5), Results([row()], TARGETS)
     results.samples[one.name, SIDECAR] = [Sample(1, 0.0), Sample(1, 0.3)]
     assert results.cpu(one, SIDECAR) == pytest.approx(0.3)
     assert results.cpu(one, DIRECT) is None
 
 
-def test_the_first_round_does_not_count() -> None:
+def test_warm_up_round_does_not_count() -> None:
+    """The first round is a warm-up and does not count."""
     asked: list[str] = []
 
     def run(address: Address) -> float:
@@ -54,7 +58,8 @@ def test_the_first_round_does_not_count() -> None:
     assert [each.figure for each in results.samples["Heartbeat", DIRECT]] == [6, 9]
 
 
-def test_another_proxy_that_fails_once_is_not_asked_again() -> None:
+def test_failed_proxy_is_not_asked_again() -> None:
+    """Another proxy that fails once is reported and not asked again."""
     asked: list[str] = []
 
     def run(address: Address) -> float:
@@ -70,7 +75,9 @@ def test_another_proxy_that_fails_once_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("who", [DIRECT, SIDECAR])
-def test_the_broker_and_the_sidecar_must_not_fail(who: str) -> None:
+def test_broker_and_sidecar_must_not_fail(who: str) -> None:
+    """A failure of the broker or the sidecar ends the measurement."""
+
     def run(address: Address) -> float:
         if address[0] == who:
             raise ConnectionResetError("gone")

@@ -37,7 +37,8 @@ def put_cargo(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{cargo.parent}:/usr/bin:/bin")
 
 
-def test_it_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shotover_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shotover is built once and taken from the cache afterwards."""
     put_cargo(tmp_path, BUILDS, monkeypatch)
     with pytest.raises(Unavailable, match="is not built"):
         shotover.built()
@@ -48,7 +49,8 @@ def test_it_is_built_once(cache: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert [each.name for each in (cache / "shotover").iterdir()] == [VERSION]
 
 
-def test_a_build_that_fails_is_told_in_a_line(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_build_is_reported_briefly(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed build raises one line with the compiler's error and leaves no files."""
     put_cargo(tmp_path, FAILS, monkeypatch)
     with pytest.raises(Unavailable) as failed:
         shotover.build()
@@ -56,7 +58,8 @@ def test_a_build_that_fails_is_told_in_a_line(cache: Path, tmp_path: Path, monke
     assert list((cache / "shotover").iterdir()) == []
 
 
-def test_without_cargo_it_is_not_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cargo_is_reported(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without cargo, the build raises Unavailable."""
     monkeypatch.setenv("PATH", "")
     with pytest.raises(Unavailable, match="no cargo here"):
         shotover.build()

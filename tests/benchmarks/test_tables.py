@@ -2,8 +2,8 @@
 
 import psutil
 
+from benchmarks.markdown_tables import cpu_table, memory_table, ratio_table, sidecar_table, target_table
 from benchmarks.rounds import Results, Row, Sample
-from benchmarks.tables import cpu_table, memory_table, ratio_table, sidecar_table, target_table
 from benchmarks.targets import DIRECT, SIDECAR, Target
 
 SEEN = psutil.Process()
@@ -33,7 +33,8 @@ def results() -> Results:
     return found
 
 
-def test_ratios_stand_beside_the_figure_of_direct() -> None:
+def test_ratios_follow_direct_figure() -> None:
+    """The ratio table contains the direct figure and the ratios of the other targets."""
     assert ratio_table(results()) == [
         "| measure | direct | sidecar | HAProxy | unseen |",
         "|---|---:|---:|---:|---:|",
@@ -43,7 +44,8 @@ def test_ratios_stand_beside_the_figure_of_direct() -> None:
     ]
 
 
-def test_the_sidecar_is_ahead_by_its_rate_and_by_the_time_of_the_other() -> None:
+def test_sidecar_ratio_above_one_is_better() -> None:
+    """In the sidecar table, a ratio above 1 means that the sidecar is better, for rates and for times."""
     assert sidecar_table(results()) == [
         "| measure | HAProxy | unseen |",
         "|---|---:|---:|",
@@ -52,7 +54,8 @@ def test_the_sidecar_is_ahead_by_its_rate_and_by_the_time_of_the_other() -> None
     ]
 
 
-def test_cpu_and_memory_are_of_those_whose_process_is_seen() -> None:
+def test_cpu_and_memory_need_visible_process() -> None:
+    """The CPU and memory tables contain only targets whose process is visible."""
     assert cpu_table(results())[:3] == [
         "| CPU s | direct | sidecar | HAProxy |",
         "|---|---:|---:|---:|",
@@ -64,5 +67,6 @@ def test_cpu_and_memory_are_of_those_whose_process_is_seen() -> None:
     ]
 
 
-def test_who_is_compared_is_told_with_version_and_settings() -> None:
+def test_targets_have_version_and_settings() -> None:
+    """The target table contains the version and the settings of each target."""
     assert "| HAProxy | 2.6 | TCP mode |" in target_table(TARGETS)

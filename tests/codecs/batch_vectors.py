@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from group_sidecar.codecs.records import Record
+from group_sidecar.codecs.record_batches import Record
 
 FILE = Path(__file__).with_name("batch_vectors.txt")
 

@@ -10,9 +10,9 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.primitives import ZERO_UUID, WireType
-from group_sidecar.codecs.registry import APIS
-from group_sidecar.codecs.schema import FOREVER, Array, FieldType, Spec, Struct, specs
+from group_sidecar.codecs.schema import FOREVER, Array, FieldSpec, FieldType, Struct, field_specs
 
 MESSAGES: list[type[Struct]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
 """Every message that is decoded."""
@@ -29,17 +29,17 @@ def case_id(value: object) -> str:
     return value.NAME if isinstance(value, type) and issubclass(value, Struct) else str(value)
 
 
-def present(cls: type[Struct], version: int) -> dict[str, Spec]:
+def present(cls: type[Struct], version: int) -> dict[str, FieldSpec]:
     """The fields of a struct that are there in a version."""
-    return {name: spec for name, spec in specs(cls).items() if spec.since <= version <= spec.until}
+    return {name: spec for name, spec in field_specs(cls).items() if spec.since <= version <= spec.until}
 
 
-def may_be_null(spec: Spec, version: int) -> bool:
+def may_be_null(spec: FieldSpec, version: int) -> bool:
     """Whether a field may be null in a version."""
     return spec.nullable <= version <= spec.nullable_until
 
 
-def ever_null(spec: Spec) -> bool:
+def ever_null(spec: FieldSpec) -> bool:
     """Whether a field may be null in some version."""
     return spec.nullable <= FOREVER
 
@@ -54,7 +54,7 @@ def structs_in(cls: type[Struct]) -> Iterator[type[Struct]]:
     """A struct and all structs inside it, each once."""
     seen = {cls: None}
     for outer in (queue := [cls]):
-        for spec in specs(outer).values():
+        for spec in field_specs(outer).values():
             inner = inner_struct(spec.kind)
             if inner is not None and inner not in seen:
                 seen[inner] = None
@@ -73,14 +73,14 @@ def zero(kind: FieldType) -> Any:
         return ()
     if isinstance(kind, WireType):
         return ZEROS.get(kind.name, 0)
-    return kind(**{name: zero(spec.kind) for name, spec in specs(kind).items()})
+    return kind(**{name: zero(spec.kind) for name, spec in field_specs(kind).items()})
 
 
 def at_version(message: Any, version: int, flexible: bool) -> Any:
     """The same as a version can say it: what the version lacks is at its default, a forbidden null is emptied."""
     changes: dict[str, Any] = {} if flexible else {"unknown_tags": ()}
     absent = defaults(type(message))
-    for name, spec in specs(type(message)).items():
+    for name, spec in field_specs(type(message)).items():
         value = getattr(message, name)
         if not spec.since <= version <= spec.until:
             changes[name] = absent[name]
@@ -114,7 +114,7 @@ def _sample(kind: FieldType, numbers: Iterator[int], nulls: bool) -> Any:
     if not isinstance(kind, WireType):
         fields: dict[str, Any] = {
             name: None if nulls and ever_null(spec) else _sample(spec.kind, numbers, nulls)
-            for name, spec in specs(kind).items()
+            for name, spec in field_specs(kind).items()
         }
         return kind(**fields)
     number = next(numbers)

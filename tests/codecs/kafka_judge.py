@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header
-from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode_start, encode
 from tests.kafka.broker import JVM_FLAGS
 

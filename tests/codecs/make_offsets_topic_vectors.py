@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from group_sidecar.codecs.group_records import (
-    CLASSIC_TAG,
+    CLASSIC_MEMBER_METADATA_TAG,
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
     classic_metadata,
@@ -54,7 +54,7 @@ def cases() -> Iterator[Case]:
                     yield Case(key_type, version, kind, brought_down(make(cls), version))
     member = null_sample(ConsumerGroupMemberMetadataValue)
     for kind, raw in (("new", b"\0"), ("classic", b"\1" + encode(full_sample(ClassicMemberMetadata), 0))):
-        tagged = replace(member, unknown_tags=((CLASSIC_TAG, raw),))
+        tagged = replace(member, unknown_tags=((CLASSIC_MEMBER_METADATA_TAG, raw),))
         yield Case(KeyType.CONSUMER_GROUP_MEMBER_METADATA, 0, kind, tagged)
 
 

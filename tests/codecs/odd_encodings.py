@@ -69,7 +69,7 @@ class OddWriter:
 
     def _value(self, construct: Construct) -> bytes:
         match construct:
-            case wire.Fixed():
+            case wire.FixedSize():
                 return self._fixed(construct)
             case wire.Uuid():
                 return self._chance.choice((bytes(16), bytes(15) + b"\1", b"\xff" * 16))
@@ -82,13 +82,13 @@ class OddWriter:
             case _:
                 return self._sized(construct)
 
-    def _fixed(self, construct: wire.Fixed) -> bytes:
+    def _fixed(self, construct: wire.FixedSize) -> bytes:
         size: int = construct.format.size
         if construct.format.format == ">?":
             return self._chance.choice((b"\2", b"\xff", b"\x80") if self._is_odd() else (b"\0", b"\1"))
         return (self._chance.choice(_NUMBERS) & (1 << 8 * size) - 1).to_bytes(size, "big")
 
-    def _sized(self, construct: wire._Sized) -> bytes:
+    def _sized(self, construct: wire._LengthPrefixed) -> bytes:
         compact = construct.length is wire.COMPACT
         is_null = self._chance.random() < 0.2 if construct.nullable else self._chance.random() < self._oddness / 4
         if is_null:

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.primitives import ZERO_UUID, WireType
-from group_sidecar.codecs.schema import Array, FieldType, Struct, Tag, specs
+from group_sidecar.codecs.schema import Array, FieldType, Struct, Tag, field_specs
 from tests.codecs.declarations import ever_null
 
 per_message = settings(
@@ -72,9 +72,9 @@ def structs(cls: type[Struct], narrowed: Narrowed | None = None, *, tagged: bool
     """
     narrowed = narrowed or {}
     fields: dict[str, st.SearchStrategy[Any]] = {}
-    for name, spec in specs(cls).items():
+    for name, spec in field_specs(cls).items():
         drawn = narrowed[name] if name in narrowed else values(spec.kind, narrowed, tagged=tagged)
         fields[name] = st.none() | drawn if ever_null(spec) else drawn
-    declared = frozenset(spec.tag for spec in specs(cls).values() if spec.tag is not None)
+    declared = frozenset(spec.tag for spec in field_specs(cls).values() if spec.tag is not None)
     fields["unknown_tags"] = tags(declared) if tagged else st.just(())
     return st.builds(cls, **fields)

@@ -32,14 +32,18 @@ def decodes_or_says_why(cls: type[Struct], version: int, body: bytes) -> None:
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 @per_message
 @given(st.data(), st.binary(max_size=64))
-def test_any_bytes(cls: type[Struct], data: st.DataObject, body: bytes) -> None:
+def test_any_bytes_decode_or_fail(cls: type[Struct], data: st.DataObject, body: bytes) -> None:
+    """Any bytes decode to a message that encodes back, or raise a DecodeError that names the message and version."""
     decodes_or_says_why(cls, data.draw(st.sampled_from(cls.VERSIONS)), body)
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 @per_message
 @given(st.data())
-def test_bytes_that_were_a_message(cls: type[Struct], data: st.DataObject) -> None:
+def test_mutated_messages_decode_or_fail(cls: type[Struct], data: st.DataObject) -> None:
+    """Mutated bytes of valid messages decode to a message that encodes back, or raise a DecodeError that names the
+    message and version.
+    """
     version, body = data.draw(st.sampled_from(BODIES[cls]))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))
@@ -52,7 +56,8 @@ def test_bytes_that_were_a_message(cls: type[Struct], data: st.DataObject) -> No
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 @per_message
 @given(st.integers(-1, 0x7FFF))
-def test_a_version_that_is_not_described(cls: type[Struct], version: int) -> None:
+def test_unknown_version_is_refused(cls: type[Struct], version: int) -> None:
+    """Decoding a version that the class does not describe raises DecodeError."""
     if version not in cls.VERSIONS:
         with pytest.raises(DecodeError, match="version not described"):
             decode(cls, version, b"")
@@ -60,6 +65,7 @@ def test_a_version_that_is_not_described(cls: type[Struct], version: int) -> Non
 
 @given(st.binary(max_size=32), st.booleans())
 def test_any_bytes_as_headers(frame: bytes, flexible: bool) -> None:
+    """Any bytes as headers raise nothing but decode errors, and the body starts within the frame."""
     with suppress(DecodeError):
         decode_request_header(frame, flexible)
     with suppress(DecodeError):

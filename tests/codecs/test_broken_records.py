@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.records import ControlMarker, batches, first_batch_size
+from group_sidecar.codecs.record_batches import ControlMarker, batches, first_batch_size
 from tests.codecs import batch_vectors
 from tests.codecs.batch_vectors import Case
-from tests.codecs.batches import (
+from tests.codecs.handmade_batches import (
     HEAD,
     ONE,
     all_records,
@@ -65,7 +65,8 @@ PLAIN = CASES["v2-none"].data
         (patched(message(1, 1, None, zlib.compress(messages(1, 2), wbits=31), attributes=1), 12, bytes(4)), "crc"),
     ],
 )
-def test_what_cannot_be(data: bytes, field: str) -> None:
+def test_invalid_batches_are_refused(data: bytes, field: str) -> None:
+    """Iterating over an invalid record batch raises a DecodeError that names the invalid field."""
     with pytest.raises(DecodeError) as caught:
         list(batches(data))
     assert caught.value.path == field
@@ -95,13 +96,15 @@ def test_what_cannot_be(data: bytes, field: str) -> None:
         message(0, 1, None, b"value") + b"\0",
     ],
 )
-def test_records_that_cannot_be(data: bytes) -> None:
+def test_invalid_records_are_refused(data: bytes) -> None:
+    """Reading invalid records from a batch or message raises DecodeError."""
     data = sealed_message(data) if data[16] < 2 else data
     with pytest.raises(DecodeError):
         all_records(data)
 
 
-def test_a_record_that_runs_into_the_next_batch() -> None:
+def test_record_overlapping_next_batch() -> None:
+    """A record that runs into the next batch raises DecodeError."""
     data = batch_of(record(varint(0), varint(0), varint(1), b"k", varint(60), b"v", varint(0), length=80)) + PLAIN
     with pytest.raises(DecodeError):
         next(next(batches(data)).records())
@@ -109,7 +112,8 @@ def test_a_record_that_runs_into_the_next_batch() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("length", [-2, 2, 5, 0x7FFF_FFFF])
-def test_a_message_whose_key_or_value_does_not_fit(magic: int, length: int) -> None:
+def test_message_with_oversized_key_or_value(magic: int, length: int) -> None:
+    """A message whose key or value length does not fit raises DecodeError."""
     whole = message(magic, 3, b"k", b"v")
     for at in (18 + 8 * magic, 23 + 8 * magic):
         with pytest.raises(DecodeError):
@@ -120,7 +124,8 @@ def test_a_message_whose_key_or_value_does_not_fit(magic: int, length: int) -> N
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_what_would_be_too_large_decompressed(codec: int) -> None:
+def test_batch_decompression_limit(codec: int) -> None:
+    """A batch that decompresses beyond the limit raises DecodeError. A batch at the limit is read."""
     content = record(varint(0), varint(0), varint(-1), varint(300_000), bytes(300_000), varint(0))
     data = batch_of(compressed(codec, content), count=1, attributes=codec)
     (batch,) = batches(data, limit=len(content))
@@ -131,7 +136,8 @@ def test_what_would_be_too_large_decompressed(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
-def test_a_message_that_would_be_too_large_decompressed(codec: int) -> None:
+def test_message_decompression_limit(codec: int) -> None:
+    """A compressed message set beyond the decompression limit raises DecodeError."""
     content = messages(1, 2_000)
     data = message(1, 2_099, None, compressed(codec, content), attributes=codec)
     assert [record[0] for record in all_records(data)] == list(range(100, 2_100))
@@ -161,7 +167,8 @@ def read_all(data: bytes) -> None:
 
 @settings(max_examples=500)
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_as_batches(data: bytes) -> None:
+    """Reading any bytes as record batches raises nothing but DecodeError, and no batch exceeds its bytes."""
     read_all(data)
 
 
@@ -171,7 +178,8 @@ MUTATIONS = (b"", b"\0", b"\1", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff", 
 
 @settings(max_examples=1_000, deadline=None)
 @given(st.data(), st.sampled_from(SMALL))
-def test_bytes_that_were_batches(data: st.DataObject, case: Case) -> None:
+def test_mutated_batches_read_or_fail(data: st.DataObject, case: Case) -> None:
+    """Reading mutated record batches raises nothing but DecodeError, with wrong and with repaired checksums."""
     body = case.data
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))

@@ -21,21 +21,24 @@ LONG = "x" * (MAX_STRING_BYTES + 1)
 @pytest.mark.parametrize("version", ListGroupsResponse.VERSIONS)
 @per_message
 @given(st.lists(structs(ListedGroup, tagged=False), max_size=3).map(tuple))
-def test_a_list_of_groups(version: int, groups: tuple[ListedGroup, ...]) -> None:
+def test_encoded_group_list_matches_schema(version: int, groups: tuple[ListedGroup, ...]) -> None:
+    """The hand-written ListGroups encoder produces the same bytes as the schema's encoder."""
     said = ListGroupsResponse(error_code=0, groups=groups)
     encoded = [lists.encode_group(each, version) for each in groups]
     assert lists.encode_list(len(groups), encoded, version) == encode(said, version)
 
 
 @pytest.mark.parametrize("count", [126, 127, 128, 16_383])
-def test_a_list_of_many_groups(count: int) -> None:
+def test_long_group_list_matches_schema(count: int) -> None:
+    """The hand-written ListGroups encoder matches the schema's encoder where the length needs more bytes."""
     groups = tuple(ListedGroup(group_id=str(number), protocol_type="consumer") for number in range(count))
     said = ListGroupsResponse(error_code=0, groups=groups)
     assert lists.encode_list(len(groups), [lists.encode_group(each, 3) for each in groups], 3) == encode(said, 3)
 
 
 @pytest.mark.parametrize("version", ListGroupsResponse.VERSIONS)
-def test_a_group_is_written_as_in_the_first_version_of_its_form(version: int) -> None:
+def test_group_form_matches_version(version: int) -> None:
+    """A listed group's bytes equal those of the first version with the same form."""
     group = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type="classic")
     assert lists.encode_group(group, version) == lists.encode_group(group, lists.form(version))
 
@@ -55,7 +58,8 @@ def topics_by_hand(topics: tuple[OffsetFetchResponseTopic, ...], version: int) -
 @pytest.mark.parametrize("version", OffsetFetchResponse.VERSIONS)
 @per_message
 @given(structs(OffsetFetchResponse, {"error_code": st.just(0), "throttle_time_ms": st.just(0)}, tagged=False))
-def test_offsets(version: int, drawn: OffsetFetchResponse) -> None:
+def test_encoded_offsets_match_schema(version: int, drawn: OffsetFetchResponse) -> None:
+    """The hand-written OffsetFetch encoder produces the same bytes as the schema's encoder."""
     said = brought_down(drawn, version)
     told = [(each.group_id, each.topics) for each in said.groups] if version >= 8 else [("g", said.topics)]
     by_hand = fetches.encode_reply(version, [(group, topics_by_hand(topics, version)) for group, topics in told])
@@ -63,7 +67,8 @@ def test_offsets(version: int, drawn: OffsetFetchResponse) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 6])
-def test_what_does_not_fit_is_refused(version: int) -> None:
+def test_oversized_values_are_refused(version: int) -> None:
+    """The hand-written encoders raise an error for strings and numbers that do not fit their fields."""
     for group in (ListedGroup(group_id=LONG, protocol_type=""), ListedGroup(group_id="", protocol_type=LONG)):
         with pytest.raises(ValueError, match="32768 bytes"):
             lists.encode_group(group, 0 if version == 0 else 3)

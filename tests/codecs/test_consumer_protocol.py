@@ -66,36 +66,42 @@ def whole(message: Struct, version: int) -> bytes:
 
 
 @every_vector
-def test_whole(data: bytes, message: Struct) -> None:
+def test_decode_vectors(data: bytes, message: Struct) -> None:
+    """Bytes written by Kafka's ConsumerProtocol decode to the expected message."""
     assert MESSAGES[type(message)](data) == message
 
 
 @every_vector
-def test_cut_off_anywhere(data: bytes, message: Struct) -> None:
+def test_truncated_vectors_are_refused(data: bytes, message: Struct) -> None:
+    """A truncated assignment or subscription raises DecodeError."""
     for end in range(len(data)):
         with pytest.raises(DecodeError):
             MESSAGES[type(message)](data[:end])
 
 
 @every_vector
-def test_what_follows_is_left_unread(data: bytes, message: Struct) -> None:
+def test_trailing_bytes_are_ignored(data: bytes, message: Struct) -> None:
+    """Trailing bytes after an assignment or subscription are ignored."""
     assert MESSAGES[type(message)](data + b"\x09\x09\x09") == message
 
 
 @every_message
-def test_a_version_to_come_is_read_as_the_last_known_one(cls: type[Struct]) -> None:
+def test_future_version_uses_newest_schema(cls: type[Struct]) -> None:
+    """A future version is decoded with the newest known schema."""
     data, message = next((bytes.fromhex(data), said) for data, said in FROM_KAFKA[::-1] if type(said) is cls)
     for version in (4, 9, 0x7FFF):
         assert MESSAGES[cls](version.to_bytes(2) + data[2:] + b"new") == message
 
 
 @every_message
-def test_a_negative_version_is_refused(cls: type[Struct]) -> None:
+def test_negative_version_is_refused(cls: type[Struct]) -> None:
+    """A negative version raises DecodeError."""
     with pytest.raises(DecodeError, match="-1 is negative"):
         MESSAGES[cls](b"\xff\xff" + bytes(64))
 
 
-def test_the_error_says_where() -> None:
+def test_decode_error_has_path() -> None:
+    """The DecodeError of a truncated assignment names the message, its version and the field's path."""
     with pytest.raises(DecodeError) as raised:
         decode_assignment(bytes.fromhex("0001" + OWNED_BYTES)[:-6])
     assert raised.value.what == "ConsumerProtocolAssignment v1"
@@ -103,7 +109,8 @@ def test_the_error_says_where() -> None:
 
 
 @every_message
-def test_fields_are_those_of_kafkas_schema(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+def test_fields_match_kafka_schema(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    """Versions and fields of the consumer protocol match Kafka's schemas."""
     assert kafka_schemas.versions(cls.NAME) == cls.VERSIONS
     assert not kafka_schemas.flexible(cls.NAME)
     for version in cls.VERSIONS:
@@ -118,7 +125,8 @@ def kio_entity(cls: type[Struct], version: int) -> Any:
 @every_message
 @per_message
 @given(st.data())
-def test_kio_reads_and_writes_the_same(cls: type[Struct], data: st.DataObject) -> None:
+def test_kio_reads_and_writes_same_bytes(cls: type[Struct], data: st.DataObject) -> None:
+    """kio reads and writes the same bytes for a consumer protocol message."""
     version = data.draw(st.sampled_from(cls.VERSIONS))
     message = brought_down(data.draw(structs(cls, tagged=False)), version)
     body = encode(message, version)
@@ -134,6 +142,7 @@ def test_kio_reads_and_writes_the_same(cls: type[Struct], data: st.DataObject) -
 @every_message
 @per_message
 @given(st.binary(max_size=64))
-def test_any_bytes(cls: type[Struct], data: bytes) -> None:
+def test_any_bytes_decode_or_fail(cls: type[Struct], data: bytes) -> None:
+    """Decoding any bytes as a consumer protocol message raises nothing but DecodeError."""
     with suppress(DecodeError):
         MESSAGES[cls](data)

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData, begun
+from group_sidecar.codecs.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+    partitions_with_high_watermark,
+)
 from group_sidecar.codecs.schema import encode
 from tests.codecs.declarations import brought_down
 from tests.codecs.strategies import per_message, structs
@@ -28,16 +33,18 @@ def told(topics: Iterable[FetchableTopicResponse]) -> Told:
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)
 @per_message
 @given(st.data())
-def test_it_tells_what_the_whole_tells_as_far_as_it_goes(version: int, data: st.DataObject) -> None:
+def test_partial_reply_matches_whole_reply(version: int, data: st.DataObject) -> None:
+    """Partitions read from a truncated Fetch reply are a prefix of those read from the whole reply."""
     reply = brought_down(data.draw(structs(FetchResponse)), version)
     body, whole = encode(reply, version), told(reply.responses)
-    assert told(begun(version, body)) == whole
-    cut = told(begun(version, body[: data.draw(st.integers(0, len(body)))]))
+    assert told(partitions_with_high_watermark(version, body)) == whole
+    cut = told(partitions_with_high_watermark(version, body[: data.draw(st.integers(0, len(body)))]))
     assert cut == whole[: len(cut)]
 
 
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)
-def test_a_partition_is_told_of_as_soon_as_its_high_watermark_is_there(version: int) -> None:
+def test_partition_needs_only_high_watermark(version: int) -> None:
+    """A partition is reported as soon as the bytes of its high watermark have arrived."""
     partitions = tuple(
         PartitionData(partition_index=index, error_code=0, high_watermark=HIGH_WATERMARK + index, records=bytes(500))
         for index in (0, 1)
@@ -47,11 +54,12 @@ def test_a_partition_is_told_of_as_soon_as_its_high_watermark_is_there(version: 
     body = encode(reply, version)
     for count in (1, 2):
         end = body.index((HIGH_WATERMARK + count - 1).to_bytes(8)) + 8
-        assert told(begun(version, body[: end - 1])) == told(reply.responses)[: count - 1]
-        assert told(begun(version, body[:end])) == told(reply.responses)[:count]
+        assert told(partitions_with_high_watermark(version, body[: end - 1])) == told(reply.responses)[: count - 1]
+        assert told(partitions_with_high_watermark(version, body[:end])) == told(reply.responses)[:count]
 
 
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)
-def test_bytes_that_cannot_be_tell_nothing(version: int) -> None:
-    assert begun(version, b"\xff" * 100) == ()
-    assert begun(version, b"") == ()
+def test_invalid_bytes_have_no_partitions(version: int) -> None:
+    """Invalid or empty bytes of a Fetch reply yield no partitions."""
+    assert partitions_with_high_watermark(version, b"\xff" * 100) == ()
+    assert partitions_with_high_watermark(version, b"") == ()

@@ -9,6 +9,7 @@ from kio.schema.request_header.v1.header import RequestHeader as KioRequestHeade
 from kio.schema.request_header.v2.header import RequestHeader as KioRequestHeader2
 from kio.serial import entity_reader
 
+from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import (
     REPLY_HEAD,
@@ -22,7 +23,6 @@ from group_sidecar.codecs.headers import (
 )
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import decode, encode
 from tests.codecs.strategies import tags
 
@@ -40,7 +40,8 @@ requests = st.builds(
 
 
 @given(requests, tags(frozenset()))
-def test_a_request_splits_into_what_it_was_made_of(header: RequestHeader, extra: tuple[tuple[int, bytes], ...]) -> None:
+def test_request_splits_into_header_and_body(header: RequestHeader, extra: tuple[tuple[int, bytes], ...]) -> None:
+    """An encoded request splits into its original header and body."""
     flexible = header.api_version >= HeartbeatRequest.FLEXIBLE
     if flexible:
         header = RequestHeader(header.api_key, header.api_version, header.correlation_id, header.client_id, extra)
@@ -52,7 +53,8 @@ def test_a_request_splits_into_what_it_was_made_of(header: RequestHeader, extra:
 
 
 @given(requests, st.binary(max_size=8), st.data())
-def test_where_the_body_starts(header: RequestHeader, more: bytes, data: st.DataObject) -> None:
+def test_body_start(header: RequestHeader, more: bytes, data: st.DataObject) -> None:
+    """body_start returns the offset of the body, or None if the header is incomplete."""
     flexible = header.api_version >= HeartbeatRequest.FLEXIBLE
     frame = encode_request(HEARTBEAT, header)[4:]
     start = len(frame) - len(encode(HEARTBEAT, header.api_version))
@@ -60,13 +62,15 @@ def test_where_the_body_starts(header: RequestHeader, more: bytes, data: st.Data
     assert body_start(frame[: data.draw(st.integers(0, start - 1))], flexible) is None
 
 
-def test_the_body_starts_behind_tagged_fields_and_behind_a_client_id_that_is_not_utf_8() -> None:
+def test_body_start_after_tags() -> None:
+    """body_start skips tagged fields and a client id that is not valid UTF-8."""
     assert body_start(bytes.fromhex("000c 0004 00000007 0001 ff 01 05 02 6162"), flexible=True) == 16
     assert body_start(bytes.fromhex("000c 0004 00000007 0001 ff 01 05 02 61"), flexible=True) is None
 
 
 @given(requests)
-def test_kio_reads_the_same_request_header(header: RequestHeader) -> None:
+def test_kio_reads_same_request_header(header: RequestHeader) -> None:
+    """kio reads the same request header from an encoded request."""
     frame = encode_request(HEARTBEAT, header)
     kio_header: Any = KioRequestHeader2 if header.api_version >= HeartbeatRequest.FLEXIBLE else KioRequestHeader1
     theirs: Any
@@ -81,6 +85,7 @@ def test_kio_reads_the_same_request_header(header: RequestHeader) -> None:
 
 
 def test_request_header_bytes() -> None:
+    """Requests encode to the expected bytes in header versions 1 and 2."""
     body = "0001 67 00000001 0001 6d ffff"
     assert encode_request(HEARTBEAT, RequestHeader(12, 3, 7, "é")) == bytes.fromhex(
         "00000018 000c 0003 00000007 0002 c3a9" + body
@@ -96,7 +101,8 @@ def test_request_header_bytes() -> None:
 
 
 @pytest.mark.parametrize("flexible", [False, True])
-def test_a_request_header_cut_at_every_byte(flexible: bool) -> None:
+def test_truncated_request_header_is_refused(flexible: bool) -> None:
+    """A truncated request header raises DecodeError."""
     header = RequestHeader(12, 4 if flexible else 3, 7, "client", ((5, b"ab"),) if flexible else ())
     frame = encode_request(HEARTBEAT, header)[4:]
     body = encode(HEARTBEAT, header.api_version)
@@ -106,36 +112,42 @@ def test_a_request_header_cut_at_every_byte(flexible: bool) -> None:
 
 
 @pytest.mark.parametrize("flexible", [False, True])
-def test_a_client_id_that_is_not_utf_8(flexible: bool) -> None:
+def test_invalid_utf8_client_id(flexible: bool) -> None:
+    """A client id that is not valid UTF-8 is decoded with replacement characters."""
     frame = bytes.fromhex("000c 0003 00000007 0003 61eda0" + "00" * flexible) + b"body"
     header, body = decode_request_header(frame, flexible)
     assert (header.client_id, body) == ("a\ufffd", b"body")
 
 
 def test_reply_header_bytes() -> None:
+    """Replies encode to the expected bytes in header versions 0 and 1."""
     assert encode_reply(BEATEN, 3, 7) == bytes.fromhex("0000000a 00000007 00000000 001b")
     assert encode_reply(BEATEN, 4, 7) == bytes.fromhex("0000000c 00000007 00 00000000 001b 00")
 
 
 @pytest.mark.parametrize("version", HeartbeatResponse.VERSIONS)
-def test_a_reply_splits_into_what_it_was_made_of(version: int) -> None:
+def test_reply_splits_into_header_and_body(version: int) -> None:
+    """An encoded reply splits into its header and its body."""
     frame = encode_reply(BEATEN, version, 7)
     assert REPLY_HEAD.unpack_from(frame) == (len(frame) - 4, 7)
     assert split_reply(frame[4:], version >= HeartbeatResponse.HEADER_FLEXIBLE) == encode(BEATEN, version)
 
 
-def test_a_reply_with_tagged_fields_in_its_header() -> None:
+def test_reply_header_with_tagged_fields() -> None:
+    """split_reply skips tagged fields in the reply's header."""
     assert split_reply(bytes.fromhex("00000007 01 05 02 6162") + b"body", flexible=True) == b"body"
 
 
 @pytest.mark.parametrize(("frame", "flexible"), [("000000", False), ("00000007", True), ("00000007 01 05 02 61", True)])
-def test_a_reply_header_cut_off(frame: str, flexible: bool) -> None:
+def test_truncated_reply_header_is_refused(frame: str, flexible: bool) -> None:
+    """A truncated reply header raises DecodeError."""
     with pytest.raises(DecodeError, match="ResponseHeader"):
         split_reply(bytes.fromhex(frame), flexible)
 
 
 @pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
-def test_an_api_versions_reply_has_header_v0_always(version: int) -> None:
+def test_api_versions_reply_uses_header_v0(version: int) -> None:
+    """ApiVersions replies of every version have header version 0."""
     reply = ApiVersionsResponse(error_code=0, api_keys=(ApiVersion(api_key=18, min_version=0, max_version=4),))
     frame = encode_reply(reply, version, 7)
     assert frame[4:8] == bytes.fromhex("00000007")
@@ -143,6 +155,7 @@ def test_an_api_versions_reply_has_header_v0_always(version: int) -> None:
     assert not version >= ApiVersionsResponse.HEADER_FLEXIBLE
 
 
-def test_every_other_reply_has_its_header_flexible_with_its_body() -> None:
+def test_reply_header_flexible_with_body() -> None:
+    """In every API except ApiVersions, flexible versions apply to reply header and body alike."""
     others = [api.response for api in APIS.values() if api.response is not ApiVersionsResponse]
     assert all(response.HEADER_FLEXIBLE == response.FLEXIBLE for response in others)

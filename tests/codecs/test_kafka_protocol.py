@@ -16,7 +16,7 @@ from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_req
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.codecs.primitives import STRING, UUID_
-from group_sidecar.codecs.schema import Struct, decode, encode, specs
+from group_sidecar.codecs.schema import Struct, decode, encode, field_specs
 from tests.codecs.declarations import brought_down, case_id, present, structs_in, zero
 from tests.codecs.strategies import per_message, structs
 
@@ -39,7 +39,7 @@ def sayable(value: Any) -> Any:
     if not isinstance(value, Struct):
         return value
     changes: dict[str, Any] = {"unknown_tags": ()}
-    for name, spec in specs(type(value)).items():
+    for name, spec in field_specs(type(value)).items():
         if spec.kind is STRING:
             changes[name] = getattr(value, name) or "x"
         elif spec.tag is None:
@@ -72,7 +72,8 @@ def assert_same(ours: Any, theirs: Any, version: int) -> None:
 @each_message
 @per_message
 @given(st.data(), client_ids, st.integers(0, 0x7FFFFFFF))
-def test_what_we_write_it_reads(cls: type[Struct], data: st.DataObject, client_id: str, correlation: int) -> None:
+def test_package_reads_our_messages(cls: type[Struct], data: st.DataObject, client_id: str, correlation: int) -> None:
+    """The kafka-protocol package reads the same values from our requests and replies."""
     message = sayable(data.draw(structs(cls)))
     for version in range(len(KNOWN[cls])):
         said = brought_down(message, version)
@@ -90,7 +91,8 @@ def test_what_we_write_it_reads(cls: type[Struct], data: st.DataObject, client_i
 @each_message
 @per_message
 @given(st.data())
-def test_what_it_writes_we_read(cls: type[Struct], data: st.DataObject) -> None:
+def test_package_messages_are_read(cls: type[Struct], data: st.DataObject) -> None:
+    """A message packed by the kafka-protocol package has our bytes and decodes to the same message."""
     message = sayable(data.draw(structs(cls)))
     for version, known in enumerate(KNOWN[cls]):
         if any(spec.kind is UUID_ for inner in structs_in(cls) for spec in present(inner, version).values()):
@@ -101,6 +103,7 @@ def test_what_it_writes_we_read(cls: type[Struct], data: st.DataObject) -> None:
         assert decode(cls, version, body) == said
 
 
-def test_it_knows_all_but_the_last_versions_of_each() -> None:
+def test_kafka_protocol_version_coverage() -> None:
+    """The kafka-protocol package lacks only the newest versions of ApiVersions and Metadata."""
     unknown = {cls.NAME: cls.VERSIONS[-1] - (len(known) - 1) for cls, known in KNOWN.items()}
     assert unknown == {"ApiVersionsRequest": 2, "ApiVersionsResponse": 2, "MetadataRequest": 1, "MetadataResponse": 1}

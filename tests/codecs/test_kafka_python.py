@@ -21,7 +21,8 @@ DROPPED = [
 ]
 
 
-def test_they_are_what_kafka_does_not_describe(kafka_schemas: KafkaSchemas) -> None:
+def test_dropped_versions_are_complete(kafka_schemas: KafkaSchemas) -> None:
+    """The dropped versions are exactly those that Kafka's schemas no longer describe."""
     assert [(cls, version) for cls, version in CASES if version not in kafka_schemas.versions(cls.NAME)] == DROPPED
 
 
@@ -33,7 +34,8 @@ def as_lists(value: Any) -> Any:
 @pytest.mark.parametrize(("cls", "version"), DROPPED, ids=case_id)
 @per_message
 @given(st.data())
-def test_same_bytes_and_same_values(cls: type[Struct], version: int, data: st.DataObject) -> None:
+def test_dropped_versions_match_kafka_python(cls: type[Struct], version: int, data: st.DataObject) -> None:
+    """kafka-python writes and reads the same bytes in versions that Kafka 4 has dropped."""
     said = brought_down(data.draw(structs(cls)), version)
     body = encode(said, version)
     assert kafka_python.encode(said, version) == body

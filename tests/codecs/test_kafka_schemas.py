@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from group_sidecar.codecs.api_registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.primitives import WireType
-from group_sidecar.codecs.registry import APIS, ApiKey, api_name
 from group_sidecar.codecs.schema import FOREVER, Array, FieldType, Struct
 from tests.codecs.declarations import MESSAGES, case_id, defaults, inner_struct, may_be_null, present, zero
 from tests.codecs.kafka_schemas import Default, Field, KafkaSchemas
@@ -66,13 +66,15 @@ def named_as_ours(field: Field) -> Field:
 
 
 @every_message
-def test_fields(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+def test_fields_match_kafka(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    """The fields of each message match Kafka's schemas in every version."""
     for version in kafka_schemas.versions(cls.NAME):
         assert declared(cls, version) == [named_as_ours(field) for field in kafka_schemas.fields(cls.NAME, version)]
 
 
 @every_message
 def test_keys_and_flexible_versions(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    """The key, the flexible versions and the header version of each message match Kafka's schemas."""
     flexible = kafka_schemas.flexible(cls.NAME)
     assert kafka_schemas.key(cls.NAME) == cls.KEY
     assert (flexible.start if flexible else FOREVER) == cls.FLEXIBLE
@@ -80,7 +82,8 @@ def test_keys_and_flexible_versions(cls: type[Struct], kafka_schemas: KafkaSchem
     assert (FOREVER if cls.NAME == "ApiVersionsResponse" else cls.FLEXIBLE) == cls.HEADER_FLEXIBLE
 
 
-def test_versions(kafka_schemas: KafkaSchemas) -> None:
+def test_versions_match_kafka(kafka_schemas: KafkaSchemas) -> None:
+    """The versions of each API match Kafka's schemas, except older versions that only this project describes."""
     older = {}
     for api in APIS.values():
         spoken = kafka_schemas.versions(api.response.NAME)
@@ -119,7 +122,8 @@ def written_value(default: Default) -> object:
 
 
 @every_message
-def test_defaults(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+def test_defaults_match_kafka(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
+    """The default of each field matches Kafka's schemas."""
     for default in kafka_schemas.defaults(cls.NAME):
         ours, kind = our_default(cls, default.path)
         if default.written:
@@ -130,5 +134,6 @@ def test_defaults(cls: type[Struct], kafka_schemas: KafkaSchemas) -> None:
             assert ours == zero(kind), default.path
 
 
-def test_every_api_of_kafka_has_its_name(kafka_schemas: KafkaSchemas) -> None:
+def test_api_names_match_kafka(kafka_schemas: KafkaSchemas) -> None:
+    """Each API key has Kafka's name."""
     assert {key.value: api_name(key) for key in ApiKey} == kafka_schemas.api_keys()

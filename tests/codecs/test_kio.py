@@ -78,7 +78,8 @@ def kio_name(name: str, among: list[str]) -> str:
     return next((each for each in theirs if each in among), name)
 
 
-def test_kio_knows_what_kafka_4_3_speaks() -> None:
+def test_kio_version_coverage() -> None:
+    """kio lacks only the listed messages and versions."""
     unknown = [(cls.NAME, version) for cls, version in CASES if kio_entity(cls, version) is None]
     assert unknown == [
         *(("ProduceRequest", version) for version in range(3)),
@@ -105,7 +106,8 @@ def test_kio_knows_what_kafka_4_3_speaks() -> None:
 @pytest.mark.parametrize("cls", dict.fromkeys(cls for cls, _, _ in KNOWN), ids=case_id)
 @per_message
 @given(st.data())
-def test_same_bytes_and_same_values(cls: type[Struct], data: st.DataObject) -> None:
+def test_bytes_and_values_match_kio(cls: type[Struct], data: st.DataObject) -> None:
+    """kio reads the same values and writes the same bytes in every version that kio describes."""
     message = data.draw(structs(cls, NARROWED, tagged=False))
     for version, entity in ((version, entity) for known, version, entity in KNOWN if known is cls):
         said = brought_down(message, version)

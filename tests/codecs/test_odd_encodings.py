@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from group_sidecar.codecs.group_records import ConsumerGroupMemberMetadataValue
 from group_sidecar.codecs.headers import body_start, decode_request_header
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.produce import ProduceRequest, acks_of
 from group_sidecar.codecs.offsets_topic import VALUES
-from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode_start
 from tests.codecs import odd_encodings
 from tests.codecs.conftest import KAFKA
@@ -80,16 +80,19 @@ def verdicts(kafka_schemas: KafkaSchemas) -> Judged:
 
 
 @every_message
-def test_odd_encodings_are_read_as_kafka_reads_them(cls: type[Struct], verdicts: Judged) -> None:
+def test_odd_encodings_match_kafka(cls: type[Struct], verdicts: Judged) -> None:
+    """Odd encodings of each message are accepted or refused as by Kafka, with the same values."""
     assert differences(verdicts[cls]) == []
 
 
-def test_corpus_has_enough_that_kafka_accepts_and_refuses(verdicts: Judged) -> None:
+def test_corpus_balances_valid_and_invalid(verdicts: Judged) -> None:
+    """Kafka accepts between 50 and 90 percent of the odd encodings."""
     accepted = [isinstance(verdict, Value) for each in verdicts.values() for _, verdict in each]
     assert 0.5 < sum(accepted) / len(accepted) < 0.9
 
 
-def test_acks_are_found_where_kafka_reads_them(verdicts: Judged) -> None:
+def test_acks_match_kafka(verdicts: Judged) -> None:
+    """acks_of finds the acks of odd Produce requests that Kafka accepts."""
     frames = [(case, v) for case, v in verdicts[ProduceRequest] if isinstance(case, Frame) and isinstance(v, Value)]
     assert len(frames) > FEW
     for case, _ in frames:
@@ -101,20 +104,23 @@ def test_acks_are_found_where_kafka_reads_them(verdicts: Judged) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-def test_many_odd_encodings(seed: int, kafka_schemas: KafkaSchemas) -> None:
+def test_many_odd_encodings_match_kafka(seed: int, kafka_schemas: KafkaSchemas) -> None:
+    """Many odd encodings of each message are accepted or refused as by Kafka, with the same values."""
     given = (case for cls in MESSAGES for case in cases(cls, kafka_schemas.versions(cls.NAME), MANY // 2, seed))
     assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
 
 
 @pytest.mark.long
-def test_odd_bytes_inside_messages_and_records() -> None:
+def test_odd_records_match_kafka() -> None:
+    """Odd bytes of consumer protocol messages and offsets topic values are read as by Kafka."""
     given = [case for cls in [*IN_BYTES, *RECORDED] for case in cases(cls, cls.VERSIONS, MANY)]
     assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
-def test_nothing_that_an_earlier_kafka_accepts_is_refused(release: str) -> None:
+def test_earlier_kafka_accepts_no_more(release: str) -> None:
+    """Odd request bodies that an earlier Kafka accepts are accepted here with the same value."""
     jars = kafka_jars(release)
     schemas = KafkaSchemas(jars / f"kafka-clients-{release}.jar")
     # A reply may have tagged fields that an earlier Kafka does not know; there requests have none of these.
@@ -128,7 +134,8 @@ def test_nothing_that_an_earlier_kafka_accepts_is_refused(release: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["0.9.0.1", "0.10.1.1", "1.1.1"])
-def test_nothing_that_the_schemas_of_an_old_kafka_accept_is_refused(release: str) -> None:
+def test_old_kafka_schemas_accept_no_more(release: str) -> None:
+    """Odd bodies that the schemas of an old Kafka accept are accepted here with the same value."""
     given = (case for cls in MESSAGES for case in cases(cls, cls.VERSIONS, MANY // 5))
     bodies = [case for case in given if isinstance(case, Body)]
     found = zip(bodies, by_old_kafka(bodies, kafka_jars(release)), strict=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.group_records import (
-    CLASSIC_TAG,
+    CLASSIC_MEMBER_METADATA_TAG,
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
     OffsetCommitValue,
@@ -26,13 +26,13 @@ from group_sidecar.codecs.offsets_topic import (
     UnknownKeyType,
     decode_as,
     decode_key,
+    decode_key_suffix,
+    decode_offset_value,
     decode_value,
     encode_key,
     encode_value,
     group_of,
-    read_offset,
-    read_suffix,
-    suffix,
+    key_suffix,
 )
 from group_sidecar.codecs.schema import Struct
 from tests.codecs import make_offsets_topic_vectors
@@ -69,19 +69,22 @@ def group_schemas() -> KafkaSchemas:
     return KafkaSchemas(kafka_jars(KAFKA) / f"kafka-group-coordinator-{KAFKA}.jar")
 
 
-def test_the_vectors_are_of_the_declarations() -> None:
+def test_vectors_match_declarations() -> None:
+    """The stored vectors have the kinds, versions and names of the declared cases."""
     assert [vector[:3] for vector in VECTORS] == [case[:3] for case in CASES]
 
 
 @each_key
-def test_keys(kind: KeyType, data: bytes, key: Any) -> None:
+def test_keys_match_vectors(kind: KeyType, data: bytes, key: Any) -> None:
+    """Each key vector decodes to its key, encodes to its bytes and contains its group's name."""
     assert decode_key(data) == (kind, key)
     assert encode_key(kind, key) == data
     assert group_of(data) == key.group_id
 
 
 @each_key
-def test_a_key_cut_at_every_byte(kind: KeyType, data: bytes, key: Any) -> None:
+def test_truncated_key_is_refused(kind: KeyType, data: bytes, key: Any) -> None:
+    """A truncated key raises DecodeError."""
     name_ends = 4 + len(key.group_id.encode())
     for end in range(len(data)):
         with pytest.raises(DecodeError):
@@ -92,24 +95,28 @@ def test_a_key_cut_at_every_byte(kind: KeyType, data: bytes, key: Any) -> None:
 
 
 @each_value
-def test_values(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+def test_values_match_vectors(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+    """Each value vector decodes to its value and encodes to its bytes."""
     assert decode_value(kind, data) == value
     assert encode_value(value, version) == data
 
 
 @each_value
-def test_a_value_cut_at_every_byte(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+def test_truncated_value_is_refused(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+    """A truncated value raises DecodeError."""
     for end in range(len(data)):
         with pytest.raises(DecodeError):
             decode_value(kind, data[:end])
 
 
 @each_value
-def test_what_is_behind_a_value_is_passed_over(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+def test_trailing_bytes_after_value_are_ignored(kind: KeyType, version: int, data: bytes, value: Struct) -> None:
+    """Trailing bytes after a value are ignored."""
     assert decode_value(kind, data + b"\0") == value
 
 
-def test_the_metadata_of_classic_members(group_schemas: KafkaSchemas) -> None:
+def test_classic_member_metadata(group_schemas: KafkaSchemas) -> None:
+    """classic_metadata decodes the tagged metadata of classic members, and its declaration matches Kafka's schema."""
     assert [
         (version, classic_metadata(value))
         for _, version, _, value in VALUE_VECTORS
@@ -121,18 +128,22 @@ def test_the_metadata_of_classic_members(group_schemas: KafkaSchemas) -> None:
         (0, full_sample(ClassicMemberMetadata)),
     ]
     *_, kafkas = group_schemas.fields(ConsumerGroupMemberMetadataValue.NAME, 0)
-    assert (kafkas.name, kafkas.tag) == ("ClassicMemberMetadata", CLASSIC_TAG)
+    assert (kafkas.name, kafkas.tag) == ("ClassicMemberMetadata", CLASSIC_MEMBER_METADATA_TAG)
     assert tuple(declared(ClassicMemberMetadata, 0)) == named_as_ours(kafkas).fields
 
 
-def test_damaged_metadata_of_a_classic_member() -> None:
-    member = replace(full_sample(ConsumerGroupMemberMetadataValue), unknown_tags=((CLASSIC_TAG, b"\1\0"),))
+def test_damaged_classic_member_metadata() -> None:
+    """Damaged metadata of a classic member raises a DecodeError that names the field."""
+    member = replace(
+        full_sample(ConsumerGroupMemberMetadataValue), unknown_tags=((CLASSIC_MEMBER_METADATA_TAG, b"\1\0"),)
+    )
     with pytest.raises(DecodeError, match="ClassicMemberMetadata v0: session_timeout_ms"):
         classic_metadata(member)
 
 
 @pytest.mark.parametrize("number", [-1, 9, 18, 24, 0x7FFF])
-def test_unknown_key_types_are_told_apart_from_damage(number: int) -> None:
+def test_unknown_key_type(number: int) -> None:
+    """A key of an unknown type raises UnknownKeyType with the type's number."""
     key = number.to_bytes(2, "big", signed=True) + b"\0\1g"
     for read in (decode_key, group_of):
         with pytest.raises(UnknownKeyType) as caught:
@@ -140,16 +151,18 @@ def test_unknown_key_types_are_told_apart_from_damage(number: int) -> None:
         assert caught.value.number == number
 
 
-def test_unknown_versions_and_undescribed_values_are_decode_errors() -> None:
+def test_unknown_versions_are_decode_errors() -> None:
+    """An unknown value version and a value type without a description raise DecodeError."""
     with pytest.raises(DecodeError, match="OffsetCommitValue v5: version not described"):
         decode_value(KeyType.OFFSET_COMMIT, b"\0\5")
     with pytest.raises(DecodeError, match="version: 0005 is not known"):
-        read_offset(b"\0\5" + bytes(40))
+        decode_offset_value(b"\0\5" + bytes(40))
     with pytest.raises(DecodeError, match="STREAMS_GROUP_TOPOLOGY: value not described"):
         decode_value(KeyType.STREAMS_GROUP_TOPOLOGY, b"\0\0")
 
 
-def test_a_key_of_another_type_is_refused() -> None:
+def test_mismatched_key_type_is_refused() -> None:
+    """Encoding a key as a type that it does not match raises ValueError."""
     with pytest.raises(ValueError, match="OFFSET_COMMIT has no GroupKey"):
         encode_key(KeyType.OFFSET_COMMIT, GroupKey(group_id="g"))
 
@@ -158,32 +171,36 @@ def test_a_key_of_another_type_is_refused() -> None:
 @per_message
 @given(data=st.data())
 def test_values_round_trip(cls: type[Struct], data: st.DataObject) -> None:
+    """Values of the offsets topic round-trip in each version."""
     version = data.draw(st.sampled_from(cls.VERSIONS))
     value = brought_down(data.draw(structs(cls)), version)
     assert decode_as(cls, encode_value(value, version)) == value
 
 
 @given(value=structs(OffsetCommitValue), version=st.sampled_from(OffsetCommitValue.VERSIONS))
-def test_offsets_read_by_hand_are_those_declared(value: OffsetCommitValue, version: int) -> None:
+def test_offset_value_matches_declaration(value: OffsetCommitValue, version: int) -> None:
+    """decode_offset_value returns the same fields as the declared OffsetCommitValue."""
     raw = encode_value(value, version)
     said = decode_as(OffsetCommitValue, raw)
     expiry = None if said.expire_timestamp == -1 else said.expire_timestamp
-    assert read_offset(raw) == (said.offset, said.leader_epoch, said.metadata, said.commit_timestamp, expiry)
+    assert decode_offset_value(raw) == (said.offset, said.leader_epoch, said.metadata, said.commit_timestamp, expiry)
 
 
 @pytest.mark.parametrize("version", OffsetCommitValue.VERSIONS)
-def test_an_offset_cut_at_every_byte(version: int) -> None:
+def test_truncated_offset_value_is_refused(version: int) -> None:
+    """A truncated offset value raises DecodeError."""
     raw = encode_value(OffsetCommitValue(offset=1, metadata="é" * 100, commit_timestamp=2), version)
     untagged = len(raw) - (version >= OffsetCommitValue.FLEXIBLE)
     for end in range(untagged):
         with pytest.raises(DecodeError):
-            read_offset(raw[:end])
+            decode_offset_value(raw[:end])
 
 
 @given(st.builds(bytes.__add__, st.sampled_from([b"", b"\0", *VERSION_PREFIXES]), st.binary(max_size=60)))
-def test_any_bytes_are_an_offset_or_a_decode_error(raw: bytes) -> None:
+def test_any_bytes_as_offset_value(raw: bytes) -> None:
+    """decode_offset_value returns five fields for any bytes, or raises DecodeError like the declared value."""
     try:
-        read = read_offset(raw)
+        read = decode_offset_value(raw)
     except DecodeError:
         with pytest.raises(DecodeError):
             decode_as(OffsetCommitValue, raw)
@@ -192,24 +209,27 @@ def test_any_bytes_are_an_offset_or_a_decode_error(raw: bytes) -> None:
 
 
 @given(TEXT.filter(lambda text: len(text.encode()) < 0x8000), st.integers(-(2**31), 2**31 - 1))
-def test_suffixes(topic: str, partition: int) -> None:
+def test_key_suffix_round_trip(topic: str, partition: int) -> None:
+    """A key suffix equals the end of the encoded key and decodes to the topic and partition."""
     key = OffsetCommitKey(group_id="gé", topic=topic, partition=partition)
     behind = encode_key(KeyType.OFFSET_COMMIT, key)[4 + len("gé".encode()) :]
-    assert suffix(topic, partition) == behind
-    assert read_suffix(behind) == (topic, partition)
+    assert key_suffix(topic, partition) == behind
+    assert decode_key_suffix(behind) == (topic, partition)
 
 
-@given(st.binary(max_size=20) | st.builds(suffix, TEXT, st.just(1)).map(lambda data: data[:-1]))
-def test_any_bytes_are_a_suffix_or_a_decode_error(data: bytes) -> None:
+@given(st.binary(max_size=20) | st.builds(key_suffix, TEXT, st.just(1)).map(lambda data: data[:-1]))
+def test_any_bytes_as_key_suffix(data: bytes) -> None:
+    """Any bytes decode as a key suffix that reproduces them, or raise DecodeError."""
     try:
-        topic, partition = read_suffix(data)
+        topic, partition = decode_key_suffix(data)
     except DecodeError:
         return
-    assert data.startswith(suffix(topic, partition))
+    assert data.startswith(key_suffix(topic, partition))
 
 
 @given(st.builds(bytes.__add__, st.sampled_from([b"", b"\0", b"\0\1", b"\0\5", b"\0\x63"]), st.binary(max_size=20)))
-def test_any_bytes_are_a_key_or_an_error_that_is_told(data: bytes) -> None:
+def test_any_bytes_as_key(data: bytes) -> None:
+    """Any bytes decode as a key with its group's name, or raise DecodeError or UnknownKeyType."""
     try:
         _, key = decode_key(data)
     except (DecodeError, UnknownKeyType):
@@ -222,7 +242,8 @@ def kafka_name(kind: KeyType) -> str:
     return "".join(word.capitalize() for word in kind.name.split("_"))
 
 
-def test_all_key_types_are_kafkas(group_schemas: KafkaSchemas) -> None:
+def test_key_types_match_kafka(group_schemas: KafkaSchemas) -> None:
+    """The key types are exactly those of Kafka's group coordinator."""
     with zipfile.ZipFile(group_schemas.jar) as jar:
         keys = [name for name in jar.namelist() if re.fullmatch(r"common/message/.*Key\.json", name)]
     assert sorted(keys) == sorted(f"common/message/{kafka_name(kind)}Key.json" for kind in KeyType)
@@ -231,7 +252,8 @@ def test_all_key_types_are_kafkas(group_schemas: KafkaSchemas) -> None:
 
 
 @pytest.mark.parametrize("kind", KeyType)
-def test_fields_of_keys(kind: KeyType, group_schemas: KafkaSchemas) -> None:
+def test_key_fields_match_kafka(kind: KeyType, group_schemas: KafkaSchemas) -> None:
+    """The fields of each key match Kafka's schemas."""
     name = f"{kafka_name(kind)}Key"
     kafkas = [named_as_ours(field) for field in group_schemas.fields(name, 0)]
     assert declared(KEYS.get(kind, GroupKey), 0) == [
@@ -241,7 +263,8 @@ def test_fields_of_keys(kind: KeyType, group_schemas: KafkaSchemas) -> None:
 
 
 @each_described
-def test_fields_of_values(cls: type[Struct], group_schemas: KafkaSchemas) -> None:
+def test_value_fields_match_kafka(cls: type[Struct], group_schemas: KafkaSchemas) -> None:
+    """The versions and fields of each value match Kafka's schemas."""
     assert group_schemas.versions(cls.NAME) == cls.VERSIONS
     assert group_schemas.flexible(cls.NAME).start == cls.FLEXIBLE
     for version in cls.VERSIONS:
@@ -251,7 +274,8 @@ def test_fields_of_values(cls: type[Struct], group_schemas: KafkaSchemas) -> Non
 
 
 @each_described
-def test_defaults_of_values(cls: type[Struct], group_schemas: KafkaSchemas) -> None:
+def test_value_defaults_match_kafka(cls: type[Struct], group_schemas: KafkaSchemas) -> None:
+    """The default of each value's field matches Kafka's schemas."""
     for default in group_schemas.defaults(cls.NAME):
         if default.path.startswith("ClassicMemberMetadata"):
             continue

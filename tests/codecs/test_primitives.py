@@ -31,7 +31,7 @@ from group_sidecar.codecs.primitives import (
     write_uvarint,
 )
 from tests.codecs.strategies import WIRE_VALUES
-from tests.codecs.whole import parse_whole
+from tests.codecs.whole_parse import parse_whole
 
 
 def uvarint(value: int) -> bytes:
@@ -58,12 +58,14 @@ def whole(wire_type: WireType, data: str, *, compact: bool = False, nullable: bo
     ],
 )
 def test_uvarint(value: int, data: str) -> None:
+    """A varint is written and read with the expected bytes."""
     assert uvarint(value).hex() == data
     assert read_uvarint(BytesIO(bytes.fromhex(data))) == value
 
 
 @given(st.integers(0, 0xFFFFFFFF))
 def test_uvarint_round_trip(value: int) -> None:
+    """A varint round-trips, and the bytes after it stay unread."""
     stream = BytesIO(uvarint(value) + b"tail")
     assert read_uvarint(stream) == value
     assert stream.read() == b"tail"
@@ -73,12 +75,14 @@ def test_uvarint_round_trip(value: int) -> None:
     ("data", "value"),
     [("ffffffff1f", 0xFFFFFFFF), ("ffffffff7f", 0xFFFFFFFF), ("8580808010", 5), ("8080808070", 0), ("858000", 5)],
 )
-def test_uvarint_drops_bits_above_the_32nd_as_java_does(data: str, value: int) -> None:
+def test_uvarint_drops_bits_above_32(data: str, value: int) -> None:
+    """Bits of a varint above the 32nd are dropped, as in Java."""
     assert read_uvarint(BytesIO(bytes.fromhex(data))) == value
 
 
 @pytest.mark.parametrize("data", ["ffffffff8f01", "80808080808000"])
-def test_uvarint_of_more_than_five_bytes(data: str) -> None:
+def test_uvarint_beyond_five_bytes_is_refused(data: str) -> None:
+    """A varint longer than five bytes is refused."""
     with pytest.raises(WireError, match="longer than 5 bytes"):
         read_uvarint(BytesIO(bytes.fromhex(data)))
 
@@ -86,17 +90,20 @@ def test_uvarint_of_more_than_five_bytes(data: str) -> None:
 @pytest.mark.parametrize(
     ("data", "count"), [("02", 2), ("ffffffff07", 0x7FFFFFFF), ("8080808008", 0), ("ffffffff0f", 0)]
 )
-def test_negative_number_of_tagged_fields_is_none(data: str, count: int) -> None:
+def test_negative_tag_count_is_zero(data: str, count: int) -> None:
+    """A negative number of tagged fields is read as zero, and the largest positive number is kept."""
     assert read_tag_count(BytesIO(bytes.fromhex(data))) == count
 
 
 @pytest.mark.parametrize("data", ["", "80", "ffffffff"])
-def test_uvarint_cut_off(data: str) -> None:
+def test_truncated_uvarint_is_refused(data: str) -> None:
+    """A truncated varint is refused."""
     with pytest.raises(WireError, match="1 bytes announced, 0 left"):
         read_uvarint(BytesIO(bytes.fromhex(data)))
 
 
-def test_read_exact_never_gives_less() -> None:
+def test_read_exact_refuses_short_reads() -> None:
+    """read_exact refuses to return fewer bytes than requested."""
     stream = BytesIO(b"abc")
     assert read_exact(stream, 2) == b"ab"
     with pytest.raises(WireError, match="2 bytes announced, 1 left"):
@@ -121,6 +128,7 @@ def test_read_exact_never_gives_less() -> None:
     ],
 )
 def test_bytes_of_each_type(wire_type: WireType, value: Any, plain: str, compact: str) -> None:
+    """Each primitive type is written and read with the expected bytes, plain and compact."""
     for form, data in ((False, plain), (True, compact)):
         construct = wire_type.make(form, False)
         assert construct.build(value).hex() == data
@@ -129,6 +137,7 @@ def test_bytes_of_each_type(wire_type: WireType, value: Any, plain: str, compact
 
 @pytest.mark.parametrize(("wire_type", "plain"), [(STRING, "ffff"), (BYTES, "ffffffff")])
 def test_null(wire_type: WireType, plain: str) -> None:
+    """A null string or byte field is written and read if it is nullable, and refused otherwise."""
     for compact, data in ((False, plain), (True, "00")):
         assert whole(wire_type, data, compact=compact, nullable=True) is None
         assert wire_type.make(compact, True).build(None).hex() == data
@@ -150,20 +159,23 @@ def test_null(wire_type: WireType, plain: str) -> None:
         (STRING, "8080808010", True),
     ],
 )
-def test_any_negative_length_is_null_as_for_kafka(wire_type: WireType, data: str, compact: bool) -> None:
+def test_negative_length_is_null(wire_type: WireType, data: str, compact: bool) -> None:
+    """Any negative length is read as null, and refused where null is not allowed."""
     assert whole(wire_type, data, compact=compact, nullable=True) is None
     with pytest.raises(WireError, match="null where the schema allows none"):
         whole(wire_type, data, compact=compact)
 
 
-def test_lowest_compact_length_wraps_around_as_in_java() -> None:
+def test_lowest_compact_length_wraps_around() -> None:
+    """The lowest compact length wraps around to the largest int32, as in Java."""
     with pytest.raises(WireError, match="2147483647 bytes announced, 0 left"):
         whole(BYTES, "8080808008", compact=True, nullable=True)
 
 
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize(("raw", "mistakes"), [(b"\xff", 1), (b"\xc3", 1), (b"\xed\xa0\x80", 1), (b"\xc0\x80", 2)])
-def test_what_is_not_utf_8_is_replaced_and_written_so(raw: bytes, mistakes: int, compact: bool) -> None:
+def test_invalid_utf8_is_replaced(raw: bytes, mistakes: int, compact: bool) -> None:
+    """Invalid UTF-8 in a string is read as replacement characters, which are written as such."""
     construct = STRING.make(compact, False)
     data = BYTES.make(True, False).build(raw) if compact else len(raw).to_bytes(2, "big") + raw
     assert parse_whole(construct, data) == "\ufffd" * mistakes
@@ -171,7 +183,8 @@ def test_what_is_not_utf_8_is_replaced_and_written_so(raw: bytes, mistakes: int,
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_what_is_replaced_may_become_too_long_to_be_written(compact: bool) -> None:
+def test_replaced_string_may_be_too_long(compact: bool) -> None:
+    """A string that grows beyond the limit by replacement characters is read but not written."""
     construct, raw = STRING.make(compact, False), b"\xff" * 20_000
     text = parse_whole(construct, (uvarint(20_001) if compact else (20_000).to_bytes(2, "big")) + raw)
     assert text == "\ufffd" * 20_000
@@ -179,13 +192,15 @@ def test_what_is_replaced_may_become_too_long_to_be_written(compact: bool) -> No
         construct.build(text)
 
 
-def test_a_lone_surrogate_is_not_written() -> None:
+def test_lone_surrogate_is_not_written() -> None:
+    """Writing a string with a lone surrogate raises ValueError."""
     with pytest.raises(ValueError, match="surrogates"):
         STRING.make(True, False).build("\ud800")
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_a_string_is_at_most_as_long_as_kafka_takes(compact: bool) -> None:
+def test_longest_string(compact: bool) -> None:
+    """A string of 32767 bytes is written and read. A longer string is not written."""
     construct = STRING.make(compact, False)
     longest = "x" * 0x7FFF
     assert parse_whole(construct, construct.build(longest)) == longest
@@ -193,13 +208,15 @@ def test_a_string_is_at_most_as_long_as_kafka_takes(compact: bool) -> None:
         construct.build("x" * 0x8000)
 
 
-def test_a_longer_compact_string_is_refused_as_kafka_does() -> None:
+def test_oversized_compact_string_is_refused() -> None:
+    """Reading a compact string of 32768 bytes raises an error."""
     with pytest.raises(WireError, match="string of 32768 bytes"):
         parse_whole(STRING.make(True, False), uvarint(0x8001) + b"x" * 0x8000)
 
 
 @pytest.mark.parametrize("length", [INT, COMPACT])
 def test_arrays(length: Any) -> None:
+    """Arrays round-trip, and an empty array has other bytes than a null array."""
     construct = SizedArray(length, True, INT16.make(False, False))
     for value in ((), (1, -1), None):
         assert parse_whole(construct, construct.build(value)) == value
@@ -210,7 +227,8 @@ def test_arrays(length: Any) -> None:
     ("length", "data"),
     [(INT, "7fffffff 0001"), (INT, "00000003 0001"), (COMPACT, "ffffffff07 0001"), (COMPACT, "04 0001")],
 )
-def test_a_count_beyond_the_bytes_left_is_refused_unread(length: Any, data: str) -> None:
+def test_count_beyond_bytes_is_refused(length: Any, data: str) -> None:
+    """An array count that needs more bytes than are left is refused."""
     with pytest.raises(WireError, match="elements announced, 2 bytes left"):
         parse_whole(SizedArray(length, False, INT16.make(False, False)), bytes.fromhex(data))
 
@@ -219,12 +237,14 @@ def test_a_count_beyond_the_bytes_left_is_refused_unread(length: Any, data: str)
     ("wire_type", "value"),
     [(INT8, 128), (INT16, -0x8001), (UINT16, -1), (INT32, 1 << 31), (INT64, 1 << 63), (INT32, None)],
 )
-def test_a_number_that_does_not_fit(wire_type: WireType, value: Any) -> None:
+def test_number_out_of_range_is_refused(wire_type: WireType, value: Any) -> None:
+    """Writing a number that does not fit its type raises an error."""
     with pytest.raises(WireError):
         wire_type.make(False, False).build(value)
 
 
-def test_a_nullable_struct_is_behind_a_byte() -> None:
+def test_nullable_struct_has_prefix_byte() -> None:
+    """A nullable struct is preceded by one byte that distinguishes null from a value."""
     construct = NullableStruct(INT16.make(False, False))
     assert construct.build(None) == b"\xff"
     assert construct.build(1) == bytes.fromhex("010001")
@@ -232,14 +252,16 @@ def test_a_nullable_struct_is_behind_a_byte() -> None:
     assert parse_whole(construct, bytes.fromhex("010001")) == 1
 
 
-def test_bytes_left_over() -> None:
+def test_leftover_bytes_are_refused() -> None:
+    """Parsing a whole value refuses leftover bytes."""
     with pytest.raises(WireError, match="2 bytes left over"):
         whole(INT16, "00010203")
 
 
 @pytest.mark.parametrize("wire_type", [BOOLEAN, INT8, INT16, UINT16, INT32, INT64, FLOAT64, UUID_, STRING, BYTES])
 @given(st.data(), st.booleans())
-def test_round_trip_and_every_cut(wire_type: WireType, data: st.DataObject, compact: bool) -> None:
+def test_round_trip_and_truncation(wire_type: WireType, data: st.DataObject, compact: bool) -> None:
+    """Each primitive type round-trips, and every truncation is refused."""
     value = data.draw(WIRE_VALUES[wire_type.name])
     construct = wire_type.make(compact, False)
     written = construct.build(value)

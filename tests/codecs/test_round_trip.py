@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.primitives import BYTES, STRING
-from group_sidecar.codecs.schema import Array, Struct, decode, encode, layout, specs
+from group_sidecar.codecs.schema import Array, Struct, decode, encode, field_specs, layout
 from tests.codecs.declarations import (
     CASES,
     MESSAGES,
@@ -21,13 +21,14 @@ from tests.codecs.declarations import (
     zero,
 )
 from tests.codecs.strategies import per_message, structs
-from tests.codecs.whole import parse_whole
+from tests.codecs.whole_parse import parse_whole
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 @per_message
 @given(st.data())
-def test_what_is_encoded_decodes_to_itself(cls: type[Struct], data: st.DataObject) -> None:
+def test_messages_round_trip(cls: type[Struct], data: st.DataObject) -> None:
+    """A random message of each version round-trips through its bytes."""
     message = data.draw(structs(cls))
     for version in cls.VERSIONS:
         said = brought_down(message, version)
@@ -39,16 +40,18 @@ def test_what_is_encoded_decodes_to_itself(cls: type[Struct], data: st.DataObjec
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 @per_message
 @given(st.data())
-def test_what_a_version_lacks_is_not_written(cls: type[Struct], data: st.DataObject) -> None:
+def test_absent_fields_are_not_written(cls: type[Struct], data: st.DataObject) -> None:
+    """Fields that a version lacks do not change the encoded bytes."""
     message = data.draw(structs(cls, tagged=False))
     for version in cls.VERSIONS:
         said = brought_down(message, version)
-        absent = {name: getattr(message, name) for name in specs(cls).keys() - present(cls, version).keys()}
+        absent = {name: getattr(message, name) for name in field_specs(cls).keys() - present(cls, version).keys()}
         assert encode(dataclasses.replace(said, **absent), version) == encode(said, version)
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
-def test_null_is_not_empty(cls: type[Struct], version: int) -> None:
+def test_null_differs_from_empty(cls: type[Struct], version: int) -> None:
+    """Null and the empty value of each nullable field have different bytes, and both round-trip."""
     for inner in structs_in(cls):
         codec = layout(inner, version, version >= cls.FLEXIBLE)
         plain = at_version(zero(inner), version, version >= cls.FLEXIBLE)
@@ -64,7 +67,8 @@ def test_null_is_not_empty(cls: type[Struct], version: int) -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
-def test_null_is_refused_where_the_version_forbids_it(cls: type[Struct], version: int) -> None:
+def test_null_is_refused_if_not_nullable(cls: type[Struct], version: int) -> None:
+    """Encoding null in a field that is not nullable in the version raises ValueError."""
     plain = brought_down(zero(cls), version)
     for name, spec in present(cls, version).items():
         sized = isinstance(spec.kind, Array) or spec.kind in (STRING, BYTES)
@@ -74,9 +78,10 @@ def test_null_is_refused_where_the_version_forbids_it(cls: type[Struct], version
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
-def test_a_field_that_some_version_lacks_has_a_default(cls: type[Struct]) -> None:
+def test_absent_field_has_default(cls: type[Struct]) -> None:
+    """Each field that some version lacks has a default."""
     for inner in structs_in(cls):
         given_defaults = defaults(inner)
         for version in cls.VERSIONS:
-            for name in specs(inner).keys() - present(inner, version).keys():
+            for name in field_specs(inner).keys() - present(inner, version).keys():
                 assert given_defaults[name] is not dataclasses.MISSING, f"{inner.NAME}.{name}"

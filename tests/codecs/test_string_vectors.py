@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.headers import decode_request_header
-from group_sidecar.codecs.offsets_topic import read_offset, read_suffix
+from group_sidecar.codecs.offsets_topic import decode_key_suffix, decode_offset_value
 from group_sidecar.codecs.primitives import STRING, decoded, uvarint
 from tests.codecs.make_string_vectors import FILE
-from tests.codecs.whole import parse_whole
+from tests.codecs.whole_parse import parse_whole
 
 VECTORS = {bytes.fromhex(raw): text for raw, text in (line.split(" ") for line in FILE.read_text().splitlines())}
 
@@ -32,40 +32,47 @@ def as_client_id(raw: bytes) -> Any:
 
 
 def as_topic(raw: bytes) -> Any:
-    topic, partition = read_suffix(len(raw).to_bytes(2, "big") + raw + struct.pack(">i", 7))
+    topic, partition = decode_key_suffix(len(raw).to_bytes(2, "big") + raw + struct.pack(">i", 7))
     assert partition == 7
     return topic
 
 
 def as_metadata(raw: bytes) -> Any:
-    offset, _, metadata, stamp, _ = read_offset(struct.pack(">hqih", 3, 5, -1, len(raw)) + raw + struct.pack(">q", 7))
+    offset, _, metadata, stamp, _ = decode_offset_value(
+        struct.pack(">hqih", 3, 5, -1, len(raw)) + raw + struct.pack(">q", 7)
+    )
     assert (offset, stamp) == (5, 7)
     return metadata
 
 
-def test_java_reads_the_same() -> None:
+def test_strings_match_java() -> None:
+    """Each byte string vector decodes to the same characters as in Java."""
     assert {raw: ".".join(f"{ord(c):x}" for c in decoded(raw)) for raw in VECTORS} == VECTORS
 
 
-def test_there_is_something_to_be_read_differently() -> None:
+def test_vectors_differ_from_python() -> None:
+    """The vectors include over 50 strings that Python decodes otherwise and over 100 without replacement characters."""
     python = {raw: ".".join(f"{ord(c):x}" for c in raw.decode(errors="replace")) for raw in VECTORS}
     assert sum(python[raw] != VECTORS[raw] for raw in VECTORS) > 50
     assert sum("fffd" not in points for points in VECTORS.values()) > 100
 
 
 @pytest.mark.parametrize("read", [as_plain, as_compact, as_client_id, as_topic, as_metadata])
-def test_every_place_of_a_string(read: Callable[[bytes], Any]) -> None:
+def test_all_string_readers_match(read: Callable[[bytes], Any]) -> None:
+    """All readers of strings decode each vector alike."""
     for raw in VECTORS:
         assert read(raw) == decoded(raw), raw.hex()
 
 
 @given(st.binary(max_size=40) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_what_was_read_can_be_written_and_is_read_again(raw: bytes) -> None:
+def test_decoded_string_is_stable(raw: bytes) -> None:
+    """A decoded string encodes to bytes that decode to the same string."""
     text = decoded(raw)
     assert decoded(text.encode()) == text
     assert ("\N{REPLACEMENT CHARACTER}" in text) or text.encode() == raw
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_is_read_as_it_was_written(text: str) -> None:
+def test_text_round_trip(text: str) -> None:
+    """Valid text is decoded as it was encoded."""
     assert decoded(text.encode()) == text

@@ -16,21 +16,24 @@ each_vector = pytest.mark.parametrize(
 )
 
 
-def test_every_message_and_version_has_its_vectors() -> None:
+def test_vectors_cover_messages_and_versions() -> None:
+    """There are vectors for each message, version and kind of sample."""
     assert [(cls, version, kind) for cls, version, kind, _ in VECTORS] == [
         (cls, version, kind) for cls, version in CASES for kind in SAMPLES
     ]
 
 
 @each_vector
-def test_whole(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+def test_vectors_match(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+    """Each vector decodes to its message and encodes to its bytes."""
     message = brought_down(SAMPLES[kind](cls), version)
     assert decode(cls, version, body) == message
     assert encode(message, version) == body
 
 
 @each_vector
-def test_cut_at_every_byte(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+def test_truncated_vectors_are_refused(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+    """A truncated vector raises a DecodeError that names the message and version."""
     for end in range(len(body)):
         with pytest.raises(DecodeError) as caught:
             decode(cls, version, body[:end])
@@ -38,6 +41,7 @@ def test_cut_at_every_byte(cls: type[Struct], version: int, kind: str, body: byt
 
 
 @each_vector
-def test_with_a_tail(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+def test_extended_vectors_are_refused(cls: type[Struct], version: int, kind: str, body: bytes) -> None:
+    """A vector with a trailing byte raises DecodeError."""
     with pytest.raises(DecodeError, match="1 bytes left over"):
         decode(cls, version, body + b"\0")

@@ -1,1 +1,1 @@
-"""Scenarios run against a real broker directly and through the sidecar, and compared."""
+"""Runs scenarios with a real broker, directly and through the sidecar, and compares the results."""

@@ -1,6 +1,6 @@
-"""What the fleet job must have answered of a moment of the story, by what Kafka and the sidecars themselves said.
+"""The expected results of the fleet job at one moment, from Kafka's tools and from the sidecars.
 
-Owns: putting both into one shape. Must not know: how the job was run.
+Both are converted to one form, so that they can be compared.
 """
 
 from collections import Counter
@@ -10,35 +10,35 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from group_sidecar.spark.summaries import SUMMARIES
-from tests.conformance.fleet_stage import sidecar_id
-from tests.conformance.fleet_story import Moment, Story
+from tests.conformance.fleet_cluster import sidecar_id
+from tests.conformance.fleet_scenario import FleetMoment, FleetScenario
 
 Rows = list[dict[str, Any]]
 Cells = dict[str, Any]
 
 
 def answer(read: Callable[[str], DataFrame], name: str) -> Rows:
-    """All rows of a summary."""
+    """Returns all rows of a summary."""
     return [row.asDict() for row in SUMMARIES[name].ask(read).collect()]
 
 
 def offsets(rows: Rows) -> dict[tuple[str, str, int], tuple[int, int, int]]:
-    """Committed offset, log end and lag by group, topic and partition. Asserts that each is there once."""
+    """Returns committed offset, log end and lag by group, topic and partition. Asserts that each occurs once."""
     found = {(row["group"], row["topic"], row["partition"]): row for row in rows}
     assert len(found) == len(rows)
     return {place: (row["committed"], row["log_end"], row["lag"]) for place, row in found.items()}
 
 
 def groups(rows: Rows) -> dict[str, Cells]:
-    """What is told of each group that Kafka tells as well. Asserts that each is there once."""
+    """Returns the fields of each group that Kafka's tools report too. Asserts that each group occurs once."""
     found = {row["group"]: row for row in rows}
     assert len(found) == len(rows)
     names = ("sidecar", "assignor", "state", "members", "lag", "partitions", "partitions_without_log_end", "gone")
     return {group: {name: row[name] for name in names} for group, row in found.items()}
 
 
-def kafkas_groups(moment: Moment) -> dict[str, Cells]:
-    """As `groups`, by Kafka's tools."""
+def kafkas_groups(moment: FleetMoment) -> dict[str, Cells]:
+    """Returns the same as `groups`, from the output of Kafka's tools."""
     partitions = Counter(group for group, _, _ in moment.kafka.offsets)
     lags = Counter[str]()
     for (group, _, _), (_, _, lag) in moment.kafka.offsets.items():
@@ -59,12 +59,12 @@ def kafkas_groups(moment: Moment) -> dict[str, Cells]:
 
 
 def rebalances(rows: Rows) -> dict[tuple[str, str], tuple[int, float]]:
-    """How many there were and what they took, by group and cause; to the millisecond."""
+    """Returns the number and total duration of rebalances by group and cause, to the millisecond."""
     return {(row["group"], row["cause"]): (row["rebalances"], round(row["seconds"], 3)) for row in rows}
 
 
-def sidecars_rebalances(story: Story) -> dict[tuple[str, str], tuple[int, float]]:
-    """As `rebalances` in the quiet, by the sidecars' own timelines."""
+def sidecars_rebalances(story: FleetScenario) -> dict[tuple[str, str], tuple[int, float]]:
+    """Returns the same as `rebalances` at the quiet moment, from the sidecars' timelines."""
     count, seconds = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for group, cell in told(story, "rebalance_completed"):
         count[group, cell["cause"]] += 1
@@ -72,7 +72,7 @@ def sidecars_rebalances(story: Story) -> dict[tuple[str, str], tuple[int, float]
     return {key: (count[key], round(seconds[key], 3)) for key in count}
 
 
-def told(story: Story, what: str) -> Iterator[tuple[str, Cells]]:
-    """The entries of one kind in all timelines of the quiet, each with its group."""
+def told(story: FleetScenario, what: str) -> Iterator[tuple[str, Cells]]:
+    """Yields the entries of one kind in all timelines of the quiet moment, each with its group."""
     for group, cells in story.timelines.items():
         yield from ((group, cell) for cell in cells if cell["what"] == what)

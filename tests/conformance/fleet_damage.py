@@ -1,7 +1,4 @@
-"""Real journals with every kind of damage done to copies of their segments.
-
-Owns: the damage, and what must be said of it. Must not know: Spark.
-"""
+"""Copies real journals and adds every kind of damage to the copies of their segments."""
 
 import json
 import shutil
@@ -13,12 +10,12 @@ from typing import Any
 
 from group_sidecar.metrics.journal import SEALED_SEGMENTS
 from group_sidecar.metrics.records import GREATEST
-from group_sidecar.spark.intake import Fault
+from group_sidecar.spark.line_parsing import Fault
 
-LIAR = "liar"
-"""A sidecar whose records are by the contract, and not true; its lies are about groups of its own."""
+FALSE_SIDECAR = "liar"
+"""A sidecar whose records follow the contract and are false. They are about groups of their own."""
 BIGGEST = 2**63 - 1
-"""Of a BIGINT: two of them have no sum."""
+"""The largest BIGINT. The sum of two of them overflows."""
 _RESTATED = {"heartbeat", "group", "commit", "log_end"}
 _GARBAGE = bytes(byte for byte in range(256) if byte not in b"\r\n")
 
@@ -27,13 +24,13 @@ Cells = dict[str, Any]
 
 @dataclass
 class Damage:
-    """The journals of a moment, and beside them damaged copies of segments, in a folder of their own.
+    """The journals of a moment, with damaged copies of segments in a folder of their own.
 
     Attributes:
-        folder: all of it.
-        faults: how many lines must stand in quarantine, by fault.
-        lines: some of these lines, as they stand in their segments.
-        missing: records that are lost for good, by sidecar.
+        folder: the folder of all of them.
+        faults: how many lines must be in quarantine, by fault.
+        lines: some of these lines, as they are in their segments.
+        missing: the number of records that are lost, by sidecar.
     """
 
     folder: Path
@@ -42,49 +39,51 @@ class Damage:
     missing: Counter[str] = field(default_factory=Counter)
 
     def segment(self, name: str, *lines: str | bytes) -> None:
-        """Writes one more segment, of lines with their ends."""
+        """Writes another segment of lines, which include their line ends."""
         path = self.folder / "copies" / "deep" / f"segment-{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() + b"\n" for line in lines))
 
     def put_aside(self, fault: Fault, *lines: str) -> None:
-        """These lines must be found in quarantine for this reason."""
+        """Notes lines that must be in quarantine with this fault."""
         self.faults[fault] += len(lines)
         self.lines += lines
 
 
 def damaged(journals: Path, folder: Path) -> Damage:
-    """Copies journals and damages the copy. What is damaged stands elsewhere undamaged, but for one record."""
+    """Copies journals and damages the copy. All damaged records but one also exist undamaged."""
     shutil.copytree(journals, folder)
     damage = Damage(folder)
     segments = sorted(folder.rglob(SEALED_SEGMENTS))
     whole = next(path for path in segments if len(lines(path)) > 3)
     for break_it in (_cut, _mix, _garble, _copy, _show_unsealed):
         break_it(damage, lines(whole))
-    for name, (fault, change) in _LIES.items():
+    for name, (fault, change) in _FALSE_FIELDS.items():
         text = json.dumps(json.loads(lines(whole)[1]) | change)
         damage.segment(name, text)
         damage.put_aside(fault, text)
     now = json.loads(lines(whole)[0])["emitted_at"]
-    damage.segment(LIAR, *(json.dumps(lie | {"observed_at": now, "emitted_at": now}) for lie in _lies()))
+    damage.segment(
+        FALSE_SIDECAR, *(json.dumps(lie | {"observed_at": now, "emitted_at": now}) for lie in _false_records())
+    )
     _lose_one(damage, [path for path in segments if path != whole])
     return damage
 
 
 def lines(segment: Path) -> list[str]:
-    """Its lines."""
+    """Returns the lines of a segment."""
     return segment.read_text("utf-8").splitlines()
 
 
 def _cut(damage: Damage, told: list[str]) -> None:
-    """The disk was full: the last line is half there."""
+    """The disk was full, so the last line is incomplete."""
     half = told[-1][: len(told[-1]) // 2]
     damage.segment("cut", *told[:-1], half.encode())
     damage.put_aside(Fault.NOT_JSON_OBJECT, half)
 
 
 def _mix(damage: Damage, told: list[str]) -> None:
-    """Two writers wrote into one file: a line stands in the middle of another one."""
+    """Two writers wrote to one file, so one line is in the middle of another line."""
     first, second = told[0], told[1]
     mixed = first[:30] + second + first[30:]
     damage.segment("mixed", mixed, *told[2:])
@@ -92,26 +91,26 @@ def _mix(damage: Damage, told: list[str]) -> None:
 
 
 def _garble(damage: Damage, told: list[str]) -> None:
-    """Something that is no text, and much of it on one line; and lines of zeros and of nothing."""
+    """Binary data on one long line, lines of zero bytes, and empty lines."""
     damage.segment("garbage", _GARBAGE * 400 + b"\n", b"\0" * 4096 + b"\n", b"\n", b"\xff\xfe\n", b"[]\nnull\n7\n")
     damage.faults[Fault.NOT_JSON_OBJECT] += 7
 
 
 def _copy(damage: Damage, told: list[str]) -> None:
-    """Whoever collects segments has taken one twice, and put several into one file."""
+    """A collector copied one segment twice, and joined several segments into one file."""
     damage.segment("copy", *told)
     damage.segment("copies", *told, *reversed(told))
 
 
 def _show_unsealed(damage: Damage, told: list[str]) -> None:
-    """Somebody has renamed a segment while it was written: its last line is torn in the middle of a letter."""
+    """A segment was renamed while it was written, so its last line ends within a UTF-8 character."""
     torn = json.dumps(json.loads(told[0]) | {"client_id": "ä"}, ensure_ascii=False).encode()
     damage.segment("unsealed", *told, torn[: torn.index("ä".encode()) + 1])
     damage.faults[Fault.NOT_JSON_OBJECT] += 1
 
 
 def _lose_one(damage: Damage, segments: list[Path]) -> None:
-    """One record is gone of which nothing is left but its number: one that is told again at the next restatement."""
+    """One record is lost, and only its sequence number shows that. The next restatement repeats its contents."""
     for path, told, at in _between(segments):
         cells = json.loads(told[at])
         path.write_text("".join(f"{line}\n" for number, line in enumerate(told) if number != at))
@@ -121,7 +120,7 @@ def _lose_one(damage: Damage, segments: list[Path]) -> None:
 
 
 def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:
-    """Records that have others before and behind them, and were not copied."""
+    """Yields records that lie between others and were not copied."""
     for path in segments:
         told = lines(path)
         for at in range(1, len(told) - 1):
@@ -129,33 +128,42 @@ def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:
                 yield path, told, at
 
 
-def _lie(kind: str, seq: int, **cells: Any) -> Cells:
-    return {"version": 1, "kind": kind, "sidecar": LIAR, "boot": "b" * 32, "seq": seq, **cells}
+def _false_record(kind: str, seq: int, **cells: Any) -> Cells:
+    return {"version": 1, "kind": kind, "sidecar": FALSE_SIDECAR, "boot": "b" * 32, "seq": seq, **cells}
 
 
-def _lies() -> list[Cells]:
-    """The largest of everything, so that sums of it have no room; of a group and a topic that nobody has."""
-    place = {"topic": LIAR, "leader_epoch": -1}
+def _false_records() -> list[Cells]:
+    """Returns records with the largest values, whose sums overflow. Their group and topic do not exist."""
+    place = {"topic": FALSE_SIDECAR, "leader_epoch": -1}
     standing = {"protocol": "?", "state": "Cheerful", "protocol_type": "", "assignor": "", "max_size": 0}
     happened = {"reason": "boredom", "cause": None, "duration_seconds": GREATEST, "generation": GREATEST}
     refused = {"policy": "none", "error_code": GREATEST, "client_id": "", "client_host": "", "size": 0, "limit": 0}
     member = {"member_id": "", "instance_id": None, "client_id": "", "client_host": "", "change": "flew"}
     return [
-        _lie("heartbeat", 1, sample={"group_sidecar_lies_total": 1e308}),
-        _lie("heartbeat", 2, sample={"group_sidecar_lies_total": -1e308}),
-        _lie("heartbeat", 1, sample={}) | {"boot": "c" * 32},
-        _lie("heartbeat", GREATEST, sample={}) | {"boot": "c" * 32},
-        _lie("group", GREATEST, group=LIAR, generation=GREATEST, members=GREATEST, **standing),
-        *(_lie("commit", 10 + part, group=LIAR, partition=part, offset=0, **place) for part in range(3)),
-        *(_lie("log_end", 20 + part, partition=part, offset=GREATEST, topic=LIAR) for part in range(3)),
-        _lie("log_end", 30, partition=0, offset=0, topic=LIAR),
-        *(_lie("rebalance", 40 + number, group=LIAR, members=GREATEST, **happened) for number in range(3)),
-        *(_lie("refusal", 50 + number, group=LIAR, **refused) for number in range(2)),
-        _lie("member", 60, group=LIAR, **member),
+        _false_record("heartbeat", 1, sample={"group_sidecar_lies_total": 1e308}),
+        _false_record("heartbeat", 2, sample={"group_sidecar_lies_total": -1e308}),
+        _false_record("heartbeat", 1, sample={}) | {"boot": "c" * 32},
+        _false_record("heartbeat", GREATEST, sample={}) | {"boot": "c" * 32},
+        _false_record("group", GREATEST, group=FALSE_SIDECAR, generation=GREATEST, members=GREATEST, **standing),
+        *(
+            _false_record("commit", 10 + part, group=FALSE_SIDECAR, partition=part, offset=0, **place)
+            for part in range(3)
+        ),
+        *(
+            _false_record("log_end", 20 + part, partition=part, offset=GREATEST, topic=FALSE_SIDECAR)
+            for part in range(3)
+        ),
+        _false_record("log_end", 30, partition=0, offset=0, topic=FALSE_SIDECAR),
+        *(
+            _false_record("rebalance", 40 + number, group=FALSE_SIDECAR, members=GREATEST, **happened)
+            for number in range(3)
+        ),
+        *(_false_record("refusal", 50 + number, group=FALSE_SIDECAR, **refused) for number in range(2)),
+        _false_record("member", 60, group=FALSE_SIDECAR, **member),
     ]
 
 
-_LIES: dict[str, tuple[Fault, Cells]] = {
+_FALSE_FIELDS: dict[str, tuple[Fault, Cells]] = {
     "typed": (Fault.WRONG_TYPE, {"seq": "many"}),
     "nested": (Fault.WRONG_TYPE, {"partition": {"of": [1]}, "seq": []}),
     "dated": (Fault.WRONG_TYPE, {"emitted_at": "yesterday"}),

@@ -1,7 +1,4 @@
-"""librdkafka as the scenarios use it: clients that are closed at the end, and many polled as one.
-
-Owns: client settings and waiting. Must not know: any scenario.
-"""
+"""librdkafka clients for the scenarios. Consumers are closed at the end, and several consumers are polled together."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conformance.routes import Run
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 QUICK_CONSUMER = {
     "auto.offset.reset": "earliest",
@@ -20,23 +17,25 @@ QUICK_CONSUMER = {
     "fetch.wait.max.ms": 50,
 }
 CLASSIC = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000}
-"""The new protocol's groups have these from the broker."""
-PASSES_OVER: dict[str, dict[str, Any]] = {"0.9.0.1": {"api.version.request": False, "broker.version.fallback": "0.9.0"}}
-"""What a client of a broker that passes ApiVersions over has to be told, unless the sidecar answers that."""
+"""In groups of the new protocol, the broker sets these."""
+NO_API_VERSIONS_SETTINGS: dict[str, dict[str, Any]] = {
+    "0.9.0.1": {"api.version.request": False, "broker.version.fallback": "0.9.0"}
+}
+"""Settings for a client of a broker that ignores ApiVersions requests, unless the sidecar answers them."""
 
 
 @contextmanager
 def consumer(
     run: Run, group: str, topics: Sequence[str], *, rebalances: list[str] | None = None, **settings: Any
 ) -> Iterator[Consumer]:
-    """A subscribed consumer of the run's group, closed at the end.
+    """Runs a subscribed consumer of the run's group, and closes it at the end.
 
     Args:
         run: the run that owns the group.
-        group: its name in this run.
-        topics: names in this run, or patterns; without any it joins nothing.
-        rebalances: where each rebalance that the client is told of is noted.
-        settings: librdkafka's, with _ for the dot.
+        group: the name of the group in this run.
+        topics: names in this run, or patterns. Without topics the consumer joins no group.
+        rebalances: a list to which each rebalance of the client is added.
+        settings: settings of librdkafka, with _ in place of dots.
     """
     given = {name.replace("_", "."): value for name, value in settings.items()}
     protocol = {} if given.get("group.protocol") == "consumer" else CLASSIC
@@ -56,21 +55,21 @@ def consumer(
 
 
 def leaders_of(bootstrap: str, topic: str) -> dict[int, int]:
-    """The node that leads each partition of a topic."""
+    """Returns the node that leads each partition of a topic."""
     with _reader(bootstrap) as reader:
-        found = reader.list_topics(topic, PATIENCE).topics[topic].partitions
+        found = reader.list_topics(topic, GIVE_UP_SECONDS).topics[topic].partitions
     return {number: partition.leader for number, partition in found.items()}
 
 
 def messages_in(bootstrap: str, topic: str) -> list[Message]:
-    """All that is in a topic now, partition by partition. Asserts that none is an error."""
+    """Returns all current messages of a topic, partition by partition. Asserts that none is an error."""
     found: list[Message] = []
     with _reader(bootstrap) as reader:
-        for number in sorted(reader.list_topics(topic, PATIENCE).topics[topic].partitions):
-            _, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)
+        for number in sorted(reader.list_topics(topic, GIVE_UP_SECONDS).topics[topic].partitions):
+            _, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=GIVE_UP_SECONDS)
             reader.assign([TopicPartition(topic, number, 0)])
             for _ in range(end):
-                message = reader.poll(PATIENCE)
+                message = reader.poll(GIVE_UP_SECONDS)
                 assert message is not None
                 assert message.error() is None, message.error()
                 found.append(message)
@@ -79,7 +78,7 @@ def messages_in(bootstrap: str, topic: str) -> list[Message]:
 
 @contextmanager
 def _reader(bootstrap: str) -> Iterator[Consumer]:
-    """A consumer that joins no group, closed at the end."""
+    """Runs a consumer that joins no group, and closes it at the end."""
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **QUICK_CONSUMER})
     try:
         yield client
@@ -88,28 +87,31 @@ def _reader(bootstrap: str) -> Iterator[Consumer]:
 
 
 def admin(run: Run) -> AdminClient:
-    """An admin client; what it was asked ends where nobody holds it any more."""
+    """Returns an admin client. Its pending requests end when nothing refers to the client."""
     return AdminClient({"bootstrap.servers": run.bootstrap})
 
 
 def create_topic(run: Run, topic: str, partitions: int = 1) -> str:
-    """Creates a topic of the run's and returns its full name; by then the broker knows it."""
+    """Creates a topic of the run and waits until the broker knows it. Returns its full name."""
     name = run.name(topic)
     client = admin(run)
-    client.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
+    client.create_topics([NewTopic(name, partitions, 1)])[name].result(GIVE_UP_SECONDS)
     wait_for_partitions(client, name, partitions)
     return name
 
 
 def wait_for_partitions(client: AdminClient, topic: str, partitions: int) -> None:
-    """Returns when the broker knows so many partitions of a topic; the controller knows earlier."""
-    deadline = time.monotonic() + PATIENCE
-    while len(client.list_topics(topic, timeout=PATIENCE).topics[topic].partitions) != partitions:
+    """Waits until the broker knows so many partitions of a topic. The controller knows them earlier."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while len(client.list_topics(topic, timeout=GIVE_UP_SECONDS).topics[topic].partitions) != partitions:
         assert time.monotonic() < deadline, f"{topic} never had {partitions} partitions"
 
 
 def produce(run: Run, topic: str, values: Sequence[str], **settings: Any) -> list[tuple[int, int]]:
-    """Produces to the run's topic, to each partition in turn. Returns partition and offset of each, as reported."""
+    """Produces to each partition of the run's topic in turn.
+
+    Returns the reported partition and offset of each message.
+    """
     given = {name.replace("_", "."): value for name, value in settings.items()}
     producer = Producer({"bootstrap.servers": run.bootstrap, "linger.ms": 5, **given})
     places: list[tuple[int, int]] = []
@@ -118,19 +120,24 @@ def produce(run: Run, topic: str, values: Sequence[str], **settings: Any) -> lis
         assert error is None, error
         places.append((message.partition() or 0, message.offset() or 0))
 
-    partitions = len(admin(run).list_topics(run.name(topic), timeout=PATIENCE).topics[run.name(topic)].partitions)
+    partitions = len(
+        admin(run).list_topics(run.name(topic), timeout=GIVE_UP_SECONDS).topics[run.name(topic)].partitions
+    )
     for number, value in enumerate(values):
         producer.produce(run.name(topic), value, key=f"k{number}", partition=number % partitions, on_delivery=delivered)
-    assert producer.flush(PATIENCE) == 0, "not all was delivered"
+    assert producer.flush(GIVE_UP_SECONDS) == 0, "not all was delivered"
     return sorted(places)
 
 
 def poll_until(
-    consumers: Sequence[Consumer], condition: Callable[[list[Message]], bool], what: str, seconds: float = PATIENCE
+    consumers: Sequence[Consumer],
+    condition: Callable[[list[Message]], bool],
+    what: str,
+    seconds: float = GIVE_UP_SECONDS,
 ) -> list[Message]:
-    """Polls all consumers in turn until the condition holds for all messages so far, which are returned.
+    """Polls all consumers in turn until the condition is true for all messages so far. Returns the messages.
 
-    An error that librdkafka reports fails the scenario; it reports only those that it does not heal itself.
+    An error that librdkafka reports fails the scenario. librdkafka reports only errors from which it does not recover.
     """
     deadline = time.monotonic() + seconds
     messages: list[Message] = []
@@ -145,7 +152,7 @@ def poll_until(
 
 
 def consume(run: Run, group: str, topics: Sequence[str], count: int, **settings: Any) -> list[str]:
-    """The values that a group of one reads until it has `count`; it commits them."""
+    """Returns the values that a single consumer reads until it has `count` of them. The consumer commits them."""
     with consumer(run, group, topics, **settings) as client:
         messages = poll_until([client], lambda seen: len(seen) >= count, f"{count} messages")
         client.commit(asynchronous=False)
@@ -153,13 +160,13 @@ def consume(run: Run, group: str, topics: Sequence[str], count: int, **settings:
 
 
 def assigned(consumers: Sequence[Consumer]) -> list[list[tuple[str, int]]]:
-    """What each consumer has assigned, the largest share first."""
+    """Returns the assignment of each consumer, the largest first."""
     shares = [sorted((part.topic, part.partition) for part in each.assignment()) for each in consumers]
     return sorted(shares, key=lambda share: (-len(share), share))
 
 
 def settled(consumers: Sequence[Consumer], partitions: int) -> Callable[[list[Message]], bool]:
-    """A condition: every partition has exactly one of the consumers, as evenly as can be."""
+    """Returns a condition: every partition is assigned to exactly one consumer, as evenly as possible."""
 
     def holds(_: list[Message]) -> bool:
         shares = assigned(consumers)
@@ -170,10 +177,10 @@ def settled(consumers: Sequence[Consumer], partitions: int) -> Callable[[list[Me
 
 
 def committed(run: Run, group: str, topic: str, partitions: int) -> list[int]:
-    """The committed offset of each partition, asked by a client outside the group."""
+    """Returns the committed offset of each partition, fetched by a client outside the group."""
     asker = Consumer({"bootstrap.servers": run.bootstrap, "group.id": run.name(group), **QUICK_CONSUMER})
     try:
         places = [TopicPartition(run.name(topic), partition) for partition in range(partitions)]
-        return [place.offset for place in asker.committed(places, timeout=PATIENCE)]
+        return [place.offset for place in asker.committed(places, timeout=GIVE_UP_SECONDS)]
     finally:
         asker.close()

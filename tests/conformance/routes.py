@@ -1,7 +1,6 @@
-"""The two ways to one broker, and the comparison of what is seen on each.
+"""The two routes to a broker, and the comparison of what a scenario observes on each.
 
-Owns: routes, names that no other test uses, and what must be taken out of an observation before two
-of them can be equal. Must not know: any scenario.
+Names are unique to a run, and are replaced before two observations are compared.
 """
 
 import re
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import Address, host_port
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _JAVA_UUID = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
@@ -19,7 +18,7 @@ _BLANKS = re.compile(r"[ \t]+")
 
 @dataclass(frozen=True)
 class Route:
-    """One way to the broker: where a client starts, with and without SASL."""
+    """A route to the broker: the bootstrap addresses of a client, with and without SASL."""
 
     name: str
     plain: Address
@@ -27,22 +26,22 @@ class Route:
 
     @property
     def bootstrap(self) -> str:
-        return spelled(self.plain)
+        return host_port(self.plain)
 
     @property
     def sasl_bootstrap(self) -> str:
-        return spelled(self.sasl)
+        return host_port(self.sasl)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a scenario: its route, and a prefix for every topic, group and id that it makes."""
+    """One run of a scenario: its route, and a prefix for the names of its topics, groups and ids."""
 
     route: Route
     prefix: str
 
     def name(self, stem: str) -> str:
-        """A name that is this run's alone and reads alike in the other run's observation."""
+        """Returns a name that is unique to this run and equals the other run's name in observations."""
         return f"{self.prefix}-{stem}"
 
     @property
@@ -52,16 +51,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Routes:
-    """The direct way, and the one under test."""
+    """The direct route, and the route under test."""
 
     direct: Route
     through: Route
 
     def compare(self, scenario: Callable[[Run], Any]) -> Any:
-        """Runs a scenario on both routes, asserts that both saw the same, and returns what they saw.
+        """Runs a scenario on both routes, and asserts that both observations are equal. Returns the observation.
 
-        What differs from run to run by its nature reads alike: the run's own names, the listener's address,
-        member ids and topic ids, and how many blanks a table has between its columns.
+        Values that necessarily differ between runs are replaced first: the run's names, the listener's address, member
+        ids, topic ids, and the number of blanks between the columns of a table.
         """
         seen = {}
         for route in (self.direct, self.through):
@@ -73,7 +72,7 @@ class Routes:
 
 
 def alike(value: Any, run: Run) -> Any:
-    """The observation with everything replaced that differs from run to run by its nature."""
+    """Returns the observation without values that necessarily differ between runs."""
     if isinstance(value, str):
         for own, common in (
             (run.prefix, "run"),

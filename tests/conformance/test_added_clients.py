@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.errors import IncompatibleBrokerVersion
 
-from tests.conformance.differential.history import PROPERTIES, SETTLED, TOPIC, made
+from tests.conformance.differential.group_history import PROPERTIES, SETTLED, TOPIC, made
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.processes import PATIENCE, Address, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSUMER_GROUPS, CONSUMER_GROUPS_BEFORE_3_7, kafka_tool
 from tests.kafka.topics import make_topic
 
@@ -50,10 +50,10 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         sidecar = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=GATEWAY)
         stack.enter_context(sidecar)
         sidecar.wait_for_log()
-        producer = Producer({"bootstrap.servers": spelled(broker.sidecar)})
+        producer = Producer({"bootstrap.servers": host_port(broker.sidecar)})
         for number in range(MESSAGES * PARTITIONS):
             producer.produce(TOPIC, str(number), partition=number % PARTITIONS)
-        assert producer.flush(PATIENCE) == 0
+        assert producer.flush(GIVE_UP_SECONDS) == 0
         dialect = Dialect.of(broker.direct)
         direct, client = Client(broker.direct, dialect), Client(broker.sidecar, dialect, "member")
         made(client, direct, [state for state in SETTLED if state.name in GROUPS], stack)
@@ -61,20 +61,22 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("old", BROKERS, indirect=True, scope="module")
-def test_librdkafka_is_told_all_offsets_of_a_group(old: Old) -> None:
-    client = AdminClient({"bootstrap.servers": spelled(old.through)})
+def test_librdkafka_fetches_all_offsets(old: Old) -> None:
+    """librdkafka gets all offsets of a group of an old broker through the gateway."""
+    client = AdminClient({"bootstrap.servers": host_port(old.through)})
     for group, offsets in OFFSETS.items():
-        told = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE)
+        told = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(GIVE_UP_SECONDS)
         assert {place.partition: place.offset for place in told.topic_partitions} == offsets
 
 
 @pytest.mark.parametrize("old", BROKERS, indirect=True, scope="module")
-def test_librdkafka_lists_groups_with_their_states(old: Old) -> None:
-    client = AdminClient({"bootstrap.servers": spelled(old.through)})
+def test_librdkafka_lists_group_states(old: Old) -> None:
+    """librdkafka lists groups of an old broker by state through the gateway."""
+    client = AdminClient({"bootstrap.servers": host_port(old.through)})
 
     def listed(state: ConsumerGroupState) -> dict[str, bool]:
         """Groups in this state, and whether each is simple."""
-        groups = client.list_consumer_groups(states={state}).result(PATIENCE).valid
+        groups = client.list_consumer_groups(states={state}).result(GIVE_UP_SECONDS).valid
         return {group.group_id: group.is_simple_consumer_group for group in groups}
 
     # 0.9 has no empty groups: which there are, only the sidecar itself can tell, once it knows of all.
@@ -83,8 +85,9 @@ def test_librdkafka_lists_groups_with_their_states(old: Old) -> None:
 
 
 @pytest.mark.parametrize("old", BROKERS, indirect=True, scope="module")
-def test_kafka_python_is_told_all_offsets_of_a_group(old: Old) -> None:
-    client = KafkaAdminClient(bootstrap_servers=spelled(old.through))
+def test_kafka_python_fetches_all_offsets(old: Old) -> None:
+    """kafka-python gets all offsets of groups of an old broker through the gateway."""
+    client = KafkaAdminClient(bootstrap_servers=host_port(old.through))
     try:
         told = client.list_group_offsets(dict.fromkeys(GROUPS))
     finally:
@@ -94,12 +97,12 @@ def test_kafka_python_is_told_all_offsets_of_a_group(old: Old) -> None:
 
 
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
-def test_without_a_sidecar_both_fail(old: Old) -> None:
-    """So these tests would see it, were nothing added."""
-    rdkafka = AdminClient({"bootstrap.servers": spelled(old.direct)})
+def test_clients_fail_without_sidecar(old: Old) -> None:
+    """Without the sidecar, librdkafka and kafka-python cannot fetch all offsets from the old broker."""
+    rdkafka = AdminClient({"bootstrap.servers": host_port(old.direct)})
     with pytest.raises(KafkaException, match="_TRANSPORT"):
-        rdkafka.list_consumer_group_offsets([ConsumerGroupTopicPartitions("empty")])["empty"].result(PATIENCE)
-    python = KafkaAdminClient(bootstrap_servers=spelled(old.direct))
+        rdkafka.list_consumer_group_offsets([ConsumerGroupTopicPartitions("empty")])["empty"].result(GIVE_UP_SECONDS)
+    python = KafkaAdminClient(bootstrap_servers=host_port(old.direct))
     try:
         with pytest.raises(IncompatibleBrokerVersion, match="OffsetFetchRequest"):
             python.list_group_offsets({"empty": None})
@@ -110,7 +113,7 @@ def test_without_a_sidecar_both_fail(old: Old) -> None:
 def consumer_groups(version: str, address: Address, *arguments: str) -> str:
     """What ``kafka-consumer-groups`` of a release says."""
     main_class = CONSUMER_GROUPS if version == "3.9.1" else CONSUMER_GROUPS_BEFORE_3_7
-    return kafka_tool(main_class, "--bootstrap-server", spelled(address), *arguments, version=version)
+    return kafka_tool(main_class, "--bootstrap-server", host_port(address), *arguments, version=version)
 
 
 def lines(text: str, first: str) -> list[list[str]]:
@@ -120,7 +123,8 @@ def lines(text: str, first: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("group", ["empty", "stable"])
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
-def test_the_command_describes_offsets(old: Old, group: str) -> None:
+def test_command_describes_offsets(old: Old, group: str) -> None:
+    """kafka-consumer-groups 1.1.1 describes the offsets and lag of an old broker's group through the gateway."""
     told = lines(consumer_groups("1.1.1", old.through, "--describe", "--group", group), TOPIC)
     assert [tuple(map(int, words[1:5])) for words in told] == [
         (partition, offset, MESSAGES, MESSAGES - offset) for partition, offset in OFFSETS[group].items()
@@ -130,14 +134,16 @@ def test_the_command_describes_offsets(old: Old, group: str) -> None:
 
 
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
-def test_without_a_sidecar_the_command_fails(old: Old) -> None:
+def test_command_fails_without_sidecar(old: Old) -> None:
+    """Without the sidecar, kafka-consumer-groups 1.1.1 fails at the old broker because OffsetFetch v2 is missing."""
     said = consumer_groups("1.1.1", old.direct, "--describe", "--group", "empty")
     assert "The broker only supports OffsetFetchRequest v1, but we need v2 or newer" in said
 
 
 @pytest.mark.parametrize("version", ["2.8.2", pytest.param("3.9.1", marks=pytest.mark.long)])
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
-def test_the_command_lists_states_and_members(old: Old, version: str) -> None:
+def test_command_lists_states_and_members(old: Old, version: str) -> None:
+    """kafka-consumer-groups lists states and members of an old broker's groups through the gateway."""
     listed = consumer_groups(version, old.through, "--list", "--state").splitlines()
     states = {"empty": "Empty", "simple": "Empty", "stable": "Stable"}
     assert {words[0]: words[-1] for words in map(str.split, listed) if words and words[0] in states} == states
@@ -149,7 +155,9 @@ def test_the_command_lists_states_and_members(old: Old, version: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
-def test_what_later_commands_lack_beyond_groups_is_not_added(old: Old) -> None:
-    """For log ends they want Metadata v4, by which no topic is created; such a broker would create it."""
+def test_metadata_v4_is_not_added(old: Old) -> None:
+    """kafka-consumer-groups 2.8.2 fails because the gateway does not add Metadata v4. An old broker would create the
+    topics that such a request names.
+    """
     said = consumer_groups("2.8.2", old.through, "--describe", "--group", "empty")
     assert "MetadataRequest versions older than 4" in said

@@ -9,11 +9,18 @@ from group_sidecar.codecs.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from tests.conformance.differential.added_table import Added, AddedTable
+from tests.conformance.differential.answer_paths import ABSENT, PRESENT, Difference, differences, places
 from tests.conformance.differential.comparison import DIFFERENT, LOCAL
-from tests.conformance.differential.history import ALL, Asked
-from tests.conformance.differential.nature import ASKING, LATE, NATURE, RELAYED, WITNESS, nature_of
-from tests.conformance.differential.places import ABSENT, THERE, Difference, differences, places
-from tests.conformance.differential.questions import Question
+from tests.conformance.differential.expected_differences import (
+    ASKING,
+    EXPECTED_DIFFERENCES,
+    RELAYED,
+    SAW_HISTORY,
+    STARTED_LATER,
+    explain_difference,
+)
+from tests.conformance.differential.group_history import ALL, Asked
+from tests.conformance.differential.group_requests import Question
 
 MEMBER = DescribedGroupMember(
     member_id="c-1", client_id="c", client_host="/h", member_metadata=b"m", member_assignment=b"a"
@@ -38,12 +45,14 @@ OTHER_MEMBER = replace(MEMBER, member_id="c-2")
 SAME = replace(GROUP, members=(OTHER_MEMBER,)), replace(GROUP, group_id="other", members=())
 
 
-def test_neither_order_nor_the_ids_of_members_count() -> None:
+def test_order_and_ids_do_not_count() -> None:
+    """Answers that differ only in order and member ids have no differences."""
     assert compared(*SAME) == []
     assert compared(*SAME[::-1]) == []
 
 
-def test_each_place_that_differs_is_told() -> None:
+def test_each_different_place_is_reported() -> None:
+    """Each place with another value is one difference."""
     changed = replace(SAME[0], group_state="Empty", members=(replace(OTHER_MEMBER, client_host="/x"),))
     assert compared(changed, SAME[1]) == [
         Difference("groups.g.group_state", "Stable", "Empty"),
@@ -51,18 +60,20 @@ def test_each_place_that_differs_is_told() -> None:
     ]
 
 
-def test_what_a_list_lacks_is_told_once() -> None:
-    assert compared(SAME[0]) == [Difference("groups.other", THERE, ABSENT)]
-    assert compared(replace(GROUP, members=()), SAME[1]) == [Difference("groups.g.members.member 1", THERE, ABSENT)]
-    assert compared(*SAME, SAME[1]) == [Difference("groups.other (2)", ABSENT, THERE)]
+def test_missing_list_item_is_one_difference() -> None:
+    """A missing or additional item of a list is one difference."""
+    assert compared(SAME[0]) == [Difference("groups.other", PRESENT, ABSENT)]
+    assert compared(replace(GROUP, members=()), SAME[1]) == [Difference("groups.g.members.member 1", PRESENT, ABSENT)]
+    assert compared(*SAME, SAME[1]) == [Difference("groups.other (2)", ABSENT, PRESENT)]
 
 
 def asked(version: int, way: str = "operations") -> Asked:
     return Asked("simple", Question("DescribeGroups", version, way, DescribeGroupsRequest(groups=("simple",))))
 
 
-def test_a_difference_is_natural_only_where_its_row_says_so() -> None:
-    row = nature_of("1.1.1", WITNESS, LOCAL, asked(6), OPERATIONS)
+def test_expected_difference_matches_all_columns() -> None:
+    """A difference is expected only if broker, version, way, place and values match a row of EXPECTED_DIFFERENCES."""
+    row = explain_difference("1.1.1", SAW_HISTORY, LOCAL, asked(6), OPERATIONS)
     assert row is not None
     assert row.name == "operations"
     others = (
@@ -73,20 +84,25 @@ def test_a_difference_is_natural_only_where_its_row_says_so() -> None:
         ("1.1.1", asked(6), OPERATIONS._replace(place="groups.simple.group_state")),
     )
     for broker, question, difference in others:
-        assert nature_of(broker, WITNESS, LOCAL, question, difference) is None
+        assert explain_difference(broker, SAW_HISTORY, LOCAL, question, difference) is None
 
 
 def cell(situation: str, state: str, how: str, *names: str, way: str = "") -> Added:
-    natures = frozenset(row for row in NATURE if row.name in names)
+    natures = frozenset(row for row in EXPECTED_DIFFERENCES if row.name in names)
     return Added("1.1.1", situation, state, "DescribeGroups", 6, way, how, natures)
 
 
-def test_a_row_says_who_answered_and_the_reasons_stand_below() -> None:
+def test_section_shows_answerers_and_reasons() -> None:
+    """The table's section shows who answered in each situation, and lists the reasons of expected differences below the
+    table.
+    """
     table = AddedTable()
     assert table.section() == ""
-    table.record(cell(WITNESS, state, LOCAL) for state in ("simple", "empty"))
-    table.record([cell(WITNESS, ALL, RELAYED, "operations"), cell(ASKING, "simple", RELAYED)])
-    table.record(cell(LATE, "simple", how, way=way) for how, way in ((LOCAL, ""), (LOCAL, "a"), (DIFFERENT, "b")))
+    table.record(cell(SAW_HISTORY, state, LOCAL) for state in ("simple", "empty"))
+    table.record([cell(SAW_HISTORY, ALL, RELAYED, "operations"), cell(ASKING, "simple", RELAYED)])
+    table.record(
+        cell(STARTED_LATER, "simple", how, way=way) for how, way in ((LOCAL, ""), (LOCAL, "a"), (DIFFERENT, "b"))
+    )
     lines = table.section().splitlines()
     told = "local; relayed: all together | local; DIFFERENT: *b* | relayed | operations"
     assert f"| 1.1.1 | DescribeGroups | v6 | {told} |" in lines

@@ -1,6 +1,7 @@
 """Versions that only the sidecar speaks are answered as a newer broker with the same history answers them.
 
-What may differ stands in `NATURE`. ``make conformance`` takes further brokers, and writes to ``docs/conformance.md``.
+What may differ stands in `EXPECTED_DIFFERENCES`. ``make conformance`` takes further brokers, and writes to
+``docs/conformance.md``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from group_sidecar.codecs.api_registry import api_name
 from group_sidecar.codecs.headers import RequestHeader, encode_request
-from group_sidecar.codecs.registry import api_name
-from tests.conformance.added import (
+from tests.conformance.added_versions import (
     ASKER,
     SITUATIONS,
     TOO_NEW,
@@ -22,10 +23,10 @@ from tests.conformance.added import (
     staged,
 )
 from tests.conformance.differential.added_table import added_table_of
+from tests.conformance.differential.answer_paths import AnswerPath
 from tests.conformance.differential.comparison import LOCAL
-from tests.conformance.differential.history import SETTLED_ONES, VERSIONS, Asked, asked_of
-from tests.conformance.differential.nature import NATURE, WITNESS
-from tests.conformance.differential.places import Place
+from tests.conformance.differential.expected_differences import EXPECTED_DIFFERENCES, SAW_HISTORY
+from tests.conformance.differential.group_history import SETTLED_ONES, VERSIONS, Asked, asked_of
 from tests.kafka.wire import Wire
 
 pytestmark = pytest.mark.timeout(300)
@@ -39,9 +40,9 @@ REFERENCES = ("4.4.0", "2.8.2")
 """Of two that speak a version, the later one here says what is right."""
 
 MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (
-    (WITNESS, SETTLED_ONES, "ListGroups", "*"),
-    (WITNESS, "stable", "DescribeGroups", ""),
-    *((WITNESS, "*", "OffsetFetch", way) for way in ("all", "none", "named", "several")),
+    (SAW_HISTORY, SETTLED_ONES, "ListGroups", "*"),
+    (SAW_HISTORY, "stable", "DescribeGroups", ""),
+    *((SAW_HISTORY, "*", "OffsetFetch", way) for way in ("all", "none", "named", "several")),
 )
 """Situation, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
 
@@ -49,7 +50,7 @@ MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """What newer brokers say."""
-    answers: dict[Asked, Mapping[Place, Any]] = {}
+    answers: dict[Asked, Mapping[AnswerPath, Any]] = {}
     for version in REFERENCES:
         answers.update(answers_of(version, tmp_path_factory.mktemp("reference")))
     return answers
@@ -65,15 +66,16 @@ def stage(
 
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
-def test_the_answers_are_those_of_a_newer_broker(stage: Stage, request: pytest.FixtureRequest) -> None:
+def test_answers_match_newer_broker(stage: Stage, request: pytest.FixtureRequest) -> None:
+    """For versions that only the sidecar speaks, its answers match a newer broker's except for expected differences."""
     wrong, used = [], set()
     for situation in SITUATIONS:
         outcomes = stage.outcomes(situation)
         added_table_of(request.config).record(outcome.cell(stage.version, situation) for outcome in outcomes)
         wrong += [f"{situation}: {outcome}" for outcome in outcomes if outcome.wrong or not fitting(situation, outcome)]
-        used |= {nature for outcome in outcomes for nature in outcome.natural.values()}
+        used |= {nature for outcome in outcomes for nature in outcome.expected_differences.values()}
     assert not wrong, "\n".join(wrong)
-    assert [row for row in NATURE if stage.version in row.brokers and row not in used] == []
+    assert [row for row in EXPECTED_DIFFERENCES if stage.version in row.brokers and row not in used] == []
     assert stage.forwarded_amiss() == []
 
 
@@ -86,7 +88,8 @@ def fitting(situation: str, outcome: Outcome) -> bool:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
-def test_what_is_offered_is_answered_and_nothing_else(stage: Stage, situation: str) -> None:
+def test_only_advertised_versions_are_answered(stage: Stage, situation: str) -> None:
+    """The sidecar answers each version that it advertises, and closes the connection on the next higher version."""
     offered = stage.offered(situation)
     asked = {
         (question.request.KEY, question.version): question.request

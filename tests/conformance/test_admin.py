@@ -37,18 +37,20 @@ from tests.conformance.librdkafka import (
     wait_for_partitions,
 )
 from tests.conformance.routes import Routes, Run
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 
 def outcome(future: Any) -> Any:
     """What a future came to: its value, or the name of its error."""
     try:
-        return future.result(PATIENCE)
+        return future.result(GIVE_UP_SECONDS)
     except KafkaException as error:
         return error.args[0].name()
 
 
-def test_topics_are_created_grown_described_and_deleted(routes: Routes) -> None:
+def test_topic_administration(routes: Routes) -> None:
+    """librdkafka creates, grows, describes and deletes topics with the same results directly as through the sidecar."""
+
     def scenario(run: Run) -> Any:
         client, name = admin(run), run.name("topic")
         steps = [outcome(client.create_topics([NewTopic(name, 2, 1)])[name])]
@@ -75,11 +77,13 @@ def test_topics_are_created_grown_described_and_deleted(routes: Routes) -> None:
     assert partitions == [(number, 1, 1, 1) for number in range(5)]
 
 
-def test_the_cluster_names_the_address_that_the_client_came_by(routes: Routes) -> None:
+def test_cluster_address_is_the_clients_own(routes: Routes) -> None:
+    """The cluster and metadata replies name the address that the client uses."""
+
     def scenario(run: Run) -> Any:
         client = admin(run)
         cluster = outcome(client.describe_cluster())
-        metadata = client.list_topics(timeout=PATIENCE)
+        metadata = client.list_topics(timeout=GIVE_UP_SECONDS)
         return (
             cluster.cluster_id,
             [(node.id, f"{node.host}:{node.port}") for node in cluster.nodes],
@@ -90,13 +94,15 @@ def test_the_cluster_names_the_address_that_the_client_came_by(routes: Routes) -
     assert routes.compare(scenario)[1:] == ([(1, "broker")], 1, [(1, "broker")])
 
 
-def test_configurations_are_described_and_altered(routes: Routes) -> None:
+def test_configurations_are_altered(routes: Routes) -> None:
+    """librdkafka describes and alters configurations with the same results directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         client, name = admin(run), create_topic(run, "topic")
         entry = ConfigEntry("retention.ms", "123456", incremental_operation=AlterConfigOpType.SET)
         change = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         altered = [outcome(future) for future in client.incremental_alter_configs([change]).values()]
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while (topic := _settings(client, ResourceType.TOPIC, name))["retention.ms"][0] != "123456":
             assert time.monotonic() < deadline, "the broker never heard of the change"  # The controller knew at once.
         settings = _settings(client, ResourceType.BROKER, "1")
@@ -132,6 +138,8 @@ def groups(run: Run) -> Iterator[None]:
 
 
 def test_groups_are_listed(routes: Routes) -> None:
+    """librdkafka lists classic and consumer groups equally directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         with groups(run):
             client = admin(run)
@@ -160,6 +168,8 @@ def test_groups_are_listed(routes: Routes) -> None:
 
 
 def test_groups_are_described(routes: Routes) -> None:
+    """librdkafka describes classic, consumer and empty groups equally directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         with groups(run):
             names = [run.name(stem) for stem in ("empty", "stable", "new", "unknown")]
@@ -197,7 +207,9 @@ def _description(group: Any) -> Any:
     }
 
 
-def test_offsets_of_groups_are_listed_altered_and_deleted_with_the_group(routes: Routes) -> None:
+def test_group_offsets_administration(routes: Routes) -> None:
+    """librdkafka lists, alters and deletes group offsets with the same results directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         client, topic = admin(run), run.name("topic")
         with groups(run):
@@ -241,6 +253,8 @@ def _altered(client: AdminClient, change: ConsumerGroupTopicPartitions) -> Any:
 
 
 def test_log_ends_are_listed(routes: Routes) -> None:
+    """librdkafka lists earliest and latest offsets equally directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         client, topic = admin(run), create_topic(run, "topic")
         produce(run, "topic", ["a", "b", "c"])
@@ -256,6 +270,8 @@ def test_log_ends_are_listed(routes: Routes) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_kafka_python_administers_groups(routes: Routes, protocol: str) -> None:
+    """kafka-python lists, describes and deletes groups with the same results directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", 2)
         produce(run, "topic", [str(number) for number in range(10)])

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import PATIENCE, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 
 TOPIC, RECORDS, LEFT = "sales", 10, 4
 
@@ -21,7 +21,7 @@ TOPIC, RECORDS, LEFT = "sales", 10, 4
 def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
     with KafkaBroker(tmp_path / "broker") as broker:
         broker.wait_for_coordinator()
-        client: dict[str, str | int | float | bool] = {"bootstrap.servers": spelled(broker.direct)}
+        client: dict[str, str | int | float | bool] = {"bootstrap.servers": host_port(broker.direct)}
         admin = AdminClient(client)  # What it was asked ends where nobody holds it any more.
         admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result()
         producer = Producer(client)
@@ -39,11 +39,12 @@ def told(sidecar: SidecarProcess, target: str) -> Any:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_its_member_and_its_lag(sidecar: SidecarProcess, protocol: str) -> None:
+def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) -> None:
+    """The admin port's JSON reports the state, member, offsets and lag of a real consumer's group in both protocols."""
     group = f"{protocol} / größe"
     of_group = f"?group={quote(group, safe='')}"
     settings: dict[str, Any] = {
-        "bootstrap.servers": spelled(sidecar.listen),
+        "bootstrap.servers": host_port(sidecar.listen),
         "group.id": group,
         "client.id": "reader",
         "group.protocol": protocol,
@@ -54,7 +55,7 @@ def test_a_group_its_member_and_its_lag(sidecar: SidecarProcess, protocol: str) 
     try:
         consumer.subscribe([TOPIC])
         for _ in range(RECORDS - LEFT):
-            message = consumer.poll(PATIENCE)
+            message = consumer.poll(GIVE_UP_SECONDS)
             assert message is not None
             assert message.error() is None
             consumer.commit(message=message, asynchronous=False)

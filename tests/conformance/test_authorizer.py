@@ -25,14 +25,14 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
 from group_sidecar.codecs.schema import Struct
-from tests.conformance.guarded import (
+from tests.conformance.authorized_broker import (
     ADMIN,
     ANONYMOUS,
     GROUP,
     GROUPS,
     OPEN_GROUPS,
     USERS,
-    Guarded,
+    AuthorizedBroker,
     Question,
     administrator,
     alike,
@@ -48,13 +48,13 @@ from tests.conformance.guarded import (
     started,
 )
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedBroker]:
     """With groups of which each has offsets of both topics; group b has a member."""
     folder = tmp_path_factory.mktemp("authorizer")
     with ExitStack() as stack:
@@ -69,10 +69,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
                 commit(wire, group)
         member = connected(stack, broker.sasl_sidecar, ADMIN)
         become_stable(member, "b")
-        own_there = {**own, "address": spelled(broker.sasl_client)}
+        own_there = {**own, "address": host_port(broker.sasl_client)}
         settings = {"answers": {**answers, "exclusive": False}, "own_connection": own_there}
         other = SidecarProcess(folder / "open", listen=broker.sidecar, upstream=broker.client, settings=settings)
-        yield Guarded(broker, sidecar, stack.enter_context(other))
+        yield AuthorizedBroker(broker, sidecar, stack.enter_context(other))
 
 
 # What is asked.
@@ -116,8 +116,8 @@ def tell_apart(user: str, question: Question, told: Struct, expected: Struct) ->
     assert told == expected, f"{user} was told otherwise: {question}"
 
 
-def test_every_user_is_told_what_the_broker_tells_that_user(guarded: Guarded) -> None:
-    """The same questions by each in turn, twice on one connection, and again on new ones in another order."""
+def test_each_user_gets_the_brokers_answer(guarded: AuthorizedBroker) -> None:
+    """Each user gets the broker's answer for this user through the sidecar, in any order of users and requests."""
     before = {api: answers(guarded.sidecar, api) for api in ("ListGroups", "DescribeGroups", "OffsetFetch")}
     for users in (USERS, tuple(reversed(USERS))):
         with ExitStack() as stack:
@@ -163,9 +163,8 @@ UNSEEN: list[tuple[str, Question]] = [
 
 
 @pytest.mark.parametrize(("user", "question"), [*SEEN, *UNSEEN])
-def test_what_the_broker_has_just_shown_a_user_the_sidecar_shows_again(
-    guarded: Guarded, user: str, question: Question
-) -> None:
+def test_remembered_rights_allow_own_answers(guarded: AuthorizedBroker, user: str, question: Question) -> None:
+    """The sidecar answers a user itself only after the broker has shown this user all requested resources."""
     sidecar, api = guarded.sidecar, type(question[0]).__name__.removesuffix("Request")
     with ExitStack() as stack:
         one, another = (connected(stack, guarded.broker.sasl_sidecar, user) for _ in range(2))
@@ -184,7 +183,8 @@ def test_what_the_broker_has_just_shown_a_user_the_sidecar_shows_again(
             assert [answered_here() for _ in range(3)] == [0, 0, 0]
 
 
-def test_the_same_user_by_another_mechanism_is_told_the_same(guarded: Guarded) -> None:
+def test_same_user_by_other_mechanism(guarded: AuthorizedBroker) -> None:
+    """A user who logs in by SCRAM gets the same answers as the broker gives, some of them from the sidecar."""
     with ExitStack() as stack:
         scram = connected(stack, guarded.broker.sasl_sidecar, "alice", "SCRAM-SHA-256")
         before = answers(guarded.sidecar, "DescribeGroups")
@@ -193,7 +193,8 @@ def test_the_same_user_by_another_mechanism_is_told_the_same(guarded: Guarded) -
     assert answers(guarded.sidecar, "DescribeGroups") > before
 
 
-def test_nobody_is_answered_without_authentication(guarded: Guarded) -> None:
+def test_unauthenticated_client_gets_no_answer(guarded: AuthorizedBroker) -> None:
+    """A client without a successful authentication gets no group answer."""
     with ExitStack() as stack:
         alice = connected(stack, guarded.broker.sasl_sidecar, "alice")
         for _ in range(2):
@@ -208,7 +209,10 @@ def test_nobody_is_answered_without_authentication(guarded: Guarded) -> None:
             refused.ask(DescribeGroupsRequest(groups=("a",)), 5)
 
 
-def test_on_a_listener_without_sasl_everybody_is_told_what_the_broker_tells_anonymous_users(guarded: Guarded) -> None:
+def test_anonymous_users_without_sasl(
+    guarded: AuthorizedBroker,
+) -> None:
+    """On a listener without SASL, each client gets the broker's answer for the anonymous user."""
     sidecar = guarded.open
     everything = questions(OPEN_GROUPS)
     sidecar.process.wait_until(lambda: asked_alone(guarded, fetching(5, ("open-a",), ("t1",))))
@@ -222,7 +226,7 @@ def test_on_a_listener_without_sasl_everybody_is_told_what_the_broker_tells_anon
     assert answers(sidecar, "OffsetFetch") > 0
 
 
-def asked_alone(guarded: Guarded, question: Question) -> bool:
+def asked_alone(guarded: AuthorizedBroker, question: Question) -> bool:
     """Asks on a connection of its own; gives whether the sidecar answered."""
     before = answers(guarded.open, "OffsetFetch")
     with Wire(guarded.broker.sidecar) as wire:
@@ -230,8 +234,10 @@ def asked_alone(guarded: Guarded, question: Question) -> bool:
     return answers(guarded.open, "OffsetFetch") > before
 
 
-def test_a_right_that_is_taken_back_through_the_sidecar_is_gone_at_once(guarded: Guarded) -> None:
-    """Also where its user asks on and on, while the broker has not heard of the change yet."""
+def test_revoked_right_is_gone_at_once(guarded: AuthorizedBroker) -> None:
+    """A right that is revoked through the sidecar no longer lets its user see the group, even while the user asks
+    continuously.
+    """
     broker, question = guarded.broker, (DescribeGroupsRequest(groups=("frank",)), 5)
     with ExitStack() as stack:
         frank = connected(stack, broker.sasl_sidecar, "frank")

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import MINUTES, ClassicMember, ConsumerMember
-from tests.kafka.processes import spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.group_members import MINUTES, ClassicMember, ConsumerMember
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 
 TOPIC = "t"
 PROPERTIES = {"group.max.size": "1", "group.consumer.max.size": "1", "offset.metadata.max.bytes": "5"}
@@ -33,7 +33,7 @@ def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
     """Before a broker with limits of its own; it has the same, and only reports. It has counted nothing yet."""
     with KafkaBroker(tmp_path / "broker", properties=PROPERTIES) as broker:
         broker.wait_for_coordinator()
-        admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+        admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
         settings = {"policies": AUDITED}
         with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
@@ -59,7 +59,8 @@ def timeline(sidecar: SidecarProcess, group: str) -> list[dict[str, Any]]:
     return told
 
 
-def test_what_the_broker_refuses_is_counted_apart_and_told(sidecar: SidecarProcess, client: Client) -> None:
+def test_broker_refusals_are_counted_apart(sidecar: SidecarProcess, client: Client) -> None:
+    """Refusals by the broker are counted apart from audited ones, and the timeline contains them."""
     group = "classic & full/ü"
     with ClassicMember(client, group, TOPIC) as first, ClassicMember(client, group, TOPIC, instance_id="i") as second:
         first.join()
@@ -81,7 +82,8 @@ def test_what_the_broker_refuses_is_counted_apart_and_told(sidecar: SidecarProce
     assert told[3].items() >= {"size": 1, "limit": 1, "policy": "group_max_size", "client_host": "/127.0.0.1"}.items()
 
 
-def test_a_full_group_of_the_new_protocol(sidecar: SidecarProcess, client: Client) -> None:
+def test_full_consumer_group_is_refused(sidecar: SidecarProcess, client: Client) -> None:
+    """A broker's refusal of a full consumer group is counted, and the metrics show the group near its limit."""
     before = counted(sidecar, "broker_rejections")
     with ConsumerMember(client, "new", (TOPIC,)) as first:
         first.join()

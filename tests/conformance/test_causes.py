@@ -9,13 +9,13 @@ import pytest
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.conformance import test_kafka_python as kafka_python
-from tests.conformance.causes import QUICK, Cells, Scene, clients, java_consumer
+from tests.conformance.cause_scenarios import QUICK, Cells, Scene, clients, java_consumer
 from tests.conformance.librdkafka import consumer, create_topic, poll_until, produce, settled
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import until
-from tests.kafka.members import ClassicMember, ConsumerMember
-from tests.kafka.processes import spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.group_members import ClassicMember, ConsumerMember
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import kafka_tool
 
 LIMITED = {"policies": {"group_max_size": {"limit": 100, "overrides": [{"pattern": ".*-limited", "limit": 1}]}}}
@@ -51,7 +51,7 @@ def whom(told: Cells) -> str:
 
 
 def test_java_consumers(scene: Scene) -> None:
-    """They say why they do what they do (KIP-800)."""
+    """The causes of Java consumers' rebalances are reported with the reasons that Java states (KIP-800)."""
     topic = create_topic(scene.run, "topic", 2)
     quick: dict[str, Any] = {"metadata_max_age_ms": 300, "session_timeout_ms": 1000, "heartbeat_interval_ms": 200}
     quick["auto_commit_interval_ms"] = 100
@@ -82,7 +82,8 @@ def test_java_consumers(scene: Scene) -> None:
         assert scene.told("member_gone")[-1]["how"] == "expired"
 
 
-def test_a_java_consumer_does_not_poll(scene: Scene) -> None:
+def test_java_poll_timeout(scene: Scene) -> None:
+    """A Java consumer that does not poll is reported as leaving with its reason."""
     topic = create_topic(scene.run, "topic", 2)
     produce(scene.run, "topic", ["x" * 10_000] * 100)
     settings = {"auto_offset_reset": "earliest", "max_poll_interval_ms": 1000}
@@ -98,11 +99,12 @@ RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
 def test_java_removes_all_members(scene: Scene) -> None:
+    """The Java streams resetter's removal of all members is reported as KICKED with its reason."""
     topic = create_topic(scene.run, "topic")
     with ClassicMember(scene.client("one"), scene.group, topic) as member:
         member.join()
         member.sync()
-        place = ("--bootstrap-server", spelled(scene.sidecar.listen), "--application-id", scene.group)
+        place = ("--bootstrap-server", host_port(scene.sidecar.listen), "--application-id", scene.group)
         kafka_tool(RESETTER, *place, "--input-topics", topic, "--force")
         gone = scene.wait_for("member_gone")
         member.member_id = ""
@@ -113,6 +115,7 @@ def test_java_removes_all_members(scene: Scene) -> None:
 
 
 def test_librdkafka_consumers(scene: Scene) -> None:
+    """The causes of librdkafka consumers' rebalances are reported: new member, changed subscription and leave."""
     for name, partitions in (("topic", 4), ("other", 1)):
         create_topic(scene.run, name, partitions)
     with consumer(scene.run, "group", ["topic"], client_id="first") as first:
@@ -135,7 +138,9 @@ def test_librdkafka_consumers(scene: Scene) -> None:
 
 
 def test_librdkafka_finds_more_partitions(scene: Scene) -> None:
-    """It has no words for it, but the assignments show it."""
+    """New partitions that librdkafka finds are reported as TOPIC_METADATA from the assignments, without a stated
+    reason.
+    """
     topic = create_topic(scene.run, "topic", 2)
     with consumer(scene.run, "group", ["topic"], client_id="c", topic_metadata_refresh_interval_ms=300) as client:
         poll_until([client], settled([client], 2), "all partitions")
@@ -145,7 +150,8 @@ def test_librdkafka_finds_more_partitions(scene: Scene) -> None:
     assert (whom(told), told["said"], told["moved_partitions"]) == ("c", "", 0)
 
 
-def test_librdkafka_gives_up_partitions(scene: Scene) -> None:
+def test_librdkafka_revokes_partitions(scene: Scene) -> None:
+    """librdkafka's cooperative rebalance is reported as PARTITIONS_REVOKED."""
     create_topic(scene.run, "topic", 4)
     settings: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
     with consumer(scene.run, "group", ["topic"], client_id="a", **settings) as a:
@@ -169,7 +175,8 @@ def follow(scene: Scene, shares: Mapping[ConsumerMember, int]) -> None:
     scene.until(over)
 
 
-def test_a_consumer_of_the_new_protocol(scene: Scene) -> None:
+def test_consumer_group_joins_and_leaves(scene: Scene) -> None:
+    """Joins and leaves in a consumer group are reported with cause, members and moved partitions."""
     topic = create_topic(scene.run, "topic", 2)
     with (
         ConsumerMember(scene.client("a"), scene.group, (topic,)) as a,
@@ -190,7 +197,8 @@ def test_a_consumer_of_the_new_protocol(scene: Scene) -> None:
     scene.wait_for("member_gone", 2, how="left")
 
 
-def test_a_consumer_of_the_new_protocol_is_not_heard_of(scene: Scene) -> None:
+def test_consumer_member_expires(scene: Scene) -> None:
+    """A consumer group member that disappears is reported as SESSION_EXPIRED."""
     topic = create_topic(scene.run, "topic", 2)
     with (
         ConsumerMember(scene.client("a"), scene.group, (topic,)) as a,
@@ -209,6 +217,7 @@ def test_a_consumer_of_the_new_protocol_is_not_heard_of(scene: Scene) -> None:
 
 
 def test_kafka_python_consumers(scene: Scene) -> None:
+    """The causes of kafka-python consumers' rebalances are reported: new member and leave."""
     create_topic(scene.run, "topic", 2)
     with kafka_python.consumer(scene.run, "group", "topic", client_id="first") as first:
         kafka_python.poll_until([first], lambda _: len(first.assignment()) == 2, "both partitions")
@@ -248,7 +257,8 @@ def alone(member: ClassicMember) -> None:
     member.sync()
 
 
-def test_a_static_member_comes_back_with_other_protocols(scene: Scene) -> None:
+def test_static_restart_with_other_protocols(scene: Scene) -> None:
+    """A static member that returns with other protocols is reported as STATIC_REPLACED and FENCED."""
     topic = create_topic(scene.run, "topic", 2)
     with (
         Speaker(scene.client("leader"), scene.group, topic) as leader,
@@ -265,7 +275,8 @@ def test_a_static_member_comes_back_with_other_protocols(scene: Scene) -> None:
     scene.wait_for("member_gone", how="fenced")
 
 
-def test_a_leader_joins_again(scene: Scene) -> None:
+def test_leader_rejoins(scene: Scene) -> None:
+    """A leader that rejoins is reported as LEADER_REJOINED."""
     topic = create_topic(scene.run, "topic", 2)
     with ClassicMember(scene.client("leader"), scene.group, topic) as leader:
         alone(leader)
@@ -274,7 +285,8 @@ def test_a_leader_joins_again(scene: Scene) -> None:
     assert (whom(told), told["moved_partitions"], told["slowest"]) == ("leader", 0, None)
 
 
-def test_an_admin_removes_one_member(scene: Scene) -> None:
+def test_admin_removes_one_member(scene: Scene) -> None:
+    """A member that an admin removes is reported as MEMBER_REMOVED and KICKED with the stated reason."""
     topic = create_topic(scene.run, "topic", 2)
     with (
         ClassicMember(scene.client("leader"), scene.group, topic) as leader,
@@ -291,7 +303,8 @@ def test_an_admin_removes_one_member(scene: Scene) -> None:
     assert clients(scene.told("member_gone", how="kicked")) == ["other"]
 
 
-def test_a_member_does_not_join_again_in_time(scene: Scene) -> None:
+def test_member_rejoins_too_late(scene: Scene) -> None:
+    """A member that does not rejoin in time is reported as DROPPED after the rebalance timeout."""
     topic = create_topic(scene.run, "topic", 2)
     with (
         ClassicMember(scene.client("leader"), scene.group, topic, rebalance_ms=1000) as leader,
@@ -307,7 +320,8 @@ def test_a_member_does_not_join_again_in_time(scene: Scene) -> None:
     assert clients(scene.told("member_gone", how="dropped")) == ["late"]
 
 
-def test_a_commit_fails(scene: Scene) -> None:
+def test_failed_commit_is_reported(scene: Scene) -> None:
+    """A commit with an old generation is reported with its refused partitions."""
     topic = create_topic(scene.run, "topic", 2)
     with ClassicMember(scene.client("behind"), scene.group, topic) as member:
         alone(member)
@@ -317,7 +331,8 @@ def test_a_commit_fails(scene: Scene) -> None:
     assert failed["refused"] == [{"error_code": 22, "error": "ILLEGAL_GENERATION", "partitions": 2}]
 
 
-def test_a_client_is_refused(scene: Scene) -> None:
+def test_refused_client_is_reported(scene: Scene) -> None:
+    """A client that the group size limit refuses is reported with size and limit."""
     topic = create_topic(scene.run, "topic", 2)
     scene.stem = "limited"
     with (

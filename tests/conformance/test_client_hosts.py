@@ -19,9 +19,9 @@ from tests.conformance.routes import Route, Run
 from tests.conformance.test_verification import ANSWERED, DISTRUSTED, VERIFIED
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import ClassicMember, ConsumerMember, succeeded
+from tests.kafka.group_members import ClassicMember, ConsumerMember, succeeded
 from tests.kafka.processes import Address, free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
 
 SIDECAR = "/127.0.0.1"
@@ -158,7 +158,10 @@ def gathered(scene: Scene, stack: ExitStack) -> tuple[ClassicMember, ClassicMemb
 
 
 @pytest.mark.parametrize("setting", ["client", "broker"])
-def test_where_members_are_is_told_alike_however_it_is_asked(broker: KafkaBroker, tmp_path: Path, setting: str) -> None:
+def test_member_hosts_in_all_outputs(broker: KafkaBroker, tmp_path: Path, setting: str) -> None:
+    """With both client_host settings, replies contain the configured host, and page, timeline and journal contain true
+    hosts.
+    """
     wanted = ELSEWHERE if setting == "client" else dict.fromkeys(ELSEWHERE, SIDECAR)
     with staged(broker, tmp_path, setting) as scene, ExitStack() as stack:
         first, second, third = gathered(scene, stack)

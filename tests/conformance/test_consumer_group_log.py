@@ -27,15 +27,15 @@ from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.codecs.offsets_topic import KeyType, decode_key, group_of
-from group_sidecar.coordinator.answers_consumer import consumer_group_describe
-from group_sidecar.coordinator.consumer_groups import read
-from group_sidecar.coordinator.views import ConsumerGroupView, GroupKind, GroupState
+from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe
+from group_sidecar.coordinator.log.consumer_groups import consumer_group_from_records
+from group_sidecar.coordinator.model.views import ConsumerGroupView, GroupKind, GroupState
+from tests.conformance.held_groups import held, population
 from tests.conformance.librdkafka import consumer, create_topic, poll_until, settled
 from tests.conformance.new_protocol import NewMember, new_member, send, share_member, streams_heartbeat
-from tests.conformance.population import held, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.wire import Wire, ask
 
 NEW: dict[str, Any] = {"group_protocol": "consumer"}
@@ -65,7 +65,7 @@ def described(run: Run, group: str, version: int = 1) -> DescribedGroup:
 
 def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) -> None:
     """Lets members follow until a condition holds."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"gave up waiting for {what}"
         for member in members:
@@ -110,7 +110,7 @@ def _pattern(run: Run, stack: ExitStack, group: str) -> None:
 def _pattern_of_the_broker(run: Run, stack: ExitStack, group: str) -> None:
     """The broker resolves a pattern in the background, and tells with a later beat."""
     member = stack.enter_context(new_member(run, group, subscribed_topic_regex=f"{run.prefix}-.*"))
-    beat_until(lambda: len(member.shall_own) == 2, "the pattern's topics", member)
+    beat_until(lambda: len(member.target_partitions) == 2, "the pattern's topics", member)
     become(run, group, GroupState.STABLE, member)
 
 
@@ -144,9 +144,9 @@ def _unrevoked(run: Run, stack: ExitStack, group: str) -> None:
     first, second = _two(run, stack, group)
     second.beat()
     become(run, group, GroupState.RECONCILING, second)
-    whole = first.shall_own
+    whole = first.target_partitions
     first.beat(whole)
-    assert first.shall_own != whole, "it was not told to give up anything"
+    assert first.target_partitions != whole, "it was not told to give up anything"
 
 
 def _unreleased(run: Run, stack: ExitStack, group: str) -> None:
@@ -194,11 +194,13 @@ def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
     """The latest value of every key of the new protocols in the offsets topic, by group."""
     reader = Consumer({"bootstrap.servers": run.bootstrap, "group.id": "unused", "enable.partition.eof": True})
     try:
-        partitions = reader.list_topics("__consumer_offsets", timeout=PATIENCE).topics["__consumer_offsets"].partitions
+        partitions = (
+            reader.list_topics("__consumer_offsets", timeout=GIVE_UP_SECONDS).topics["__consumer_offsets"].partitions
+        )
         reader.assign([TopicPartition("__consumer_offsets", number, 0) for number in partitions])
         latest: dict[bytes, bytes | None] = {}
         ended: set[int] = set()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while len(ended) < len(partitions):
             assert time.monotonic() < deadline, "the end of the offsets topic was not reached"
             for message in reader.consume(1000, 0.1):
@@ -218,7 +220,7 @@ def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
 
 def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, DescribedGroup], T]:
     """What the broker says in each version, and what is seen meanwhile, of a group that has not moved."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         before = {version: described(run, group, version) for version in VERSIONS}
         seen = look()
@@ -259,20 +261,21 @@ def answered(
 ) -> tuple[DescribedGroup, ...]:
     """What our answer says of groups."""
     asked = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
-    reply = consumer_group_describe(asked, version, views, names, tells_revoking=True)
+    reply = consumer_group_describe(asked, version, views, names, reports_revoking=True)
     assert reply is not None, "not all that is needed was known"
     return reply.groups
 
 
 @pytest.mark.parametrize("group", STATES)
-def test_a_group_is_told_as_the_broker_tells_it(run: Run, group: str) -> None:
+def test_group_matches_broker_description(run: Run, group: str) -> None:
+    """A consumer group read from the log is described as the broker describes it, in each state."""
     make, state = STATES[group]
     with ExitStack() as stack:
         make(run, stack, group)
         told, records = held_still(run, group, lambda: logged(run)[run.name(group)])
         names = topic_names(run)
     assert told[1].group_state == state
-    view = read(run.name(group), records)
+    view = consumer_group_from_records(run.name(group), records)
     assert view.kind is GroupKind.CONSUMER
     for version in VERSIONS:
         assert [unordered(ours) for ours in answered({run.name(group): view}, version, names)] == [
@@ -280,7 +283,8 @@ def test_a_group_is_told_as_the_broker_tells_it(run: Run, group: str) -> None:
         ]
 
 
-def test_a_group_that_is_deleted_has_no_records(run: Run) -> None:
+def test_deleted_group_has_no_records(run: Run) -> None:
+    """A deleted consumer group has no records in the log."""
     with new_member(run, "deleted") as member:
         become(run, "deleted", GroupState.STABLE, member)
     assert logged(run)[run.name("deleted")]
@@ -289,14 +293,15 @@ def test_a_group_that_is_deleted_has_no_records(run: Run) -> None:
     assert run.name("deleted") not in logged(run)
 
 
-def test_groups_of_other_kinds_and_none(run: Run) -> None:
+def test_other_group_kinds_match_broker(run: Run) -> None:
+    """ConsumerGroupDescribe of classic, share and missing groups gives the broker's errors."""
     run = replace(run, prefix=f"{run.prefix}k")
     with population(run, ("stable", "simple")), share_member(run, "share"):
         beat_until(lambda: run.name("share") in logged(run), "the share group")
         views: dict[str, ConsumerGroupView | None] = {
             run.name("stable"): ConsumerGroupView(group_id=run.name("stable"), kind=GroupKind.CLASSIC),
             run.name("simple"): ConsumerGroupView(group_id=run.name("simple"), kind=GroupKind.CLASSIC),
-            run.name("share"): read(run.name("share"), logged(run)[run.name("share")]),
+            run.name("share"): consumer_group_from_records(run.name("share"), logged(run)[run.name("share")]),
             run.name("nowhere"): None,
             "": None,
         }
@@ -313,8 +318,10 @@ def listed(run: Run, group: str) -> tuple[str, str]:
 
 
 def test_share_groups(run: Run) -> None:
+    """A share group read from the log has the kind and state that the broker lists."""
+
     def told() -> tuple[str, str | None]:
-        view = read(run.name("shared"), logged(run)[run.name("shared")])
+        view = consumer_group_from_records(run.name("shared"), logged(run)[run.name("shared")])
         return view.kind.value, view.state
 
     with share_member(run, "shared"):
@@ -324,9 +331,10 @@ def test_share_groups(run: Run) -> None:
 
 
 def test_streams_groups(run: Run) -> None:
+    """A streams group read from the log has the kind that the broker lists."""
     with Wire(run.route.plain) as wire:
         send(wire, streams_heartbeat(run, "streams"))
         beat_until(lambda: run.name("streams") in logged(run), "the streams group")
-        view = read(run.name("streams"), logged(run)[run.name("streams")])
+        view = consumer_group_from_records(run.name("streams"), logged(run)[run.name("streams")])
         assert view == ConsumerGroupView(group_id=run.name("streams"), kind=GroupKind.STREAMS)
         assert listed(run, "streams")[0] == GroupKind.STREAMS

@@ -21,7 +21,7 @@ from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
 from group_sidecar.codecs.schema import Struct, decode, encode
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 LIMIT, JOINERS, BEATS = 10, 100, 3
@@ -135,7 +135,8 @@ def crowd(group: Group) -> tuple[Counter[str], list[str]]:
     return told, [each for _ in range(BEATS) for each in group.beat(*members)]
 
 
-def test_of_many_that_join_at_once_so_many_get_in_and_stay(strict: Group, limited: Group) -> None:
+def test_simultaneous_joins_fill_to_limit(strict: Group, limited: Group) -> None:
+    """Of many simultaneous joins, exactly the limit succeeds and stays, as at a broker with the same limit."""
     told, after = crowd(limited)
     assert (told["in"], told.total(), len(told)) == (LIMIT, JOINERS, 2)
     assert after == ["in"] * LIMIT * BEATS
@@ -158,7 +159,8 @@ def leaving(group: Group) -> list[str]:
     return steps + group.beat(somebody()) + group.beat(somebody())
 
 
-def test_who_leaves_makes_room(strict: Group, limited: Group) -> None:
+def test_leaving_member_makes_room(strict: Group, limited: Group) -> None:
+    """A member that leaves a full consumer group makes room for one other, as at a broker with the same limit."""
     steps = leaving(limited)
     assert [step == "in" for step in steps] == [False, True, True, False]
     assert steps == leaving(strict)
@@ -172,10 +174,10 @@ def restarting(group: Group) -> list[str]:
     return steps + group.beat(who, epoch=JOIN, instance_id="instance")
 
 
-def test_a_static_member_that_restarts_keeps_its_place_and_is_known_by_its_id_alone(
-    strict: Group, limited: Group
-) -> None:
-    """Here the sidecar differs from Kafka 4.4, where the new member takes the static member's place (KAFKA-20601)."""
+def test_restarting_static_member_keeps_its_place(strict: Group, limited: Group) -> None:
+    """A restarting static member keeps its place under its own id only. Kafka 4.4 gives the place to a new member id
+    (KAFKA-20601).
+    """
     assert [step == "in" for step in restarting(limited)] == [True, False, True]
     assert [step == "in" for step in restarting(strict)] == [True, True, False]
 
@@ -188,7 +190,8 @@ def joining_classically(group: Group) -> list[str]:
     ]
 
 
-def test_a_full_consumer_group_is_full_for_classic_members_too(strict: Group, limited: Group) -> None:
+def test_full_consumer_group_refuses_classic(strict: Group, limited: Group) -> None:
+    """A full consumer group refuses classic joins with the same replies as a broker with the same limit."""
     assert joining_classically(limited) == joining_classically(strict)
 
 
@@ -202,7 +205,8 @@ def crowding_classically(group: Group) -> Counter[int]:
     return Counter(each.error_code for each in joined)
 
 
-def test_of_many_classic_members_at_once_so_many_get_in(strict: Group, limited: Group) -> None:
+def test_simultaneous_classic_joins_fill_to_limit(strict: Group, limited: Group) -> None:
+    """Of many simultaneous classic joins, only as many succeed as there are free places."""
     told = crowding_classically(limited)
     assert told == {0: 2, int(FULL): JOINERS - 2}
     assert told == crowding_classically(strict)

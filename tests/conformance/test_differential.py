@@ -20,17 +20,17 @@ import pytest
 
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
-from tests.conformance.differential import loading
+from tests.conformance.differential import slow_loading
+from tests.conformance.differential.answers_table import ALL_TOGETHER, FOUND, LOADING, SEEN, Table, table_of
 from tests.conformance.differential.comparison import LOCAL, Asker, Outcome
-from tests.conformance.differential.questions import Question, Subject, questions
-from tests.conformance.differential.scene import Scene
-from tests.conformance.differential.states import STATES, State
-from tests.conformance.differential.table import ALL_TOGETHER, FOUND, LOADING, SEEN, Table, table_of
+from tests.conformance.differential.group_requests import Question, Subject, questions
+from tests.conformance.differential.group_setup import Scene
+from tests.conformance.differential.group_states import STATES, State
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.processes import free_addresses
 from tests.kafka.releases import OLD_RELEASES, RELEASES
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 
 pytestmark = pytest.mark.timeout(300)
@@ -145,7 +145,8 @@ def topic_ids(client: Client) -> dict[str, UUID]:
 
 @pytest.mark.parametrize("state", STATES, ids=attrgetter("name"))
 @pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
-def test_a_group_that_it_saw_coming_about(stage: Stage, state: State) -> None:
+def test_group_seen_from_start(stage: Stage, state: State) -> None:
+    """For a group seen from the start, its answers equal the broker's in each state, API and version."""
     with stage.scene(state) as scene, Asker(stage.broker.direct, stage.sidecar) as asker:
         asked = list(questions(stage.subject(scene), stage.direct.dialect))
         outcomes = examine(asker, asked, _BY_ITSELF_SECONDS if state.by_itself else 0)
@@ -155,7 +156,8 @@ def test_a_group_that_it_saw_coming_about(stage: Stage, state: State) -> None:
 
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
-def test_groups_that_were_there_when_it_started(stage: Stage, tmp_path: Path) -> None:
+def test_groups_older_than_sidecar(stage: Stage, tmp_path: Path) -> None:
+    """For groups older than the sidecar, its answers equal the broker's in each state, API and version."""
     with ExitStack() as stack:
         scenes = {state: stack.enter_context(stage.scene(state)) for state in STATES if state.exists(stage.version)}
         late = stack.enter_context(started_late(stage.broker, tmp_path))
@@ -181,13 +183,14 @@ def started_late(broker: KafkaBroker, folder: Path) -> Iterator[SidecarProcess]:
 
 
 @pytest.mark.parametrize("version", [*RECENT, *(pytest.param(old, marks=pytest.mark.long) for old in OLD_RELEASES)])
-def test_while_the_broker_loads(version: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_answers_while_broker_loads(version: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """While the broker loads, the sidecar's answers equal the broker's."""
     state = State(LOADING, lambda scene: scene.commit({0: 3}))
     with (
-        staged(version, tmp_path, table_of(request.config), loading.ONE_PARTITION) as stage,
+        staged(version, tmp_path, table_of(request.config), slow_loading.ONE_PARTITION) as stage,
         stage.scene(state) as scene,
     ):
-        loading.lengthen(stage.broker, scene.topic)
+        slow_loading.lengthen(stage.broker, scene.topic)
         outcomes = asked_meanwhile(stage, scene)
     judge(stage, SEEN, {LOADING: outcomes})
 

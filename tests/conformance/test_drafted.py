@@ -12,29 +12,29 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import split_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
 from group_sidecar.codecs.messages.group_metadata import (
-    DraftCoordinator,
-    DraftGroup,
-    DraftGroupMetadata,
-    DraftMember,
-    DraftMemberMetadata,
-    DraftState,
     GroupMetadataRequest,
     GroupMetadataResponse,
+    Kip40Coordinator,
+    Kip40Group,
+    Kip40GroupMetadata,
+    Kip40Member,
+    Kip40MemberMetadata,
+    Kip40State,
 )
-from group_sidecar.codecs.registry import ApiKey
 from group_sidecar.codecs.schema import decode
-from tests.conformance.differential import loading
+from tests.conformance.differential import slow_loading
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.cluster import kafka_cluster
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import ClassicMember, commit
-from tests.kafka.processes import Address, free_addresses, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.group_members import ClassicMember, commit
+from tests.kafka.processes import Address, free_addresses, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import Wire, ask
 
@@ -44,10 +44,10 @@ TOPIC = "topic"
 DRAFT: dict[str, Any] = {"group_metadata_request": True}
 MEMBERS_ARE_AT = "127.0.0.7"
 VALUES = [f"value {number}" for number in range(10)]
-DEAD = DraftGroupMetadata()
+DEAD = Kip40GroupMetadata()
 
 
-def draft(address: Address, *groups: str, everything: bool = False, members: bool = True) -> tuple[DraftGroup, ...]:
+def draft(address: Address, *groups: str, everything: bool = False, members: bool = True) -> tuple[Kip40Group, ...]:
     """What is told of groups, on a connection of its own."""
     request = GroupMetadataRequest(
         include_all_groups=int(everything), include_member_metadata=int(members), groups=groups
@@ -60,7 +60,7 @@ def draft(address: Address, *groups: str, everything: bool = False, members: boo
 
 
 @dataclass(frozen=True)
-class Place:
+class AnswerPath:
     """A broker, and a sidecar that speaks the draft."""
 
     broker: KafkaBroker
@@ -68,23 +68,23 @@ class Place:
     client: Client
 
     @property
-    def coordinator(self) -> DraftCoordinator:
+    def coordinator(self) -> Kip40Coordinator:
         """The broker as its clients know it."""
         host, port = self.broker.sidecar
-        return DraftCoordinator(id=1, host=host, port=port)
+        return Kip40Coordinator(id=1, host=host, port=port)
 
     def member(self, group: str, client_id: str) -> ClassicMember:
         client = Client(self.client.address, self.client.dialect, client_id, MEMBERS_ARE_AT)
         return ClassicMember(client, group, TOPIC)
 
-    def told(self, group: str, **asked: bool) -> DraftGroup:
+    def told(self, group: str, **asked: bool) -> Kip40Group:
         [told] = draft(self.broker.sidecar, group, **asked)
         assert (told.group_id, told.error_code, told.coordinator) == (group, 0, self.coordinator)
         return told
 
 
 @pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnswerPath]:
     folder = tmp_path_factory.mktemp("drafted")
     with (
         KafkaBroker(folder / "broker", version=request.param) as broker,
@@ -93,7 +93,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         broker.wait_for_coordinator()
         make_topic(broker, TOPIC, 4)
         sidecar.wait_for_log()
-        yield Place(broker, sidecar, Client(broker.sidecar, Dialect.of(broker.direct)))
+        yield AnswerPath(broker, sidecar, Client(broker.sidecar, Dialect.of(broker.direct)))
 
 
 @pytest.fixture
@@ -102,35 +102,36 @@ def group() -> str:
     return f"group-{secrets.token_hex(4)}"
 
 
-def test_a_group_from_its_first_member_to_its_last(place: Place, group: str) -> None:
+def test_group_life_in_kip40(place: AnswerPath, group: str) -> None:
+    """The KIP-40 reply follows a group from its first member to its last, and agrees with the admin port."""
     assert place.told(group).group_metadata == DEAD
     with ExitStack() as stack:
         first, second = (stack.enter_context(place.member(group, name)) for name in ("first", "second"))
         first.join()
         first.sync()
-        until(lambda: place.told(group).group_metadata.state == DraftState.STABLE, "it is stable")
+        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "it is stable")
         generation = place.told(group).group_metadata.generation
         assert generation == first.generation
         second.send_join()
-        until(lambda: place.told(group).group_metadata.state == DraftState.REBALANCING, "it rebalances")
+        until(lambda: place.told(group).group_metadata.state == Kip40State.REBALANCING, "it rebalances")
         in_between = place.told(group)
-        assert in_between.group_metadata == DraftGroupMetadata(
-            state=DraftState.REBALANCING, protocol_type="consumer", generation=generation, protocol="range"
+        assert in_between.group_metadata == Kip40GroupMetadata(
+            state=Kip40State.REBALANCING, protocol_type="consumer", generation=generation, protocol="range"
         )
-        assert in_between.member_metadata == DraftMemberMetadata()
+        assert in_between.member_metadata == Kip40MemberMetadata()
         first.send_join()
         for member in (first, second):
             assert member.receive_join().error_code == 0
         completing = place.told(group).group_metadata
-        assert (completing.state, completing.generation) == (DraftState.REBALANCING, generation)
+        assert (completing.state, completing.generation) == (Kip40State.REBALANCING, generation)
         leader, other = sorted((first, second), key=lambda member: not member.leads)
         for member in (leader, other):
             member.send_sync()
         given = {member.member_id: member.receive_sync().assignment for member in (leader, other)}
-        until(lambda: place.told(group).group_metadata.state == DraftState.STABLE, "it is stable again")
+        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "it is stable again")
         stable = place.told(group)
-        assert stable.group_metadata == DraftGroupMetadata(
-            state=DraftState.STABLE, protocol_type="consumer", generation=generation + 1, protocol="range"
+        assert stable.group_metadata == Kip40GroupMetadata(
+            state=Kip40State.STABLE, protocol_type="consumer", generation=generation + 1, protocol="range"
         )
         assert stable.member_metadata.leader == leader.member_id
         assert {shown(member) for member in stable.member_metadata.members} == {
@@ -141,7 +142,7 @@ def test_a_group_from_its_first_member_to_its_last(place: Place, group: str) -> 
         assert {member.member_metadata for member in stable.member_metadata.members} == {
             member.member_metadata for member in described.members
         }
-        assert place.told(group, members=False).member_metadata == DraftMemberMetadata()
+        assert place.told(group, members=False).member_metadata == Kip40MemberMetadata()
         on_the_admin_port = json.loads(place.sidecar.get(f"/api/v1/group?group={group}")[1])
         where, told = stable.coordinator, stable.group_metadata
         assert on_the_admin_port["coordinator"] == {"id": where.id, "host": where.host, "port": where.port}
@@ -149,39 +150,41 @@ def test_a_group_from_its_first_member_to_its_last(place: Place, group: str) -> 
     until(lambda: place.told(group).group_metadata == DEAD, "nobody is in it")
 
 
-def shown(member: DraftMember) -> tuple[str, str, str, bytes]:
+def shown(member: Kip40Member) -> tuple[str, str, str, bytes]:
     """Who a member is and what it has."""
     return member.member_id, member.client_id, member.member_host, member.member_assignment
 
 
-def test_all_groups(place: Place, group: str) -> None:
+def test_include_all_groups(place: AnswerPath, group: str) -> None:
+    """A KIP-40 request for all groups also reports a group without members and a named unknown group."""
     commit(place.client, group, TOPIC, {0: 3})  # A group without members, which is there all the same.
     with place.member(f"{group}-full", "member") as member:
         member.join()
         member.sync()
         found = {each.group_id: each for each in draft(place.broker.sidecar, f"{group}-none", everything=True)}
     assert [found[name].group_metadata.state for name in (group, f"{group}-full", f"{group}-none")] == [
-        DraftState.DEAD,
-        DraftState.STABLE,
-        DraftState.DEAD,
+        Kip40State.DEAD,
+        Kip40State.STABLE,
+        Kip40State.DEAD,
     ]
     assert {(each.error_code, each.coordinator) for each in found.values()} == {(0, place.coordinator)}
     assert found[f"{group}-full"].member_metadata.leader == member.others[0]
 
 
-def test_released_clients_find_their_coordinators(place: Place, group: str) -> None:
-    producer = Producer({"bootstrap.servers": spelled(place.broker.sidecar)})
+def test_librdkafka_finds_coordinator(place: AnswerPath, group: str) -> None:
+    """With KIP-40 enabled, librdkafka still finds its coordinator and consumes."""
+    producer = Producer({"bootstrap.servers": host_port(place.broker.sidecar)})
     for value in VALUES:
         producer.produce(TOPIC, value)
     assert producer.flush(30) == 0
     settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer({"bootstrap.servers": spelled(place.broker.sidecar), **settings})
+    consumer = Consumer({"bootstrap.servers": host_port(place.broker.sidecar), **settings})
     try:
         consumer.subscribe([TOPIC])
         values: list[bytes] = []
         until(lambda: len(polled(consumer, values)) >= len(VALUES), "all is read")
         consumer.commit(asynchronous=False)
-        assert place.told(group).group_metadata.state == DraftState.STABLE
+        assert place.told(group).group_metadata.state == Kip40State.STABLE
     finally:
         consumer.close()
 
@@ -193,18 +196,20 @@ def polled(consumer: Consumer, values: list[bytes]) -> list[bytes]:
     return values
 
 
-def test_kafka_python_finds_its_coordinator(place: Place, group: str) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=spelled(place.broker.sidecar), group_id=group)
+def test_kafka_python_finds_coordinator(place: AnswerPath, group: str) -> None:
+    """With KIP-40 enabled, kafka-python still finds its coordinator and joins its group."""
+    consumer = KafkaConsumer(bootstrap_servers=host_port(place.broker.sidecar), group_id=group)
     try:
         assert consumer.partitions_for_topic(TOPIC)
         consumer.subscribe([TOPIC])
         until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment()), "it is in the group")
-        assert place.told(group).group_metadata.state == DraftState.STABLE
+        assert place.told(group).group_metadata.state == Kip40State.STABLE
     finally:
         consumer.close()
 
 
-def test_other_versions_are_as_ever(place: Place, group: str) -> None:
+def test_other_versions_are_unchanged(place: AnswerPath, group: str) -> None:
+    """With KIP-40 enabled, FindCoordinator is advertised as v0 only, and all other versions still work."""
     offered = {api.api_key: api for api in ask(place.broker.sidecar, ApiVersionsRequest(), 0).api_keys}
     assert offered[ApiKey.FIND_COORDINATOR].max_version == 0
     for version in Dialect.of(place.broker.direct).versions(ApiKey.FIND_COORDINATOR):
@@ -215,7 +220,8 @@ def test_other_versions_are_as_ever(place: Place, group: str) -> None:
             assert (one.node_id, one.port) == (1, place.broker.sidecar[1])
 
 
-def test_without_the_setting_version_1_is_kafkas(place: Place, group: str, tmp_path: Path) -> None:
+def test_v1_is_kafkas_without_setting(place: AnswerPath, group: str, tmp_path: Path) -> None:
+    """Without the KIP-40 setting, FindCoordinator v1 works as in Kafka."""
     [listen] = free_addresses(1)
     with SidecarProcess(tmp_path, listen=listen, upstream=place.broker.client):
         offered = {api.api_key: api for api in ask(listen, ApiVersionsRequest(), 0).api_keys}
@@ -232,9 +238,8 @@ def test_without_the_setting_version_1_is_kafkas(place: Place, group: str, tmp_p
         (bytes(3_000_000), "request_too_long"),
     ],
 )
-def test_what_is_malformed_or_absurd_closes_and_is_counted(
-    place: Place, tmp_path: Path, body: bytes, reason: str
-) -> None:
+def test_malformed_request_closes_connection(place: AnswerPath, tmp_path: Path, body: bytes, reason: str) -> None:
+    """A malformed or too long KIP-40 request closes the connection and is counted with its reason."""
     [listen] = free_addresses(1)
     limits = {"limits": {"inspected_frame": 1_000_000}}
     with SidecarProcess(tmp_path, listen=listen, upstream=place.broker.client, settings=DRAFT | limits) as sidecar:
@@ -247,7 +252,8 @@ def test_what_is_malformed_or_absurd_closes_and_is_counted(
         until(lambda: sidecar.metric(closed, reason=reason) == 1, "it is counted")
 
 
-def test_of_another_brokers_group_only_the_coordinator_is_told(tmp_path: Path, group: str) -> None:
+def test_other_brokers_group_reports_coordinator(tmp_path: Path, group: str) -> None:
+    """A KIP-40 request for another broker's group reports NOT_COORDINATOR and the right coordinator, not metadata."""
     settings = {"mode": "gateway", **DRAFT}
     with kafka_cluster(tmp_path, nodes=2) as brokers, ExitStack() as stack:
         [listen] = free_addresses(1)
@@ -260,7 +266,7 @@ def test_of_another_brokers_group_only_the_coordinator_is_told(tmp_path: Path, g
             [told] = draft(listen, name)
             ports[told.coordinator.id] = told.coordinator
             assert told.error_code == (0 if told.coordinator.id == 1 else 16)
-            assert (told.group_metadata, told.member_metadata) == (DEAD, DraftMemberMetadata())
+            assert (told.group_metadata, told.member_metadata) == (DEAD, Kip40MemberMetadata())
             [at_home] = draft((told.coordinator.host, told.coordinator.port), name)
             assert (at_home.error_code, at_home.coordinator) == (0, told.coordinator)
         assert sorted(ports) == [1, 2]
@@ -271,20 +277,21 @@ def test_of_another_brokers_group_only_the_coordinator_is_told(tmp_path: Path, g
             member.join()
             member.sync()
             [stable] = draft((home.host, home.port), group)
-            assert (stable.group_metadata.state, stable.group_metadata.generation) == (DraftState.STABLE, 1)
+            assert (stable.group_metadata.state, stable.group_metadata.generation) == (Kip40State.STABLE, 1)
             [elsewhere] = draft((ports[3 - home.id].host, ports[3 - home.id].port), group)
-            assert elsewhere == DraftGroup(error_code=16, group_id=group, coordinator=home)
+            assert elsewhere == Kip40Group(error_code=16, group_id=group, coordinator=home)
 
 
-def test_what_a_broker_loads_is_initializing(tmp_path: Path, group: str) -> None:
+def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
+    """A KIP-40 request for a group that its broker is loading reports the state Initializing."""
     with (
-        KafkaBroker(tmp_path / "broker", properties=loading.ONE_PARTITION) as broker,
+        KafkaBroker(tmp_path / "broker", properties=slow_loading.ONE_PARTITION) as broker,
         SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=DRAFT),
     ):
         broker.wait_for_coordinator()
         make_topic(broker, TOPIC)
         commit(Client(broker.sidecar, Dialect.of(broker.direct)), group, TOPIC, {0: 3})
-        loading.lengthen(broker, TOPIC)
+        slow_loading.lengthen(broker, TOPIC)
         for _ in range(5):  # One load lasts long enough, unless the machine is very busy.
             broker.start()
             if told := told_while_loading(broker, group):
@@ -293,11 +300,11 @@ def test_what_a_broker_loads_is_initializing(tmp_path: Path, group: str) -> None
         else:
             pytest.fail("the broker was never found loading")
     assert [(each.error_code, each.group_metadata) for each in told] == [
-        (0, DraftGroupMetadata(state=DraftState.INITIALIZING))
+        (0, Kip40GroupMetadata(state=Kip40State.INITIALIZING))
     ]
 
 
-def told_while_loading(broker: KafkaBroker, group: str) -> tuple[DraftGroup, ...]:
+def told_while_loading(broker: KafkaBroker, group: str) -> tuple[Kip40Group, ...]:
     """What is told between two moments at which the broker is loading; nothing where it was not."""
 
     def refusal() -> int:

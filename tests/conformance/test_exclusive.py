@@ -22,11 +22,11 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from group_sidecar.codecs.schema import Struct
-from tests.conformance.population import SETTLED, UNSETTLED, population
+from tests.conformance.held_groups import SETTLED, UNSETTLED, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import Address, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import Address, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
 from tests.kafka.wire import ask
 
@@ -100,6 +100,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 @pytest.mark.parametrize("version", LIST_VERSIONS)
 def test_list_groups(pair: Pair, version: int) -> None:
+    """The sidecar lists groups itself, with the broker's answer."""
     direct, own = pair.own("ListGroups", ListGroupsRequest(), version)
     assert by_id(own) == by_id(direct)
     assert {pair.run.name(group) for group in SETTLED} <= {group.group_id for group in own.groups}
@@ -119,6 +120,7 @@ def test_list_groups(pair: Pair, version: int) -> None:
     ids=lambda request: f"{request.states_filter} {request.types_filter}",
 )
 def test_list_groups_filtered(pair: Pair, request_: ListGroupsRequest) -> None:
+    """The sidecar answers filtered ListGroups requests itself, with the broker's answer."""
     direct, own = pair.own("ListGroups", request_, 5)
     assert by_id(own) == by_id(direct)
 
@@ -131,19 +133,23 @@ def by_id(reply: ListGroupsResponse) -> ListGroupsResponse:
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
 @pytest.mark.parametrize("group", [*SETTLED, "unknown"])
 def test_describe_groups(pair: Pair, group: str, version: int) -> None:
+    """The sidecar describes each settled group and an unknown group itself, with the broker's answer."""
     direct, own = pair.own("DescribeGroups", DescribeGroupsRequest(groups=(pair.run.name(group),)), version)
     assert members_by_id(own) == members_by_id(direct)
 
 
 def test_describe_many_groups(pair: Pair) -> None:
+    """The sidecar describes many groups in one request itself, with the broker's answer."""
     names = tuple(pair.run.name(group) for group in (*SETTLED, "unknown"))
     direct, own = pair.own("DescribeGroups", DescribeGroupsRequest(groups=names), 6)
     assert members_by_id(own) == members_by_id(direct)
 
 
 @pytest.mark.parametrize("group", UNSETTLED)
-def test_a_group_between_states_is_told_as_the_broker_tells_it(pair: Pair, group: str) -> None:
-    """Whether the sidecar answers itself or leaves it to the broker; a group of its own, gone before the next test."""
+def test_unsettled_group_matches_broker(pair: Pair, group: str) -> None:
+    """For a group between states, replies through the sidecar equal the broker's, whether the sidecar or the broker
+    answers.
+    """
     run = Run(pair.run.route, f"t{secrets.token_hex(5)}")
     with population(run, [group]):
         for version in LIST_VERSIONS:
@@ -173,6 +179,7 @@ def members_by_id(reply: DescribeGroupsResponse) -> DescribeGroupsResponse:
 @pytest.mark.parametrize("group", [*SETTLED, "unknown"])
 @pytest.mark.parametrize("everything", [True, False], ids=["all", "named"])
 def test_offset_fetch(pair: Pair, group: str, version: int, everything: bool) -> None:
+    """The sidecar answers OffsetFetch for each settled group and an unknown group itself, with the broker's answer."""
     if everything and version < 2:
         everything = False  # Null topics came with v2.
     request = fetch(pair.run, group, version, everything)
@@ -210,12 +217,13 @@ def _topics_in_order(topics: tuple[OffsetFetchResponseTopic, ...]) -> tuple[Offs
 
 
 @pytest.mark.parametrize("options", ["", "--members --verbose", "--state"])
-def test_the_command_prints_the_same(pair: Pair, options: str) -> None:
+def test_command_prints_the_same(pair: Pair, options: str) -> None:
+    """kafka-consumer-groups --describe prints the same from the broker and from the sidecar's own answers."""
     names = [part for group in SETTLED for part in ("--group", pair.run.name(group))]
     answered = pair.answers("DescribeGroups")
     direct, own = (
-        kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", spelled(place), "--describe", *names, *options.split())
+        kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", host_port(place), "--describe", *names, *options.split())
         for place in (pair.broker, pair.sidecar.listen)
     )
     assert pair.answers("DescribeGroups") > answered
-    assert own.replace(spelled(pair.sidecar.listen), spelled(pair.broker)) == direct
+    assert own.replace(host_port(pair.sidecar.listen), host_port(pair.broker)) == direct

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from group_sidecar.proxy.desk import LONGEST_FETCH
+from group_sidecar.proxy.handlers.fetches import MAX_WHOLE_FETCH_BYTES
 from tests.conformance import test_kafka_python as python
 from tests.conformance.librdkafka import consumer, create_topic, produce
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import JVM_FLAGS, VERSION, KafkaBroker
 from tests.kafka.maven import kafka_jars
-from tests.kafka.processes import PATIENCE, ChildProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, ChildProcess
 from tests.kafka.releases import NEWEST_TOOLS
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
 PARTITIONS = 2
@@ -106,7 +106,7 @@ def follow(stage: Stage, client: Client, folder: Path, value: str = "value") -> 
     sent, seen = 0, frozenset[float]()
     with consumer(around, "idle", []) as idle:
         idle.commit(offsets=[TopicPartition(topic, number, 0) for number in range(PARTITIONS)], asynchronous=False)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     with client(stage.through, folder) as step:
         # Were it for the sidecar's own questions, not more than one of these times would come.
         while len(seen) < 4 or stage.metric("group_lag", group=around.name("idle")) < sent / 2:
@@ -121,14 +121,16 @@ def follow(stage: Stage, client: Client, folder: Path, value: str = "value") -> 
 
 
 @pytest.mark.parametrize("client", [librdkafka, librdkafka_committed, kafka_python, java])
-def test_the_lag_of_a_group_is_known_from_what_others_fetch(stage: Stage, client: Any, tmp_path: Path) -> None:
+def test_lag_from_fetch_replies(stage: Stage, client: Any, tmp_path: Path) -> None:
+    """The lag of an idle group is known from other clients' Fetch replies."""
     follow(stage.anew(), client, tmp_path)
 
 
-def test_so_it_is_where_every_reply_is_too_long_to_be_read_whole(stage: Stage, tmp_path: Path) -> None:
-    """In the Java client's fetch sessions; librdkafka is also told, in short replies, that there is nothing new."""
-    follow(stage.anew(), java, tmp_path, "x" * 2 * LONGEST_FETCH)
+def test_lag_from_long_fetch_replies(stage: Stage, tmp_path: Path) -> None:
+    """The lag of an idle group is known also if each Fetch reply of a Java client is too long to be read whole."""
+    follow(stage.anew(), java, tmp_path, "x" * 2 * MAX_WHOLE_FETCH_BYTES)
 
 
-def test_so_it_is_with_an_old_broker(old_stage: Stage, tmp_path: Path) -> None:
+def test_lag_at_old_broker(old_stage: Stage, tmp_path: Path) -> None:
+    """The lag of an idle group is known from Fetch replies of an old broker."""
     follow(old_stage, librdkafka, tmp_path)

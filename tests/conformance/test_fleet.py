@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from group_sidecar.metrics.journal import SEALED_SEGMENTS
 from group_sidecar.metrics.records import timestamp
-from group_sidecar.spark.refresh import refresh
-from group_sidecar.spark.sources import files
+from group_sidecar.spark.ingest import ingest
+from group_sidecar.spark.line_sources import files
 from group_sidecar.spark.store import Store
 from tests.conformance.fleet_answers import (
     Rows,
@@ -24,8 +24,8 @@ from tests.conformance.fleet_answers import (
     sidecars_rebalances,
     told,
 )
-from tests.conformance.fleet_stage import CROWDED, NODES, PLACES, REFUSALS, REFUSED, sidecar_id
-from tests.conformance.fleet_story import LOST, RESTARTED, STICKY, Moment, Story
+from tests.conformance.fleet_cluster import CROWDED, CROWDED_LIMIT, NODES, REFUSALS, REFUSED, sidecar_id
+from tests.conformance.fleet_scenario import LOST, RESTARTED, STICKY, FleetMoment, FleetScenario
 from tests.spark.conftest import spark
 
 __all__ = ["spark"]  # A fixture is known by where it is imported.
@@ -38,7 +38,7 @@ Answers = dict[str, dict[str, Rows]]
 
 
 @pytest.fixture(scope="module")
-def answers(spark: SparkSession, fleet_story: Story, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+def answers(spark: SparkSession, fleet_story: FleetScenario, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """The summaries by moment and name. The second moment is one more batch, which brings the first one's once more."""
     store = Store(spark, str(tmp_path_factory.mktemp("fleet") / "tables"))
     asked = {
@@ -47,12 +47,12 @@ def answers(spark: SparkSession, fleet_story: Story, tmp_path_factory: pytest.Te
     }
     found: Answers = {}
     for batch, (moment, names) in enumerate(asked.items()):
-        refresh(store, files(spark, str(of(fleet_story, moment).journals)), batch)
+        ingest(store, files(spark, str(of(fleet_story, moment).journals)), batch)
         found[moment] = {name: answer(store.read, name) for name in names}
     return found
 
 
-def of(story: Story, moment: str) -> Moment:
+def of(story: FleetScenario, moment: str) -> FleetMoment:
     return {"quiet": story.quiet, "damaged": story.damaged}[moment]
 
 
@@ -62,24 +62,29 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_every_partition_of_every_group_is_where_kafka_says(fleet_story: Story, answers: Answers, moment: str) -> None:
+def test_offsets_match_kafka(fleet_story: FleetScenario, answers: Answers, moment: str) -> None:
+    """The fleet job's committed offsets equal Kafka's at each moment."""
     assert offsets(answers[moment]["lag"]) == of(fleet_story, moment).kafka.offsets
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_every_group_is_as_kafka_says(fleet_story: Story, answers: Answers, moment: str) -> None:
+def test_groups_match_kafka(fleet_story: FleetScenario, answers: Answers, moment: str) -> None:
+    """The fleet job's groups equal Kafka's at each moment."""
     assert groups(answers[moment]["groups"]) == kafkas_groups(of(fleet_story, moment))
 
 
-def test_the_cluster_is_one_that_needs_the_fleet(fleet_story: Story) -> None:
-    """Every broker coordinates some groups, and some groups moved, from which a member has gone."""
+def test_cluster_covers_moved_groups(fleet_story: FleetScenario) -> None:
+    """Every broker of the test cluster coordinates groups, the lost broker's groups have moved, and one moved group has
+    lost a member.
+    """
     before = {state.coordinator for state in fleet_story.quiet.kafka.states.values()}
     after = {state.coordinator for state in fleet_story.damaged.kafka.states.values()}
     assert (before, after) == (set(range(1, NODES + 1)), before - {LOST})
     assert fleet_story.damaged.kafka.states[f"fleet-{STICKY}"].members == 1
 
 
-def test_rebalances_are_those_of_the_sidecars_own_timelines(fleet_story: Story, answers: Answers) -> None:
+def test_rebalances_match_timelines(fleet_story: FleetScenario, answers: Answers) -> None:
+    """The fleet job's rebalances and causes equal those of the sidecars' timelines."""
     expected = sidecars_rebalances(fleet_story)
     assert rebalances(answers["quiet"]["rebalances"]) == expected
     assert {"new_member", "member_left", "partitions_revoked"} <= {cause for _, cause in expected}
@@ -88,6 +93,7 @@ def test_rebalances_are_those_of_the_sidecars_own_timelines(fleet_story: Story, 
 
 
 def test_refusals_are_counted(answers: Answers) -> None:
+    """The fleet job counts refusals by group, policy and client, and knows the group's limit."""
     [refused] = answers["quiet"]["refusals"]
     named = {"group": f"fleet-{CROWDED}", "policy": "group_max_size", "error_code": REFUSED}
     assert {name: refused[name] for name in (*named, "refusals", "clients")} == {
@@ -96,20 +102,23 @@ def test_refusals_are_counted(answers: Answers) -> None:
         "clients": 1,
     }
     limits = {row["group"]: row["max_size"] for row in answers["quiet"]["groups"] if row["max_size"] is not None}
-    assert limits == {f"fleet-{CROWDED}": PLACES}
+    assert limits == {f"fleet-{CROWDED}": CROWDED_LIMIT}
 
 
-def test_who_came_and_went_is_counted(fleet_story: Story, answers: Answers) -> None:
+def test_joins_and_departures_are_counted(fleet_story: FleetScenario, answers: Answers) -> None:
+    """The fleet job's counts of joins and departures equal those of the sidecars' timelines."""
     moves = Counter((group, "joined") for group, _ in told(fleet_story, "member_joined"))
     moves.update((group, cell["how"]) for group, cell in told(fleet_story, "member_gone"))
     assert {(row["group"], row["change"]): row["members"] for row in answers["quiet"]["churn"]} == moves
 
 
-def test_nothing_that_sidecars_write_is_put_into_quarantine(answers: Answers) -> None:
+def test_valid_lines_are_not_quarantined(answers: Answers) -> None:
+    """No line that a sidecar writes is put into quarantine."""
     assert answers["quiet"]["quarantine"] == []
 
 
-def test_a_killed_sidecar_loses_no_whole_line_and_has_another_boot(fleet_story: Story, answers: Answers) -> None:
+def test_killed_sidecar_loses_no_line(fleet_story: FleetScenario, answers: Answers) -> None:
+    """A killed sidecar loses no complete line and has a second boot."""
     folder = fleet_story.damaged.journals / str(RESTARTED)
     sealed = {line for path in folder.glob(SEALED_SEGMENTS) for line in path.read_bytes().splitlines(keepends=True)}
     assert set(fleet_story.unsealed) <= sealed
@@ -118,14 +127,16 @@ def test_a_killed_sidecar_loses_no_whole_line_and_has_another_boot(fleet_story: 
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_every_record_is_there_and_there_once(fleet_story: Story, answers: Answers, moment: str) -> None:
+def test_each_record_exists_once(fleet_story: FleetScenario, answers: Answers, moment: str) -> None:
+    """Each journal record exists once, and the fleet job counts all records."""
     names = Counter((line["sidecar"], line["boot"], line["seq"]) for line in lines(of(fleet_story, moment).journals))
     assert set(names.values()) == {1}
     counted = {row["sidecar"]: row["records"] for row in answers[moment]["sidecars"]}
     assert counted == Counter(sidecar for sidecar, _, _ in names)
 
 
-def test_a_sidecar_that_is_gone_is_silent_and_the_others_are_not(fleet_story: Story, answers: Answers) -> None:
+def test_lost_sidecar_is_silent(fleet_story: FleetScenario, answers: Answers) -> None:
+    """The fleet job reports the silence of each sidecar, and the lost sidecar is silent longest."""
     last: dict[str, str] = {}
     for line in lines(fleet_story.damaged.journals):
         last[line["sidecar"]] = max(line["emitted_at"], last.get(line["sidecar"], ""))
@@ -136,7 +147,8 @@ def test_a_sidecar_that_is_gone_is_silent_and_the_others_are_not(fleet_story: St
     assert max(silence, key=silence.__getitem__) == sidecar_id(LOST)
 
 
-def test_through_a_topic_the_answers_are_the_same(spark: SparkSession, fleet_story: Story, answers: Answers) -> None:
+def test_topic_gives_the_same_answers(spark: SparkSession, fleet_story: FleetScenario, answers: Answers) -> None:
+    """The fleet job gives the same answers from a journal topic as from journal files."""
     read = Store.opened(spark, str(fleet_story.from_topic)).read
     assert offsets(answer(read, "lag")) == fleet_story.quiet.kafka.offsets
     assert groups(answer(read, "groups")) == kafkas_groups(fleet_story.quiet)
@@ -147,7 +159,8 @@ def test_through_a_topic_the_answers_are_the_same(spark: SparkSession, fleet_sto
     assert answer(read, "quarantine") == []
 
 
-def test_each_sidecar_writes_to_a_partition_that_its_own_broker_leads(fleet_story: Story) -> None:
+def test_sidecar_writes_to_own_brokers_partition(fleet_story: FleetScenario) -> None:
+    """Each sidecar writes to a partition that its own broker leads."""
     assert fleet_story.told == {node: {sidecar_id(node)} for node in range(1, NODES + 1)}
 
 

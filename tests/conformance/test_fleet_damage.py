@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark.refresh import Refreshed, refresh
-from group_sidecar.spark.sources import files
+from group_sidecar.spark.ingest import IngestResult, ingest
+from group_sidecar.spark.line_sources import files
 from group_sidecar.spark.store import Store
 from tests.conformance.fleet_answers import (
     Rows,
@@ -19,9 +19,9 @@ from tests.conformance.fleet_answers import (
     rebalances,
     sidecars_rebalances,
 )
-from tests.conformance.fleet_damage import LIAR, Damage, damaged
-from tests.conformance.fleet_stage import CROWDED, NODES, REFUSALS, sidecar_id
-from tests.conformance.fleet_story import Story
+from tests.conformance.fleet_cluster import CROWDED, NODES, REFUSALS, sidecar_id
+from tests.conformance.fleet_damage import FALSE_SIDECAR, Damage, damaged
+from tests.conformance.fleet_scenario import FleetScenario
 from tests.spark.conftest import spark
 
 __all__ = ["spark"]  # A fixture is known by where it is imported.
@@ -35,43 +35,50 @@ class Run:
     """What came of the job."""
 
     damage: Damage
-    refreshed: Refreshed
+    refreshed: IngestResult
     store: Store
 
     def rows(self, name: str) -> Rows:
         """Of a summary, but for what tells of the liar."""
-        return [row for row in answer(self.store.read, name) if LIAR not in (row.get("group"), row.get("sidecar"))]
+        return [
+            row for row in answer(self.store.read, name) if FALSE_SIDECAR not in (row.get("group"), row.get("sidecar"))
+        ]
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, fleet_story: Story, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(spark: SparkSession, fleet_story: FleetScenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The job over the journals of the quiet."""
     folder = tmp_path_factory.mktemp("damage")
     damage = damaged(fleet_story.quiet.journals, folder / "journals")
     store = Store(spark, str(folder / "tables"), retention=timedelta(days=30))
-    return Run(damage, refresh(store, files(spark, str(damage.folder)), 0), store)
+    return Run(damage, ingest(store, files(spark, str(damage.folder)), 0), store)
 
 
-def test_lag_is_what_kafka_says(fleet_story: Story, run: Run) -> None:
+def test_lag_matches_kafka(fleet_story: FleetScenario, run: Run) -> None:
+    """With damaged journals, the fleet job's offsets equal Kafka's."""
     assert offsets(run.rows("lag")) == fleet_story.quiet.kafka.offsets
 
 
-def test_groups_are_what_kafka_says(fleet_story: Story, run: Run) -> None:
+def test_groups_match_kafka(fleet_story: FleetScenario, run: Run) -> None:
+    """With damaged journals, the fleet job's groups equal Kafka's."""
     assert groups(run.rows("groups")) == kafkas_groups(fleet_story.quiet)
 
 
-def test_what_happened_is_counted_once(fleet_story: Story, run: Run) -> None:
+def test_events_are_counted_once(fleet_story: FleetScenario, run: Run) -> None:
+    """With damaged journals, the fleet job counts each rebalance and refusal once."""
     assert rebalances(run.rows("rebalances")) == sidecars_rebalances(fleet_story)
     assert [(row["group"], row["refusals"]) for row in run.rows("refusals")] == [(f"fleet-{CROWDED}", REFUSALS)]
 
 
-def test_every_damaged_line_is_in_quarantine_with_its_reason(run: Run) -> None:
+def test_damaged_lines_are_quarantined(run: Run) -> None:
+    """Each damaged line is in quarantine with its reason."""
     found = [(row["fault"], row["line"]) for row in run.store.read("quarantine").collect()]
     assert Counter(fault for fault, _ in found) == run.damage.faults
     assert set(run.damage.lines) <= {line for _, line in found}
     assert run.refreshed.quarantined == run.damage.faults
 
 
-def test_what_is_lost_for_good_is_missed_and_nothing_else(run: Run) -> None:
+def test_only_lost_records_are_missing(run: Run) -> None:
+    """The fleet job reports exactly the lost records as missing."""
     missing = {row["sidecar"]: (row["boots"], row["missing"]) for row in run.rows("sidecars")}
     assert missing == {sidecar_id(node): (1, run.damage.missing[sidecar_id(node)]) for node in range(1, NODES + 1)}

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclBinding, ResourcePatternType
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
-from tests.conformance.guarded import (
+from tests.conformance.authorized_broker import (
     ADMIN,
     ALLOW,
     GROUP,
@@ -32,7 +32,7 @@ from tests.conformance.guarded import (
 )
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 LIMIT = 5
@@ -148,7 +148,8 @@ def codes_of_joins(at: Address, group: str) -> list[int]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("way", ["broker", "sidecar"])
-def test_clients_without_rights_keep_nobody_out(ways: dict[str, Address], way: str, attack: Attack) -> None:
+def test_unauthorized_joins_do_not_block(ways: dict[str, Address], way: str, attack: Attack) -> None:
+    """Joins of clients without rights do not keep a rightful client out of a limited group."""
     group = f"limited {attack.__name__}"
     with under(attack, ways[way], group):
         codes = codes_of_joins(ways[way], group)
@@ -156,8 +157,8 @@ def test_clients_without_rights_keep_nobody_out(ways: dict[str, Address], way: s
 
 
 @pytest.mark.parametrize("way", ["broker", "sidecar"])
-def test_rightful_joins_that_come_at_once_stay_within_limit(ways: dict[str, Address], way: str) -> None:
-    """None of their connections has joined anything before."""
+def test_simultaneous_joins_stay_within_limit(ways: dict[str, Address], way: str) -> None:
+    """Simultaneous rightful joins on fresh connections stay within the limit."""
     group = "limited at once"
     with ExitStack() as stack:
         keeper = connected(stack, ways[way], RIGHTFUL)

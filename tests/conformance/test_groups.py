@@ -16,7 +16,7 @@ from tests.conformance.librdkafka import (
     settled,
 )
 from tests.conformance.routes import Routes, Run
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 PARTITIONS = 6
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -28,7 +28,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_joining_and_leaving_shares_all_partitions_once(routes: Routes, protocol: str) -> None:
+def test_rebalances_share_partitions_evenly(routes: Routes, protocol: str) -> None:
+    """Joins and leaves share all partitions evenly, directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", PARTITIONS)
         shares = []
@@ -50,7 +52,9 @@ def _shares_once_settled(members: list[Consumer]) -> list[int]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_nothing_is_lost_or_read_twice_over_a_rebalance(routes: Routes, protocol: str) -> None:
+def test_rebalance_loses_and_repeats_nothing(routes: Routes, protocol: str) -> None:
+    """No message is lost or read twice over a rebalance."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", PARTITIONS)
         with ExitStack() as stack:
@@ -78,7 +82,9 @@ def test_nothing_is_lost_or_read_twice_over_a_rebalance(routes: Routes, protocol
 
 
 @pytest.mark.parametrize("protocol", ["range", "new"])
-def test_a_static_member_comes_back_without_a_rebalance(routes: Routes, protocol: str) -> None:
+def test_static_restart_causes_no_rebalance(routes: Routes, protocol: str) -> None:
+    """A static member that restarts causes no rebalance and keeps its partitions."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", PARTITIONS)
         rebalances: list[str] = []
@@ -104,7 +110,9 @@ def test_a_static_member_comes_back_without_a_rebalance(routes: Routes, protocol
     assert rebalances == []
 
 
-def test_a_second_client_with_the_same_instance_id_fences_the_first(routes: Routes) -> None:
+def test_same_instance_id_fences_first_client(routes: Routes) -> None:
+    """A second client with the same instance id fences the first client."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", PARTITIONS)
         instance = run.name("instance")
@@ -119,14 +127,16 @@ def test_a_second_client_with_the_same_instance_id_fences_the_first(routes: Rout
 
 def _error_of(client: Consumer) -> str:
     """What the client reports instead of messages."""
-    message = client.poll(PATIENCE)
+    message = client.poll(GIVE_UP_SECONDS)
     assert message is not None, "no error was reported"
     error = message.error()
     assert error is not None, "a message, and no error"
     return error.str()
 
 
-def test_a_pattern_finds_topics_that_come_later(routes: Routes) -> None:
+def test_pattern_finds_later_topics(routes: Routes) -> None:
+    """A subscribed pattern finds topics that are created later."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "first")
         with consumer(run, "group", [f"^{run.prefix}-.*"], topic_metadata_refresh_interval_ms=300) as client:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.population import GROUPS, population
+from tests.conformance.held_groups import GROUPS, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import PATIENCE, spelled
-from tests.kafka.sidecar import COMMAND, SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, host_port
+from tests.kafka.sidecar_process import COMMAND, SidecarProcess
 from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
 
 PREFIX = "seen"
@@ -32,9 +32,9 @@ class Stage:
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
         return (
-            ("--bootstrap", spelled(self.broker.direct)),
-            ("--bootstrap", spelled(self.broker.sidecar)),
-            ("--sidecar", spelled(self.sidecar.admin)),
+            ("--bootstrap", host_port(self.broker.direct)),
+            ("--bootstrap", host_port(self.broker.sidecar)),
+            ("--sidecar", host_port(self.sidecar.admin)),
         )
 
     @property
@@ -43,7 +43,7 @@ class Stage:
 
     def printed(self, *arguments: str, status: int = 0) -> str:
         command = [str(COMMAND), "groups", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False)
         assert done.returncode == status, done
         return done.stdout
 
@@ -68,6 +68,7 @@ def name(group: str) -> str:
 
 
 def test_all_list_the_same_groups(stage: Stage) -> None:
+    """The list command gives the same groups from the broker, through the sidecar and from the admin port."""
     direct, through, admin = (
         [{key: group[key] or None for key in KNOWN_TO_ALL} for group in stage.told("list", *way)["groups"]]
         for way in stage.ways
@@ -78,6 +79,8 @@ def test_all_list_the_same_groups(stage: Stage) -> None:
 
 @pytest.mark.parametrize("group", ["stable", "static", "new", "empty"])
 def test_all_describe_the_same_members(stage: Stage, group: str) -> None:
+    """The describe command gives the same members from the broker, through the sidecar and from the admin port."""
+
     def members(told: Any) -> Any:
         keys = ("member_id", "instance_id", "client_id", "client_host", "assignment")
         found = [{key: member[key] for key in keys} for member in told["member_list"]]
@@ -91,7 +94,8 @@ def test_all_describe_the_same_members(stage: Stage, group: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["stable", "static", "simple", "empty"])
-def test_all_tell_the_same_offsets(stage: Stage, group: str) -> None:
+def test_all_report_the_same_offsets(stage: Stage, group: str) -> None:
+    """The offsets command gives the same offsets from the broker, through the sidecar and from the admin port."""
     keys = ("topic", "partition", "current_offset", "metadata", "member_id", "client_host")
     direct, through, admin = (
         [{key: row[key] for key in keys} for row in stage.told("offsets", name(group), *way)["offsets"]]
@@ -104,20 +108,22 @@ def test_all_tell_the_same_offsets(stage: Stage, group: str) -> None:
     assert direct
 
 
-def test_members_are_those_of_kafkas_own_tool(stage: Stage) -> None:
+def test_members_match_kafkas_tool(stage: Stage) -> None:
+    """The members command prints the same members as kafka-consumer-groups."""
     columns = ("CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS")
     arguments = ("--describe", "--members", "--verbose", "--group", name("stable"))
-    bootstrap = spelled(stage.broker.direct)
+    bootstrap = host_port(stage.broker.direct)
     theirs = columns_of(kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap, *arguments), columns)
     assert len(theirs) == 2
     for way in stage.ways:
         assert columns_of(stage.printed("members", name("stable"), *way), columns) == theirs
 
 
-def test_offsets_are_those_of_kafkas_own_tool(stage: Stage) -> None:
+def test_offsets_match_kafkas_tool(stage: Stage) -> None:
+    """The offsets command prints the same offsets and lag as kafka-consumer-groups."""
     columns = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST")
     arguments = ("--describe", "--group", name("stable"))
-    bootstrap = spelled(stage.broker.direct)
+    bootstrap = host_port(stage.broker.direct)
     theirs = columns_of(kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap, *arguments), columns)
     assert len(theirs) == 4
     for way in stage.ways[:2]:
@@ -131,7 +137,8 @@ def columns_of(text: str, wanted: tuple[str, ...]) -> list[list[str]]:
     return sorted([row[place] for place in places] for row in rows)
 
 
-def test_a_timeline_and_its_reasons(stage: Stage) -> None:
+def test_timeline_and_why(stage: Stage) -> None:
+    """The timeline and why commands report the group's joins, rebalances and causes."""
     told = stage.told("timeline", name("stable"), *stage.admin)
     assert [cell["what"] for cell in told["timeline"]].count("member_joined") == 2
     lines = stage.printed("timeline", name("stable"), *stage.admin).splitlines()
@@ -143,7 +150,8 @@ def test_a_timeline_and_its_reasons(stage: Stage) -> None:
     assert stage.printed("why", name("stable"), *stage.admin).startswith(why["summary"])
 
 
-def test_the_top_knows_limits_and_lag(stage: Stage) -> None:
+def test_top_shows_limits_and_lag(stage: Stage) -> None:
+    """The top command reports the members and limits of all groups."""
     groups = {group["group"]: group for group in stage.told("top", *stage.admin)["groups"]}
     assert groups[name("stable")]["members"] == 2
     assert groups[name("stable")]["limit"] == 5
@@ -152,7 +160,8 @@ def test_the_top_knows_limits_and_lag(stage: Stage) -> None:
     assert {row.split()[0] for row in rows} == set(groups)
 
 
-def test_a_group_that_does_not_exist(stage: Stage) -> None:
+def test_unknown_group_exits_with_error(stage: Stage) -> None:
+    """The describe, members and offsets commands print nothing for an unknown group and exit with status 1."""
     for way in stage.ways:
         for command in ("describe", "members", "offsets"):
             assert stage.printed(command, "nobody", *way, status=1) == ""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.librdkafka import admin, committed, create_topic, produce
 from tests.conformance.routes import Routes, Run
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, CONSUMER_GROUPS, TOPICS, kafka_tool
 
 VALUES = [f"value {number}" for number in range(50)]
@@ -19,7 +19,11 @@ def tool(run: Run, main_class: str, *args: str, stdin: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_the_console_reads_what_the_console_wrote(routes: Routes, protocol: str) -> None:
+def test_console_consumer_reads_all_values(routes: Routes, protocol: str) -> None:
+    """The console consumer reads and commits all values of the console producer in both protocols, directly and through
+    the sidecar.
+    """
+
     def scenario(run: Run) -> Any:
         topic = create_topic(run, "topic", 2)
         tool(run, CONSOLE_PRODUCER, "--topic", topic, stdin="\n".join(VALUES) + "\n")
@@ -34,7 +38,9 @@ def test_the_console_reads_what_the_console_wrote(routes: Routes, protocol: str)
     assert offsets == len(VALUES)
 
 
-def test_the_console_reads_back_without_acknowledgement_and_with_isolation(routes: Routes) -> None:
+def test_acks_0_and_read_committed(routes: Routes) -> None:
+    """The console consumer with read_committed reads all values that were produced with acks=0."""
+
     def scenario(run: Run) -> Any:
         topic = create_topic(run, "topic")
         unacknowledged = ("--command-property", "acks=0", "--command-property", "enable.idempotence=false")
@@ -45,8 +51,8 @@ def test_the_console_reads_back_without_acknowledgement_and_with_isolation(route
     assert routes.compare(scenario) == VALUES
 
 
-def test_a_share_group_reads(routes: Routes) -> None:
-    """Share groups (KIP-932) are of APIs that the sidecar does not decode."""
+def test_share_group_reads(routes: Routes) -> None:
+    """A share group (KIP-932) reads all values through the sidecar, which does not decode its APIs."""
 
     def scenario(run: Run) -> Any:
         topic, group = create_topic(run, "topic"), run.name("group")
@@ -59,8 +65,10 @@ def test_a_share_group_reads(routes: Routes) -> None:
     assert routes.compare(scenario) == sorted(VALUES)
 
 
-def test_kafkas_own_compatibility_test_passes(routes: Routes) -> None:
-    """Its main class asserts what a client of this version may rely on, feature by feature."""
+def test_kafka_client_compatibility_test_passes(routes: Routes) -> None:
+    """Kafka's ClientCompatibilityTest, which asserts the features of this client version, succeeds directly and through
+    the sidecar.
+    """
 
     def scenario(run: Run) -> Any:
         topic = create_topic(run, "topic")
@@ -71,20 +79,24 @@ def test_kafkas_own_compatibility_test_passes(routes: Routes) -> None:
         others = ("--topic", topic, "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1")
         last = tool(run, "org.apache.kafka.tools.ClientCompatibilityTest", *others, *supported)[-1]
         client = admin(run)
-        client.delete_topics(["newtopic"])["newtopic"].result(PATIENCE)  # It makes this one and leaves it.
+        client.delete_topics(["newtopic"])["newtopic"].result(GIVE_UP_SECONDS)  # It makes this one and leaves it.
         return last
 
     assert "SUCCESS" in routes.compare(scenario)
 
 
-def test_the_same_versions_are_advertised(routes: Routes) -> None:
+def test_same_versions_are_advertised(routes: Routes) -> None:
+    """Kafka's BrokerApiVersionsCommand prints the same versions directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         return tool(run, "org.apache.kafka.tools.BrokerApiVersionsCommand")
 
     assert any("JoinGroup(11): 0 to 9" in line for line in routes.compare(scenario))
 
 
-def test_topics_and_their_configurations(routes: Routes) -> None:
+def test_topics_and_configurations(routes: Routes) -> None:
+    """Kafka's tools create, describe, alter and delete a topic with the same output as without the sidecar."""
+
     def scenario(run: Run) -> Any:
         topic = run.name("topic")
         entity = ("--entity-type", "topics", "--entity-name", topic)
@@ -102,7 +114,11 @@ def test_topics_and_their_configurations(routes: Routes) -> None:
     assert len(described) == 4
 
 
-def test_offsets_are_reset_and_deleted_and_groups_deleted(routes: Routes) -> None:
+def test_offsets_are_reset_and_deleted(routes: Routes) -> None:
+    """kafka-consumer-groups resets and deletes offsets and deletes the group with the same results directly and through
+    the sidecar.
+    """
+
     def scenario(run: Run) -> Any:
         topic = create_topic(run, "topic", 2)
         create_topic(run, "other")

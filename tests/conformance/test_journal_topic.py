@@ -16,18 +16,18 @@ import trio
 from confluent_kafka import Message
 
 from group_sidecar.metrics.records import timestamp
-from group_sidecar.proxy import attempts
-from group_sidecar.proxy.client import connect
-from group_sidecar.proxy.sections import Journal
-from group_sidecar.proxy.topic_outlet import TopicOutlet
-from tests.conformance.cutting import CuttingProxy
+from group_sidecar.proxy.broker.kafka_client import connect
+from group_sidecar.proxy.config.sections import Journal
+from group_sidecar.proxy.journal.topic_writer import TopicWriter
+from group_sidecar.proxy.runtime import backoff
 from tests.conformance.librdkafka import consume, create_topic, leaders_of, messages_in, produce
+from tests.conformance.reply_dropping_proxy import CuttingProxy
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import VERSION, KafkaBroker
-from tests.kafka.processes import PATIENCE, free_addresses, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, free_addresses, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import kafka_tool
-from tests.proxy.topic_model import record
+from tests.proxy.journal.topic_model import record
 
 PRODUCE = 0
 PARTITIONS = 3
@@ -95,7 +95,7 @@ def staged(folder: Path, version: str) -> Iterator[Stage]:
             "interval_seconds": 0.2,
             "topic_linger_seconds": 0.05,
         }
-        settings = {"sidecar_id": "here", "own_connection": {"address": spelled(between)}, "journal": journal}
+        settings = {"sidecar_id": "here", "own_connection": {"address": host_port(between)}, "journal": journal}
         with SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
             yield Stage(broker, cutting, sidecar, folder / "journal", around, topic)
 
@@ -110,7 +110,10 @@ def consume_something(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("version", [VERSION, "1.1.1"])
-def test_the_topic_has_what_the_folder_has_each_record_once(tmp_path: Path, version: str) -> None:
+def test_topic_has_each_record_once(tmp_path: Path, version: str) -> None:
+    """The journal topic contains the same records as the folder, each once, after lost replies, a broker restart and a
+    sidecar kill.
+    """
     with staged(tmp_path, version) as stage:
         stage.wait_for_more()
         consume_something(stage)
@@ -166,16 +169,16 @@ def assert_each_producer_is_whole(broker: KafkaBroker, producers: int) -> None:
     assert len(expected) == producers
 
 
-async def test_records_stay_in_their_partition_while_a_broker_takes_up_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With ZooKeeper one takes some 10 ms; asked each millisecond, the broker leads some of them and others not yet."""
-    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.001)
+async def test_records_stay_in_partition_over_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records stay in one partition while a restarted broker takes over its partitions one after another, each within
+    about 10 ms.
+    """
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE", 0.001)
     with KafkaBroker(tmp_path, version="1.1.1") as broker:
         around = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
         topic = create_topic(around, "records", 30)
         settings = Journal(topic=topic, topic_linger_seconds=0)
-        outlet = TopicOutlet("here", topic, settings, lambda: connect(*broker.client))
+        outlet = TopicWriter("here", topic, settings, lambda: connect(*broker.client))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outlet.run, time.time)
             await _write(outlet, 1)
@@ -189,14 +192,15 @@ async def test_records_stay_in_their_partition_while_a_broker_takes_up_one_after
     assert len({message.partition() for message in found}) == 1
 
 
-async def _write(outlet: TopicOutlet, number: int) -> None:
+async def _write(outlet: TopicWriter, number: int) -> None:
     outlet.append(record(number, moment=timestamp(time.time())))
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(GIVE_UP_SECONDS):
         while outlet.records_written < number:  # noqa: ASYNC110 - nothing rings when a broker has answered
             await trio.sleep(0.01)
 
 
-def test_where_another_broker_leads_records_go_to_partitions_of_the_sidecars_own(tmp_path: Path) -> None:
+def test_records_go_to_own_brokers_partitions(tmp_path: Path) -> None:
+    """With two brokers, each sidecar's records go to one partition that its own broker leads."""
     with KafkaBroker(tmp_path / "one") as one, KafkaBroker(tmp_path / "two", joins=one) as two:
         around = Run(Route("direct", one.direct, one.direct), f"t{secrets.token_hex(5)}")
         topic = create_topic(around, "records", 8)

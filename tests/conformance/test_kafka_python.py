@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.conformance.librdkafka import committed, create_topic
 from tests.conformance.routes import Routes, Run
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 VALUES = [f"value {number}" for number in range(100)]
 
@@ -42,7 +42,7 @@ def consumer(run: Run, group: str, topic: str, **settings: Any) -> Iterator[Kafk
 
 def poll_until(members: Sequence[KafkaConsumer], condition: Callable[[list[str]], bool], what: str) -> list[str]:
     """Polls all members in turn until the condition holds for all values so far, which are returned."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     values: list[str] = []
     while not condition(values):
         assert time.monotonic() < deadline, f"gave up waiting for {what}"
@@ -57,7 +57,9 @@ def shares(members: Sequence[KafkaConsumer]) -> list[list[int]]:
     return sorted((sorted(part.partition for part in each.assignment()) for each in members), key=len, reverse=True)
 
 
-def test_what_is_produced_is_consumed_and_committed(routes: Routes) -> None:
+def test_values_are_consumed_and_committed(routes: Routes) -> None:
+    """kafka-python produces, consumes and commits all values, directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", 2)
         with producer(run, acks="all") as client:
@@ -65,7 +67,7 @@ def test_what_is_produced_is_consumed_and_committed(routes: Routes) -> None:
                 client.send(run.name("topic"), value.encode(), partition=number % 2, headers=[("h", b"x")])
                 for number, value in enumerate(VALUES)
             ]
-            places = sorted((place.partition, place.offset) for place in (each.get(PATIENCE) for each in sent))
+            places = sorted((place.partition, place.offset) for place in (each.get(GIVE_UP_SECONDS) for each in sent))
         with consumer(run, "group", "topic") as client:
             values = poll_until([client], lambda seen: len(seen) >= len(VALUES), "all values")
             client.commit()
@@ -77,7 +79,9 @@ def test_what_is_produced_is_consumed_and_committed(routes: Routes) -> None:
     assert offsets == [50, 50]
 
 
-def test_members_come_and_go(routes: Routes) -> None:
+def test_members_join_and_leave(routes: Routes) -> None:
+    """Members with kafka-python join and leave, and share all partitions, directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", 4)
 
@@ -100,17 +104,19 @@ def test_members_come_and_go(routes: Routes) -> None:
     assert routes.compare(scenario) == [[4], [2, 2], [4]]
 
 
-def test_a_transaction_carries_offsets(routes: Routes) -> None:
+def test_transaction_contains_offsets(routes: Routes) -> None:
+    """A transaction of kafka-python commits its value and its offsets, directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "in")
         create_topic(run, "out")
         with producer(run, transactional_id=run.name("id")) as client, consumer(run, "group", "in") as reader:
             client.init_transactions()
             client.begin_transaction()
-            client.send(run.name("out"), b"aborted").get(PATIENCE)
+            client.send(run.name("out"), b"aborted").get(GIVE_UP_SECONDS)
             client.abort_transaction()
             client.begin_transaction()
-            client.send(run.name("out"), b"committed").get(PATIENCE)
+            client.send(run.name("out"), b"committed").get(GIVE_UP_SECONDS)
             place = {TopicPartition(run.name("in"), 0): OffsetAndMetadata(7, "", -1)}
             poll_until([reader], lambda _: bool(reader.assignment()), "an assignment")
             client.send_offsets_to_transaction(place, reader.group_metadata())

@@ -17,8 +17,8 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import TOPICS, kafka_tool
 from tests.kafka.wire import ask
 
@@ -120,7 +120,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         SidecarProcess(folder / "s2", listen=second.sidecar, upstream=second.client, settings=settings) as two,
     ):
         create = ("--create", "--topic", "t", "--partitions", "1", "--replication-factor", "2")
-        kafka_tool(TOPICS, "--bootstrap-server", spelled(first.direct), *create)
+        kafka_tool(TOPICS, "--bootstrap-server", host_port(first.direct), *create)
         pair = Pair([first, second], [one, two])
         for group in GROUPS:
             one.process.wait_until(lambda group=group: pair.commit(group, 1))  # type: ignore[misc]
@@ -130,7 +130,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def swap(pair: Pair, folder: Path) -> dict[int, int]:
     """Lets each broker lead what the other one led. Returns who leads what then."""
     wanted = {number: 1 - leader for number, leader in pair.leaders().items()}
-    bootstrap = ("--bootstrap-server", spelled(pair.brokers[0].direct))
+    bootstrap = ("--bootstrap-server", host_port(pair.brokers[0].direct))
     plan = [
         {"topic": LOG, "partition": number, "replicas": [leader + 1, 2 - leader]} for number, leader in wanted.items()
     ]
@@ -140,7 +140,8 @@ def swap(pair: Pair, folder: Path) -> dict[int, int]:
     return wanted
 
 
-def test_leadership_moves_and_brokers_die_under_load(pair: Pair, tmp_path: Path) -> None:
+def test_leadership_moves_under_load(pair: Pair, tmp_path: Path) -> None:
+    """After leadership moves and a broker dies under load, each sidecar's answers equal its broker's."""
     pair.wait_until_led(pair.leaders())
     pair.compare()
     stop, committed, broken = threading.Event(), [0], list[BaseException]()
@@ -171,7 +172,7 @@ def test_leadership_moves_and_brokers_die_under_load(pair: Pair, tmp_path: Path)
     kafka_tool(
         ELECT,
         "--bootstrap-server",
-        spelled(pair.brokers[0].direct),
+        host_port(pair.brokers[0].direct),
         "--election-type",
         "preferred",
         "--all-topic-partitions",

@@ -15,13 +15,17 @@ from tests.conformance.librdkafka import (
     produce,
 )
 from tests.conformance.routes import Routes, Run
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 VALUES = [f"value {number}" for number in range(300)]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_is_consumed_and_committed(routes: Routes, codec: str) -> None:
+def test_values_are_consumed_and_committed(routes: Routes, codec: str) -> None:
+    """librdkafka produces, consumes and commits all values with each compression codec, directly and through the
+    sidecar.
+    """
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic", partitions=3)
         places = produce(run, "topic", VALUES, compression_type=codec, enable_idempotence=True)
@@ -35,7 +39,9 @@ def test_what_is_produced_is_consumed_and_committed(routes: Routes, codec: str) 
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_acknowledgement_keeps_the_order_of_values(routes: Routes, acks: str) -> None:
+def test_each_acks_setting_keeps_order(routes: Routes, acks: str) -> None:
+    """With each acks setting, all values are consumed in their order."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic")
         produce(run, "topic", VALUES, acks=acks)
@@ -46,7 +52,9 @@ def test_every_acknowledgement_keeps_the_order_of_values(routes: Routes, acks: s
     assert routes.compare(scenario) == [(f"k{number}", value) for number, value in enumerate(VALUES)]
 
 
-def test_a_large_message_passes(routes: Routes) -> None:
+def test_large_message_passes(routes: Routes) -> None:
+    """Messages of 900 kB pass through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic")
         produce(run, "topic", ["x" * 900_000, "y" * 900_000])
@@ -55,7 +63,9 @@ def test_a_large_message_passes(routes: Routes) -> None:
     assert routes.compare(scenario) == [("x", 900_000), ("y", 900_000)]
 
 
-def test_a_message_too_large_is_refused_by_the_broker(routes: Routes) -> None:
+def test_broker_refuses_too_large_message(routes: Routes) -> None:
+    """The broker refuses a message of 2 MB with MSG_SIZE_TOO_LARGE, directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic")
         errors: list[str] = []
@@ -63,19 +73,21 @@ def test_a_message_too_large_is_refused_by_the_broker(routes: Routes) -> None:
         producer.produce(
             run.name("topic"), "x" * 2_000_000, on_delivery=lambda error, _: errors.append(str(error and error.name()))
         )
-        assert producer.flush(PATIENCE) == 0
+        assert producer.flush(GIVE_UP_SECONDS) == 0
         return errors
 
     assert routes.compare(scenario) == ["MSG_SIZE_TOO_LARGE"]
 
 
-def test_consume_transform_produce_in_transactions(routes: Routes) -> None:
+def test_consume_transform_produce(routes: Routes) -> None:
+    """Transactions that consume and produce commit or abort both offsets and values."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "in")
         create_topic(run, "out")
         produce(run, "in", ["a", "b", "c", "d"])
         producer = Producer({"bootstrap.servers": run.bootstrap, "transactional.id": run.name("transformer")})
-        producer.init_transactions(PATIENCE)
+        producer.init_transactions(GIVE_UP_SECONDS)
         with consumer(run, "group", ["in"]) as client:
             poll_until([client], lambda seen: len(seen) >= 4, "the input")
             _transact(run, producer, client, "committed", offset=2, commit=True)
@@ -99,12 +111,12 @@ def _transact(run: Run, producer: Producer, client: Consumer, value: str, *, off
     producer.begin_transaction()
     producer.produce(run.name("out"), value)
     place = TopicPartition(run.name("in"), 0, offset)
-    producer.send_offsets_to_transaction([place], client.consumer_group_metadata(), PATIENCE)
+    producer.send_offsets_to_transaction([place], client.consumer_group_metadata(), GIVE_UP_SECONDS)
     if commit:
-        producer.commit_transaction(PATIENCE)
+        producer.commit_transaction(GIVE_UP_SECONDS)
     else:
-        assert producer.flush(PATIENCE) == 0, "an abort would drop what was not sent yet"
-        producer.abort_transaction(PATIENCE)
+        assert producer.flush(GIVE_UP_SECONDS) == 0, "an abort would drop what was not sent yet"
+        producer.abort_transaction(GIVE_UP_SECONDS)
 
 
 def _read_to_end(run: Run, topic: str, isolation: str) -> list[str]:
@@ -121,7 +133,7 @@ def _read_to_end(run: Run, topic: str, isolation: str) -> list[str]:
     values = []
     try:
         client.assign([TopicPartition(run.name(topic), 0, 0)])
-        while (message := client.poll(PATIENCE)) is not None and message.error() is None:
+        while (message := client.poll(GIVE_UP_SECONDS)) is not None and message.error() is None:
             values.append((message.value() or b"").decode())
         assert message is not None, "the end was not reached"
         error = message.error()
@@ -132,17 +144,19 @@ def _read_to_end(run: Run, topic: str, isolation: str) -> list[str]:
     return values
 
 
-def test_a_fenced_transactional_producer_is_told(routes: Routes) -> None:
+def test_fenced_producer_gets_error(routes: Routes) -> None:
+    """A transactional producer that another one fences gets the error _FENCED."""
+
     def scenario(run: Run) -> Any:
         create_topic(run, "topic")
         settings = {"bootstrap.servers": run.bootstrap, "transactional.id": run.name("only one")}
         first, second = Producer(settings), Producer(settings)
-        first.init_transactions(PATIENCE)
+        first.init_transactions(GIVE_UP_SECONDS)
         first.begin_transaction()
-        second.init_transactions(PATIENCE)
+        second.init_transactions(GIVE_UP_SECONDS)
         first.produce(run.name("topic"), "too late")
         try:
-            first.commit_transaction(PATIENCE)
+            first.commit_transaction(GIVE_UP_SECONDS)
         except Exception as error:  # noqa: BLE001 - the observation is which one
             return error.args[0].name()
         return "not fenced"

@@ -21,8 +21,8 @@ from group_sidecar.codecs.messages.offset_delete import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect
-from tests.kafka.processes import Address, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import Address, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import TOPICS, kafka_tool
 from tests.kafka.transactions import Transaction
 from tests.kafka.wire import Wire, ask
@@ -46,7 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     with KafkaBroker(tmp_path_factory.mktemp("history") / "broker", properties=PROPERTIES) as broker:
         broker.wait_for_coordinator()
         create = ("--create", "--topic", "t", "--partitions", str(PARTITIONS), "--replication-factor", "1")
-        kafka_tool(TOPICS, "--bootstrap-server", spelled(broker.direct), *create)
+        kafka_tool(TOPICS, "--bootstrap-server", host_port(broker.direct), *create)
         chance = random.Random(7)
         transactions = [
             Transaction(Client(broker.direct, Dialect.of(broker.direct)), f"producer-{number}") for number in range(4)
@@ -105,7 +105,10 @@ def fetched(at: Address, group: str) -> OffsetFetchResponse:
     return replace(reply, topics=tuple(topics))
 
 
-def test_a_sidecar_that_comes_late_knows_every_offset(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_late_sidecar_reads_all_offsets(broker: KafkaBroker, tmp_path: Path) -> None:
+    """A sidecar before a broker with a long, compacted log answers all groups' offsets itself, except those with an
+    open transaction.
+    """
     settings = {"answers": {"verify": 0}}
     with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
         # The cleaner has been at work: what it has closed and not cleaned has about the size of a segment.

@@ -13,14 +13,14 @@ import pytest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from group_sidecar.coordinator.partitions import partition_for
-from group_sidecar.coordinator.views import GroupState
+from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.state.log_partitions import partition_for
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import ClassicMember, ConsumerMember, commit
+from tests.kafka.group_members import ClassicMember, ConsumerMember, commit
 from tests.kafka.processes import Address
 from tests.kafka.releases import NEWEST
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
@@ -84,9 +84,10 @@ def wait_until_read(broker: KafkaBroker, sidecar: SidecarProcess) -> None:
     until(own_answer_has_it, "the sidecar has read the log")
 
 
-def test_a_downgrade_by_expiry_is_told_as_soon_as_its_record_was_read(
+def test_downgrade_by_expiry_is_reported(
     house: tuple[KafkaBroker, SidecarProcess],
 ) -> None:
+    """After a logged downgrade by expiry, the sidecar reports the group's rebalance as the broker does."""
     broker, sidecar = house
     client = Client(sidecar.listen, Dialect.of(sidecar.listen))
     with ConsumerMember(client, GROUP, (TOPIC,)) as new, ClassicMember(client, GROUP, TOPIC) as classic:

@@ -3,15 +3,16 @@
 from pathlib import Path
 
 from group_sidecar.codecs.errors import ErrorCode
-from tests.conformance.causes import Scene
+from tests.conformance.cause_scenarios import Scene
 from tests.conformance.test_leadership import GROUPS, Pair, pair, swap
 from tests.kafka.dialect import until
-from tests.kafka.members import ClassicMember
+from tests.kafka.group_members import ClassicMember
 
 __all__ = ["pair"]  # A fixture is known by where it is imported.
 
 
-def test_a_coordinator_moves(pair: Pair, tmp_path: Path) -> None:
+def test_coordinator_moves(pair: Pair, tmp_path: Path) -> None:
+    """A move of the coordinator is reported once by the old sidecar, and as the rebalance cause by the new sidecar."""
     pair.wait_until_led(pair.leaders())
     group = GROUPS[0]
     before = pair.coordinator(group)

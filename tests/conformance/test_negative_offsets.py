@@ -20,7 +20,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from group_sidecar.codecs.primitives import ZERO_UUID
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import until
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
@@ -41,7 +41,8 @@ def in_order(reply: OffsetFetchResponse) -> Any:
     ]
 
 
-def test_offsets_below_zero_are_told_as_the_broker_tells_them(tmp_path: Path) -> None:
+def test_negative_offsets_match_broker(tmp_path: Path) -> None:
+    """The sidecar's own answers about negative offsets equal the broker's in each version."""
     settings = {"answers": {"exclusive": True}, "offsets_log": {"read": False}}
     group, topic = f"g{secrets.token_hex(4)}", "topic"
     with (

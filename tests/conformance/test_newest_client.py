@@ -24,9 +24,9 @@ from tests.conformance.differential.comparison import in_order
 from tests.kafka.broker import JVM_FLAGS, KafkaBroker
 from tests.kafka.dialect import until
 from tests.kafka.maven import kafka_jars
-from tests.kafka.processes import PATIENCE, Address, free_addresses, spelled
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, free_addresses, host_port
 from tests.kafka.releases import NEWEST
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
@@ -59,9 +59,9 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def exchanged(address: Address, group: str, protocol: str) -> list[str]:
     """Runs one loop of Kafka's own client; gives the lines that it prints."""
     source = Path(__file__).with_name("Exchange.java")
-    place = [spelled(address), group, protocol, "source", "sink", str(RECORDS)]
+    place = [host_port(address), group, protocol, "source", "sink", str(RECORDS)]
     command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1:]
 
@@ -80,8 +80,10 @@ def answered_locally(sidecar: SidecarProcess, request: Struct, version: int) -> 
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_transactions_of_the_newest_client_are_followed(stage: Stage, protocol: str) -> None:
-    """Its offsets are told from the copy afterwards, and nothing of what it said was not understood."""
+def test_newest_client_transactions_are_followed(stage: Stage, protocol: str) -> None:
+    """After transactions of the newest client, the sidecar's own answers equal the broker's, and no decode failure is
+    counted.
+    """
     broker, sidecar = stage
     [committed] = exchanged(sidecar.listen, protocol, protocol)
     asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=protocol, topics=None),), require_stable=True)
@@ -95,8 +97,10 @@ def test_transactions_of_the_newest_client_are_followed(stage: Stage, protocol: 
     assert sidecar.metric("group_sidecar_decode_failures_total") == 0
 
 
-def test_group_deleted_in_the_newest_version_is_gone(stage: Stage) -> None:
-    """DeleteGroups v3 tells an error message per group."""
+def test_group_deleted_by_v3_is_dead(stage: Stage) -> None:
+    """A group deleted by DeleteGroups v3, which has an error message per group, is described as Dead without a decode
+    failure.
+    """
     _, sidecar = stage
     offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     topic = OffsetCommitRequestTopic(name="source", partitions=(offset,))

@@ -10,12 +10,12 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import split_reply
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
-from group_sidecar.codecs.primitives import text
+from group_sidecar.codecs.primitives import encode_string
 from group_sidecar.codecs.schema import decode
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.members import MINUTES, succeeded
+from tests.kafka.group_members import MINUTES, succeeded
 from tests.kafka.processes import Address, free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 CODES = (int(ErrorCode.GROUP_MAX_SIZE_REACHED), int(ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389))
@@ -68,12 +68,14 @@ def varint(value: int, odd: Odd) -> bytes:
 
 def string(value: str, odd: Odd) -> bytes:
     flexible = odd.version >= FLEXIBLE_SINCE
-    return varint(len(value) + 1, odd) + value.encode() if flexible else text(value)
+    return varint(len(value) + 1, odd) + value.encode() if flexible else encode_string(value)
 
 
 def join_frame(group: str, odd: Odd) -> bytes:
     """A dynamic member's first join."""
-    header = JoinGroupRequest.KEY.to_bytes(2, "big") + odd.version.to_bytes(2, "big") + b"\0\0\0\7" + text("odd")
+    header = (
+        JoinGroupRequest.KEY.to_bytes(2, "big") + odd.version.to_bytes(2, "big") + b"\0\0\0\7" + encode_string("odd")
+    )
     timeouts = MINUTES.to_bytes(4, "big") * 2
     start = string(group, odd) + timeouts + string("", odd)
     if odd.version < FLEXIBLE_SINCE:
@@ -137,13 +139,14 @@ def fill(wire: Wire, group: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ENCODINGS.values(), ids=ENCODINGS.keys())
-def test_broker_reads_the_encoding(broker: KafkaBroker, odd: Odd) -> None:
-    """Otherwise this module would show nothing."""
+def test_broker_accepts_encoding(broker: KafkaBroker, odd: Odd) -> None:
+    """The broker accepts a join in each odd encoding. Without this, the test of the limit would prove nothing."""
     assert join(broker.direct, "read-by-the-broker", odd).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize("odd", ENCODINGS.values(), ids=ENCODINGS.keys())
-def test_limit_holds_for_the_encoding(sidecar: SidecarProcess, request: pytest.FixtureRequest, odd: Odd) -> None:
+def test_limit_holds_for_encoding(sidecar: SidecarProcess, request: pytest.FixtureRequest, odd: Odd) -> None:
+    """The group size limit refuses a join in each odd encoding, without a decode failure."""
     code = request.node.callspec.params["sidecar"]
     refused = sidecar.metric(REJECTIONS)
     assert join(sidecar.listen, full_group(code), odd).error_code == code

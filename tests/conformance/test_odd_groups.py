@@ -13,7 +13,7 @@ import pytest
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
@@ -113,9 +113,8 @@ IDS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_a_group_of_any_id_has_its_limit(
-    strict_broker: KafkaBroker, limited: Address, suffix: bytes, name: str
-) -> None:
+def test_limit_holds_for_any_group_id(strict_broker: KafkaBroker, limited: Address, suffix: bytes, name: str) -> None:
+    """The group size limit holds for any group id, as at a broker with the same limit."""
     group = IDS[name](suffix)
     frames = [join(group), join(group), flexible_join(group, b"instance"), join(suffix + b" another")]
     seen = told(limited, *frames)
@@ -124,9 +123,10 @@ def test_a_group_of_any_id_has_its_limit(
 
 
 @pytest.mark.parametrize("pair", [(b"\xff", b"\xfe"), (b"\xff", "\ufffd".encode()), (b"\xc3(", "\ufffd(".encode())])
-def test_ids_that_the_broker_reads_alike_are_one_group(
+def test_equally_decoded_ids_share_limit(
     strict_broker: KafkaBroker, limited: Address, suffix: bytes, pair: tuple[bytes, bytes]
 ) -> None:
+    """Group ids that the broker decodes to the same string share one limit."""
     frames = [join(suffix + each) for each in pair]
     seen = told(limited, *frames)
     assert seen[0] == "in" != seen[1]
@@ -144,24 +144,25 @@ def test_ids_that_the_broker_reads_alike_are_one_group(
         pytest.param(("\ufeffgroup", "group"), id="byte order mark"),
     ],
 )
-def test_nobody_else_counts_in_a_group(
+def test_similar_ids_are_separate_groups(
     strict_broker: KafkaBroker, limited: Address, suffix: bytes, pair: tuple[str, str]
 ) -> None:
+    """Similar group ids that the broker keeps apart have separate limits."""
     frames = [join(suffix + each.encode()) for each in (*pair, *pair)]
     seen = told(limited, *frames)
     assert [each == "in" for each in seen] == [True, True, False, False]
     assert seen == told(strict_broker.direct, *frames)
 
 
-def test_a_flexible_id_may_be_longer_than_any_other(
-    strict_broker: KafkaBroker, limited: Address, suffix: bytes
-) -> None:
+def test_flexible_id_may_exceed_32767_bytes(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
+    """Joins with a compact group id longer than 32767 bytes get the replies of a broker with the same limit."""
     group = suffix.ljust(LONGEST + 100, b"x")
     frames = [flexible_join(group, b"one"), flexible_join(group, b"two")]
     assert told(limited, *frames) == told(strict_broker.direct, *frames)
 
 
-def test_the_empty_id_is_refused_by_the_broker(strict_broker: KafkaBroker, limited: Address) -> None:
+def test_broker_refuses_empty_group_id(strict_broker: KafkaBroker, limited: Address) -> None:
+    """The broker refuses requests with an empty group id, directly and through the sidecar."""
     member = struct.pack(">i", 1) + classic(b"member")
     frames = [
         join(b""),
@@ -176,8 +177,8 @@ def test_the_empty_id_is_refused_by_the_broker(strict_broker: KafkaBroker, limit
     assert seen == told(strict_broker.direct, *frames)
 
 
-def test_a_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
-    """By what stands behind it or by its version: who is in is in, and nobody else gets there."""
+def test_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
+    """Trailing bytes or another version do not let a join pass the limit."""
     body = join(suffix)[14:]
     frames = [
         join(suffix),
@@ -195,10 +196,8 @@ def test_a_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address
     assert seen == told(strict_broker.direct, *frames)
 
 
-def test_a_join_that_is_longer_than_what_is_inspected_is_closed_and_takes_no_place(
-    limited: Address, suffix: bytes
-) -> None:
-    """Here the sidecar differs from the broker: no policy is passed by length, and no such frame is held."""
+def test_too_long_join_closes_connection(limited: Address, suffix: bytes) -> None:
+    """A join longer than the inspected size closes the connection and adds no member. A broker would accept it."""
     frames = [join(suffix, metadata=bytes(LARGE)), join(suffix), join(suffix, metadata=bytes(LARGE)), join(suffix)]
     assert [each if each in ("in", "closed") else "refused" for each in told(limited, *frames)] == [
         "closed",
@@ -208,7 +207,9 @@ def test_a_join_that_is_longer_than_what_is_inspected_is_closed_and_takes_no_pla
     ]
 
 
-def test_what_is_pipelined_is_refused_in_its_turn(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
+def test_pipelined_joins_are_refused_in_order(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
+    """Pipelined joins are accepted and refused in their order, as at a broker with the same limit."""
+
     def seen(at: Address) -> list[str]:
         with ExitStack() as stack:
             wire = stack.enter_context(Wire(at))

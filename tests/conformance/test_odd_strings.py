@@ -22,9 +22,9 @@ from tests.conformance.librdkafka import create_topic
 from tests.conformance.routes import Route, Run
 from tests.conformance.test_exclusive import DESCRIBE_VERSIONS, FETCH_VERSIONS, Pair, by_id
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.members import MINUTES, offsets_to_commit, succeeded
+from tests.kafka.group_members import MINUTES, offsets_to_commit, succeeded
 from tests.kafka.processes import Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 ODD = {
@@ -122,7 +122,8 @@ def populate(wire: OddWire, topic: str) -> None:
     succeeded(wire.ask(commit, 7))
 
 
-def test_the_group_is_listed_under_the_broker_s_name(pair: Pair) -> None:
+def test_group_is_listed_under_brokers_name(pair: Pair) -> None:
+    """A group id with invalid UTF-8 is listed under the broker's name."""
     direct, own = pair.own("ListGroups", ListGroupsRequest(), 5)
     assert by_id(own) == by_id(direct)
     assert decoded(ODD["<group>"]) == SAME_GROUP
@@ -130,7 +131,8 @@ def test_the_group_is_listed_under_the_broker_s_name(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
-def test_the_group_is_described_byte_for_byte(pair: Pair, version: int) -> None:
+def test_description_is_byte_identical(pair: Pair, version: int) -> None:
+    """The sidecar's own description of a group with invalid UTF-8 strings equals the broker's byte for byte."""
     described = own_answer(pair, "DescribeGroups", DescribeGroupsRequest(groups=(odd("<group>"),)), version)
     assert SAME_GROUP.encode() in described
     for word in ("<client>", "<protocol>", *(["<instance>"] if version >= 4 else [])):
@@ -138,13 +140,15 @@ def test_the_group_is_described_byte_for_byte(pair: Pair, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
-def test_a_group_that_is_not_there_is_told_byte_for_byte(pair: Pair, version: int) -> None:
+def test_unknown_group_reply_is_byte_identical(pair: Pair, version: int) -> None:
+    """The sidecar's own description of an unknown group id with invalid UTF-8 equals the broker's byte for byte."""
     told = own_answer(pair, "DescribeGroups", DescribeGroupsRequest(groups=(odd("<stranger>"),)), version)
     assert decoded(ODD["<stranger>"]).encode() in told
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS[1:])
-def test_its_offsets_are_told_byte_for_byte(pair: Pair, version: int) -> None:
+def test_offsets_reply_is_byte_identical(pair: Pair, version: int) -> None:
+    """The sidecar's own OffsetFetch reply for a group with invalid UTF-8 strings equals the broker's byte for byte."""
     group = odd("<group>")
     request = OffsetFetchRequest(group_id=group, topics=None)
     if version >= 8:
@@ -154,12 +158,14 @@ def test_its_offsets_are_told_byte_for_byte(pair: Pair, version: int) -> None:
 
 @pytest.mark.parametrize("group", [odd("<group>"), SAME_GROUP], ids=["the same bytes", "other bytes"])
 @pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS[2:])
-def test_nobody_gets_past_the_limit(pair: Pair, group: str, version: int) -> None:
+def test_limit_holds_for_all_byte_forms(pair: Pair, group: str, version: int) -> None:
+    """The group size limit refuses joins under each byte form of the group id."""
     refused = pair.sidecar.metric(REJECTIONS)
     with OddWire(pair.sidecar.listen) as wire:
         assert wire.ask(join(group), version).error_code == 81
     assert pair.sidecar.metric(REJECTIONS) == refused + 1
 
 
-def test_everything_was_understood(pair: Pair) -> None:
+def test_no_decode_failures(pair: Pair) -> None:
+    """No request with invalid UTF-8 strings counts as a decode failure."""
     assert pair.sidecar.metric("group_sidecar_decode_failures_total") == 0

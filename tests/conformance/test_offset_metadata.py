@@ -29,9 +29,9 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
 from group_sidecar.codecs.schema import Struct
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import ClassicMember, ConsumerMember
-from tests.kafka.processes import PATIENCE, Address, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.group_members import ClassicMember, ConsumerMember
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.transactions import Transaction
 from tests.kafka.wire import ask
 
@@ -71,9 +71,9 @@ class Way:
 
     def __init__(self, address: Address) -> None:
         self.client = Client(address, Dialect.of(address))
-        admin = AdminClient({"bootstrap.servers": spelled(address)})
+        admin = AdminClient({"bootstrap.servers": host_port(address)})
         for made in admin.create_topics([NewTopic(topic, 4, 1) for topic in TOPICS]).values():
-            made.result(PATIENCE)
+            made.result(GIVE_UP_SECONDS)
         asked = MetadataRequest(topics=tuple(MetadataRequestTopic(name=topic) for topic in TOPICS))
         self.ids = {topic.name: topic.topic_id for topic in self.client.ask(asked).topics}
 
@@ -176,7 +176,8 @@ def versions(stage: Stage, request: type[Struct]) -> range:
     return stage.limited.client.dialect.versions(request.KEY)
 
 
-def test_every_version_of_a_commit(stage: Stage) -> None:
+def test_each_commit_version(stage: Stage) -> None:
+    """Each OffsetCommit version refuses too long metadata as a broker with the same limit does."""
     for version in versions(stage, OffsetCommitRequest):
         # v0 is about ZooKeeper.
         def scenario(way: Way, group: str, version: int = version) -> Any:
@@ -188,7 +189,8 @@ def test_every_version_of_a_commit(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_commits_without_a_member(stage: Stage, asked: Asked) -> None:
+def test_commits_without_member(stage: Stage, asked: Asked) -> None:
+    """Commits without a member get the same errors as from a broker with the same limit, and refusals are counted."""
     before = stage.refusals()
     stage.compare(lambda way, group: (way.commit(group, asked), way.offsets(group)))
     assert stage.refusals() - before == any(
@@ -196,8 +198,10 @@ def test_commits_without_a_member(stage: Stage, asked: Asked) -> None:
     )
 
 
-def test_commits_of_a_member(stage: Stage) -> None:
-    """What is wrong with a commit as a whole comes before its metadata."""
+def test_commits_of_classic_member(stage: Stage) -> None:
+    """For commits of a classic member, errors of the whole commit take precedence over metadata errors, as at the
+    broker.
+    """
     asked: Asked = [("a", [(0, LONG), (1, SHORT)]), ("z", [(0, SHORT), (1, LONG)])]
 
     def scenario(way: Way, group: str) -> Any:
@@ -224,7 +228,10 @@ def test_commits_of_a_member(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("stage", ["4.4.0"], indirect=True)
-def test_commits_of_members_of_the_new_protocol(stage: Stage) -> None:
+def test_commits_of_consumer_member(stage: Stage) -> None:
+    """For commits of a consumer group member, errors of the whole commit take precedence over metadata errors, as at
+    the broker.
+    """
     asked: Asked = [("a", [(0, LONG), (1, SHORT)])]
 
     def scenario(way: Way, group: str) -> Any:
@@ -248,7 +255,8 @@ def test_commits_of_members_of_the_new_protocol(stage: Stage) -> None:
     assert stored == [("a", 1, 1, SHORT)]
 
 
-def test_every_version_of_a_commit_in_a_transaction(stage: Stage) -> None:
+def test_each_transactional_commit_version(stage: Stage) -> None:
+    """Each TxnOffsetCommit version refuses too long metadata, and the accepted offsets are committed."""
     for version in versions(stage, TxnOffsetCommitRequest):
 
         def scenario(way: Way, group: str, version: int = version) -> Any:
@@ -304,13 +312,14 @@ def txn_commit(way: Way, group: str, of: Transaction, later: int, asked: Asked) 
     )
 
 
-def test_librdkafka_is_told_and_reads_back_what_was_committed(stage: Stage) -> None:
+def test_librdkafka_gets_metadata_error(stage: Stage) -> None:
+    """librdkafka gets the metadata error and reads back only the accepted offsets."""
     short = SHORT[:-1]  # confluent-kafka sends a NUL behind it, and librdkafka says the error of one partition of all.
     wanted = [TopicPartition("a", 0, 5, LONG), TopicPartition("a", 1, 6, short), TopicPartition("b", 0, 7, "é")]
 
     def scenario(way: Way, group: str) -> Any:
         codes = []
-        consumer = Consumer({"bootstrap.servers": spelled(way.client.address), "group.id": group})
+        consumer = Consumer({"bootstrap.servers": host_port(way.client.address), "group.id": group})
         try:
             for offsets in (wanted, wanted[:1], wanted[1:]):
                 try:
@@ -318,7 +327,7 @@ def test_librdkafka_is_told_and_reads_back_what_was_committed(stage: Stage) -> N
                     codes.append(0)
                 except KafkaException as error:
                     codes.append(error.args[0].code())
-            back = consumer.committed(wanted, PATIENCE)
+            back = consumer.committed(wanted, GIVE_UP_SECONDS)
         finally:
             consumer.close()
         return [], (codes, [(p.topic, p.partition, p.offset) for p in back])
@@ -327,13 +336,14 @@ def test_librdkafka_is_told_and_reads_back_what_was_committed(stage: Stage) -> N
     assert seen == ([12, 12, 0], [("a", 0, OFFSET_INVALID), ("a", 1, 6), ("b", 0, 7)])
 
 
-def test_kafka_python_is_told_and_reads_back_what_was_committed(stage: Stage) -> None:
+def test_kafka_python_gets_metadata_error(stage: Stage) -> None:
+    """kafka-python raises OffsetMetadataTooLargeError and reads back only the accepted offset."""
     places = [structs.TopicPartition("a", index) for index in (0, 1)]
     long, short = (structs.OffsetAndMetadata(5, note, -1) for note in (LONG, SHORT))
 
     def scenario(way: Way, group: str) -> Any:
         consumer = KafkaConsumer(
-            bootstrap_servers=spelled(way.client.address), group_id=group, enable_auto_commit=False
+            bootstrap_servers=host_port(way.client.address), group_id=group, enable_auto_commit=False
         )
         try:
             with pytest.raises(errors.OffsetMetadataTooLargeError):
@@ -347,8 +357,8 @@ def test_kafka_python_is_told_and_reads_back_what_was_committed(stage: Stage) ->
     assert (stored.offset, stored.metadata) == (5, SHORT)
 
 
-def test_what_only_the_broker_knows_is_not_said_of_what_it_does_not_get(stage: Stage) -> None:
-    """The sidecar asks the broker about the rest alone. Where that says nothing of it, metadata is what is wrong."""
+def test_fully_refused_commit_gets_error_12(stage: Stage) -> None:
+    """If all partitions have too long metadata, the sidecar reports only this error, where a broker reports its own."""
     asked: Asked = [("a", [(0, LONG)]), ("z", [(0, LONG)])]
     told = [
         way.commit("none", asked, generation_id_or_member_epoch=5, member_id="m")

@@ -16,13 +16,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from tests.conformance.librdkafka import PASSES_OVER
+from tests.conformance.librdkafka import NO_API_VERSIONS_SETTINGS
 from tests.kafka.broker import JVM_FLAGS, KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
+from tests.kafka.group_members import ClassicMember
 from tests.kafka.maven import kafka_jars
-from tests.kafka.members import ClassicMember
-from tests.kafka.processes import PATIENCE, Address, free_addresses, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, free_addresses, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import Wire
 
@@ -65,16 +65,18 @@ def limiting(broker: KafkaBroker, tmp_path: Path) -> Iterator[SidecarProcess]:
         yield sidecar
 
 
-def test_the_versions_of_kafka_0_9_are_those_of_its_own_table() -> None:
+def test_kafka_0_9_version_table() -> None:
+    """The sidecar's version table of Kafka 0.9 equals the table in Kafka's own jars."""
     source = Path(__file__).with_name("KafkaVersions.java")
     command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(SILENT)}/*", str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True)
     table = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert table == [(key, version) for key, (low, high) in KAFKA_0_9.items() for version in range(low, high + 1)]
 
 
 def test_librdkafka_sees_no_difference(broker: KafkaBroker, gateway: SidecarProcess) -> None:
-    direct = scenario(broker.direct, "direct", PASSES_OVER.get(broker.release.version, {}))
+    """librdkafka produces, consumes and commits with the same results at an old broker and through the gateway."""
+    direct = scenario(broker.direct, "direct", NO_API_VERSIONS_SETTINGS.get(broker.release.version, {}))
     through = scenario(gateway.listen, "through", {})
     assert through == direct
     assert direct["offsets"] == [10, 10]
@@ -83,7 +85,7 @@ def test_librdkafka_sees_no_difference(broker: KafkaBroker, gateway: SidecarProc
 
 def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, Any]:
     """Produces, consumes and commits; tells what came of it. The group is called as the topic."""
-    place = {"bootstrap.servers": spelled(address), **told}
+    place = {"bootstrap.servers": host_port(address), **told}
     produced: list[tuple[int | None, int | None]] = []
     producer = Producer({**place, "acks": "all"})
     for number, value in enumerate(VALUES):
@@ -93,14 +95,14 @@ def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, An
             partition=number % 2,
             on_delivery=lambda _, sent: produced.append((sent.partition(), sent.offset())),
         )
-    assert producer.flush(PATIENCE) == 0
+    assert producer.flush(GIVE_UP_SECONDS) == 0
     quick = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "fetch.wait.max.ms": 50}
     consumer = Consumer({**place, **quick, "group.id": topic, "session.timeout.ms": 10_000})
     try:
         consumer.subscribe([topic])
         consumed = values_of(consumer, len(VALUES))
         consumer.commit(asynchronous=False)
-        committed = consumer.committed([TopicPartition(topic, partition) for partition in range(2)], PATIENCE)
+        committed = consumer.committed([TopicPartition(topic, partition) for partition in range(2)], GIVE_UP_SECONDS)
     finally:
         consumer.close()
     offsets = [partition.offset for partition in committed]
@@ -109,7 +111,7 @@ def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, An
 
 def values_of(consumer: Consumer, count: int) -> list[str]:
     """So many values that it polls."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     values: list[str] = []
     while len(values) < count:
         assert time.monotonic() < deadline, f"only {len(values)} values came"
@@ -119,7 +121,8 @@ def values_of(consumer: Consumer, count: int) -> list[str]:
     return values
 
 
-def test_the_limit_holds_in_front_of_brokers_that_have_none(broker: KafkaBroker, limiting: SidecarProcess) -> None:
+def test_limit_holds_at_old_broker(broker: KafkaBroker, limiting: SidecarProcess) -> None:
+    """The group size limit holds at old brokers and counts members that joined directly."""
     dialect = Dialect.of(broker.direct)
     direct, client = Client(broker.direct, dialect), Client(limiting.listen, dialect)
     with (
@@ -145,7 +148,8 @@ def joined(member: ClassicMember) -> tuple[int, int]:
     return reply.error_code, reply.generation_id
 
 
-def test_it_is_the_sidecar_that_says_what_kafka_0_9_speaks(broker: KafkaBroker, gateway: SidecarProcess) -> None:
+def test_sidecar_answers_api_versions(broker: KafkaBroker, gateway: SidecarProcess) -> None:
+    """The sidecar answers ApiVersions for Kafka 0.9 itself and sends no ApiVersions to this broker."""
     spoken = Dialect.of(broker.direct)
     before = passed_over(broker)
     with Wire(gateway.listen) as wire:

@@ -10,13 +10,13 @@ import trustme
 from cryptography.hazmat.primitives import serialization as pem
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
-from group_sidecar.proxy.credentials import connect_as
-from group_sidecar.proxy.sections import OwnConnection
+from group_sidecar.proxy.broker.authentication import connect_with_credentials
+from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
+from group_sidecar.proxy.config.sections import OwnConnection
+from group_sidecar.proxy.runtime.addresses import Address
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
-from tests.kafka.processes import spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 
 SESSION_MS = 2000
 """How long a session lasts that was authenticated by PLAIN on the plain listener."""
@@ -69,19 +69,21 @@ def sasl(mechanism: str, **instead: Any) -> dict[str, Any]:
 
 
 async def groups_asked(address: tuple[str, int], own: dict[str, Any]) -> int:
-    async with connect_as(Address(*address), OwnConnection.model_validate(own)) as client:
+    async with connect_with_credentials(Address(*address), OwnConnection.model_validate(own)) as client:
         reply = await client.ask(ListGroupsRequest())
         return int(reply.error_code)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-async def test_it_authenticates(secured: Secured, mechanism: str) -> None:
+async def test_sidecar_authenticates(secured: Secured, mechanism: str) -> None:
+    """The sidecar authenticates by PLAIN and SCRAM, with and without TLS."""
     tls = {"ca_file": secured.ca_file}
     assert await groups_asked(secured.broker.sasl_direct, {"sasl": sasl(mechanism)}) == 0
     assert await groups_asked(secured.broker.sasl_client, {"sasl": sasl(mechanism), "tls": tls}) == 0
 
 
-async def test_it_shows_its_certificate(secured: Secured) -> None:
+async def test_sidecar_sends_its_certificate(secured: Secured) -> None:
+    """The sidecar authenticates with its TLS certificate."""
     tls = {"ca_file": secured.ca_file, "certificate_file": secured.certificate_file}
     assert await groups_asked(secured.broker.client, {"tls": tls}) == 0
 
@@ -89,52 +91,59 @@ async def test_it_shows_its_certificate(secured: Secured) -> None:
 async def refusal(address: tuple[str, int], own: dict[str, Any], kind: type[BrokerError]) -> str:
     with pytest.raises(kind) as raised:
         await groups_asked(address, own)
-    return str(raised.value).removeprefix(f"{spelled(address)} ")
+    return str(raised.value).removeprefix(f"{host_port(address)} ")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 async def test_a_wrong_password(secured: Secured, mechanism: str) -> None:
+    """A wrong password raises AuthenticationFailed with the user, the mechanism and the broker's error."""
     line = await refusal(secured.broker.sasl_direct, {"sasl": sasl(mechanism, password="wrong")}, AuthenticationFailed)
     assert line.startswith(f"does not take {SASL_USER}'s password by {mechanism}: SASL_AUTHENTICATION_FAILED (58): ")
 
 
-async def test_a_mechanism_that_is_not_enabled(secured: Secured) -> None:
+async def test_mechanism_not_enabled(secured: Secured) -> None:
+    """A mechanism that the broker lacks raises AuthenticationFailed with the offered mechanisms."""
     line = await refusal(secured.broker.sasl_direct, {"sasl": sasl("SCRAM-SHA-512")}, AuthenticationFailed)
     offered = "it offers PLAIN, SCRAM-SHA-256"
     assert line == f"does not take SCRAM-SHA-512: UNSUPPORTED_SASL_MECHANISM (33): {offered}"
 
 
-async def test_a_listener_without_sasl(secured: Secured) -> None:
+async def test_listener_without_sasl(secured: Secured) -> None:
+    """SASL at a listener without SASL raises AuthenticationFailed that names own_connection.sasl."""
     line = await refusal(secured.broker.direct, {"sasl": sasl("PLAIN")}, AuthenticationFailed)
     assert line == "does not want SASL, and own_connection.sasl is set"
 
 
-async def test_a_plain_listener_where_tls_is_set(secured: Secured) -> None:
+async def test_plain_listener_with_tls_set(secured: Secured) -> None:
+    """TLS at a plain listener raises TlsFailed with a hint at own_connection.tls."""
     line = await refusal(secured.broker.direct, {"tls": {"ca_file": secured.ca_file}}, TlsFailed)
     hint = "the listener may be plain, and own_connection.tls is set"
     assert line == f"cannot be asked by TLS: it closed the connection: {hint}"
 
 
-async def test_a_certificate_that_is_not_trusted(secured: Secured) -> None:
+async def test_untrusted_certificate(secured: Secured) -> None:
+    """An untrusted broker certificate raises TlsFailed."""
     line = await refusal(secured.broker.sasl_client, {"tls": {}}, TlsFailed)
     assert line.startswith("cannot be asked by TLS: its certificate is not trusted: ")
 
 
-async def test_a_listener_that_wants_a_certificate(secured: Secured) -> None:
+async def test_missing_client_certificate(secured: Secured) -> None:
+    """A missing client certificate raises TlsFailed."""
     line = await refusal(secured.broker.client, {"tls": {"ca_file": secured.ca_file}}, TlsFailed)
     assert line.startswith("ended TLS at ApiVersions: ")
 
 
 @pytest.mark.parametrize("listener", ["client", "sasl_client"])
-async def test_tls_where_none_is_set(secured: Secured, listener: str) -> None:
+async def test_tls_listener_without_tls_set(secured: Secured, listener: str) -> None:
+    """A TLS listener without own_connection.tls raises an error that mentions TLS."""
     with pytest.raises(Exception, match="TLS"):
         await groups_asked(getattr(secured.broker, listener), {})
 
 
-async def test_a_session_outlives_its_authentication(secured: Secured) -> None:
-    """Otherwise the broker would close the connection at the first request behind the session's end."""
+async def test_session_outlives_authentication(secured: Secured) -> None:
+    """The sidecar authenticates again before its session ends. Otherwise the broker would close the connection."""
     own = OwnConnection.model_validate({"sasl": sasl("PLAIN")})
-    async with connect_as(Address(*secured.broker.sasl_direct), own) as client:
+    async with connect_with_credentials(Address(*secured.broker.sasl_direct), own) as client:
         await keep_asking(client, 2.5 * SESSION_MS / 1000)
 
 
@@ -145,11 +154,12 @@ async def keep_asking(client: KafkaClient, seconds: float) -> None:
         await trio.sleep(0.05)
 
 
-async def test_a_password_that_changed_is_noticed_when_the_session_ends(secured: Secured, tmp_path: Path) -> None:
+async def test_changed_password_fails_at_session_end(secured: Secured, tmp_path: Path) -> None:
+    """A password that is wrong by the end of the session raises AuthenticationFailed."""
     file = tmp_path / "password"
     file.write_text(SASL_PASSWORD)
     settings = sasl("PLAIN", password=None, password_file=file)
-    async with connect_as(
+    async with connect_with_credentials(
         Address(*secured.broker.sasl_direct), OwnConnection.model_validate({"sasl": settings})
     ) as client:
         file.write_text("another")
@@ -158,18 +168,20 @@ async def test_a_password_that_changed_is_noticed_when_the_session_ends(secured:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["upstream", "another listener"])
-def test_the_sidecar_asks_with_them(secured: Secured, tmp_path: Path, elsewhere: bool) -> None:
+def test_sidecar_uses_its_credentials(secured: Secured, tmp_path: Path, elsewhere: bool) -> None:
+    """A sidecar with credentials reaches the broker at its upstream address or at another listener."""
     password_file = tmp_path / "password"
     password_file.write_text(SASL_PASSWORD)
     own: dict[str, Any] = {"sasl": sasl("SCRAM-SHA-256", password_file=str(password_file))}
     del own["sasl"]["password"]
     if elsewhere:
-        own |= {"address": spelled(secured.broker.sasl_client), "tls": {"ca_file": str(secured.ca_file)}}
+        own |= {"address": host_port(secured.broker.sasl_client), "tls": {"ca_file": str(secured.ca_file)}}
     with sidecar(secured, tmp_path, own) as running:
         running.process.wait_until(lambda: "broker reachable" in running.process.tail())
 
 
-def test_a_refused_sidecar_is_ready_and_says_why(secured: Secured, tmp_path: Path) -> None:
+def test_refused_sidecar_is_ready(secured: Secured, tmp_path: Path) -> None:
+    """A sidecar with a wrong password is ready, logs the reason and does not log the password."""
     with sidecar(secured, tmp_path, {"sasl": sasl("PLAIN", password="not-the-password")}) as running:
         running.process.wait_until(lambda: "SASL_AUTHENTICATION_FAILED (58)" in running.process.tail())
         assert "broker does not take the sidecar's credentials" in running.process.tail()

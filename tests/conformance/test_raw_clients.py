@@ -58,7 +58,9 @@ def exchange(run: Run, data: bytes) -> str:
         pytest.param(33, 0, struct.pack(">iB", 0, 1), id="AlterConfigs of nothing"),
     ],
 )
-def test_apis_that_are_not_decoded(routes: Routes, key: int, version: int, body: bytes) -> None:
+def test_undecoded_apis_pass(routes: Routes, key: int, version: int, body: bytes) -> None:
+    """Requests of APIs that the sidecar does not decode get the same replies directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         answer = exchange(run, frame(key, version, body))
         return answer[:8], len(answer) if key == 22 else answer  # A producer id is given out once.
@@ -80,16 +82,20 @@ def test_apis_that_are_not_decoded(routes: Routes, key: int, version: int, body:
         pytest.param(1, 4, b"\xff", id="Fetch cut off"),
     ],
 )
-def test_what_the_broker_closes_on(routes: Routes, key: int, version: int, body: bytes) -> None:
+def test_invalid_request_closes_connection(routes: Routes, key: int, version: int, body: bytes) -> None:
+    """A request on which the broker closes the connection closes it through the sidecar too."""
     assert routes.compare(lambda run: exchange(run, frame(key, version, body))) == "closed"
 
 
-def test_trailing_bytes_are_the_brokers_to_judge(routes: Routes) -> None:
+def test_trailing_bytes_go_to_broker(routes: Routes) -> None:
+    """A request with trailing bytes gets the broker's reply."""
     routes.compare(lambda run: exchange(run, frame(15, 0, struct.pack(">i", 0) + b"more")))
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 0x7FFFFFFF], ids=str)
-def test_impossible_lengths_end_the_connection(routes: Routes, length: int) -> None:
+def test_impossible_length_closes_connection(routes: Routes, length: int) -> None:
+    """An impossible frame length closes the connection."""
+
     def scenario(run: Run) -> Any:
         with Wire(run.route.plain) as wire:
             wire.send(struct.pack(">i", length) + b"abc")
@@ -98,15 +104,18 @@ def test_impossible_lengths_end_the_connection(routes: Routes, length: int) -> N
     assert routes.compare(scenario) is True
 
 
-def test_api_versions_of_a_version_to_come_gets_the_known_ones(routes: Routes) -> None:
+def test_future_api_versions_gets_v0_reply(routes: Routes) -> None:
+    """ApiVersions of an unknown version gets UNSUPPORTED_VERSION in the form of v0."""
     software = b"\0\2x\2y\0"  # Behind the header's tags a name, a version, and the body's tags.
     answer = routes.compare(lambda run: exchange(run, frame(18, 99, software)))
     assert answer[:12] == "00000007" + "0023"  # UNSUPPORTED_VERSION, as v0 says it
 
 
 @pytest.mark.parametrize("version", ApiVersionsRequest.VERSIONS)
-def test_the_same_versions_and_features_are_advertised(routes: Routes, version: int) -> None:
-    """But for the epoch of the finalized features, which is an offset of the metadata log and grows by itself."""
+def test_same_versions_are_advertised(routes: Routes, version: int) -> None:
+    """ApiVersions replies are the same directly and through the sidecar, except for the features epoch, which only
+    grows.
+    """
     epochs: list[int] = []
 
     def scenario(run: Run) -> Any:
@@ -121,8 +130,8 @@ def test_the_same_versions_and_features_are_advertised(routes: Routes, version: 
     assert (min(epochs) >= 0) is (version >= FEATURES_SINCE)
 
 
-def test_produce_without_acknowledgement_is_followed_by_other_requests(routes: Routes) -> None:
-    """Produce with acks=0 has no reply: the next reply belongs to the next request."""
+def test_unacknowledged_produce_has_no_reply(routes: Routes) -> None:
+    """After Produce with acks=0, the next reply belongs to the next request."""
 
     def scenario(run: Run) -> Any:
         topic = create_topic(run, "topic")
@@ -165,8 +174,8 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def test_a_pipelined_commit_is_read_back(routes: Routes, broker: KafkaBroker) -> None:
-    """All in one write: each read comes behind the commit before it, and replies keep their order."""
+def test_pipelined_commit_is_read_back(routes: Routes, broker: KafkaBroker) -> None:
+    """Each pipelined read returns the commit before it, and replies keep the order of requests."""
     broker.wait_for_coordinator()
 
     def scenario(run: Run) -> Any:
@@ -200,6 +209,8 @@ def test_a_pipelined_commit_is_read_back(routes: Routes, broker: KafkaBroker) ->
 
 
 def test_many_connections_at_once(routes: Routes) -> None:
+    """Fifty simultaneous connections all get their replies."""
+
     def scenario(run: Run) -> Any:
         wires = [Wire(run.route.plain, client_id=f"wire {number}") for number in range(50)]
         try:

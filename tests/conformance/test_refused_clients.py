@@ -1,4 +1,4 @@
-"""What real clients make of a refusal, as the README's table has it."""
+"""What real clients make of a refusal, as the table of docs/refusals.md has it."""
 
 import re
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from tests.conformance.librdkafka import consumer, create_topic
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect
-from tests.kafka.members import ClassicMember, ConsumerMember
-from tests.kafka.processes import PATIENCE, free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.group_members import ClassicMember, ConsumerMember
+from tests.kafka.processes import GIVE_UP_SECONDS, free_addresses
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import ToolFailed, kafka_tool
 
 RELEASED, KIP_389 = 81, 77
@@ -60,7 +60,7 @@ def errors_of(client: Consumer, count: int) -> list[KafkaError]:
     """The next errors that it reports instead of messages."""
     errors: list[KafkaError] = []
     while len(errors) < count:
-        message = client.poll(PATIENCE)
+        message = client.poll(GIVE_UP_SECONDS)
         assert message is not None, f"only {errors} was reported"
         error = message.error()
         assert error is not None, "a message, and no error"
@@ -68,21 +68,24 @@ def errors_of(client: Consumer, count: int) -> list[KafkaError]:
     return errors
 
 
-def test_librdkafka_reports_it_and_tries_again(full: Full) -> None:
+def test_librdkafka_reports_refusal_and_retries(full: Full) -> None:
+    """librdkafka reports the refusal of a classic join as a non-fatal error and tries again."""
     with consumer(full.run, "classic", ["topic"]) as client:
         errors = errors_of(client, 2)
     assert [(error.code(), error.fatal()) for error in errors] == [(full.code, False)] * 2
     assert errors[0].str().startswith("JoinGroup failed: ")
 
 
-def test_librdkafka_gives_up_in_the_new_protocol(full: Full) -> None:
+def test_librdkafka_stops_in_consumer_group(full: Full) -> None:
+    """librdkafka reports the refusal of a consumer group join as a fatal error."""
     with consumer(full.run, "consumer", ["topic"], group_protocol="consumer") as client:
         [error] = errors_of(client, 1)
     assert error.code() == KafkaError._FATAL
     assert "Consumer group has reached maximum size" in error.str()
 
 
-def test_kafka_python_raises_it(full: Full) -> None:
+def test_kafka_python_raises_refusal(full: Full) -> None:
+    """kafka-python raises the refusal's error on each poll."""
     raised: dict[int, type[BrokerResponseError]] = {RELEASED: GroupMaxSizeReachedError, KIP_389: StaleBrokerEpochError}
     client: Any = KafkaConsumer(
         full.topic, bootstrap_servers=full.run.bootstrap, group_id=full.run.name("classic"), enable_auto_commit=False
@@ -90,13 +93,14 @@ def test_kafka_python_raises_it(full: Full) -> None:
     try:
         for _ in range(2):
             with pytest.raises(raised[full.code]):
-                client.poll(timeout_ms=PATIENCE * 1000)
+                client.poll(timeout_ms=GIVE_UP_SECONDS * 1000)
     finally:
         client.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_java_raises_it(full: Full, protocol: str) -> None:
+def test_java_raises_refusal(full: Full, protocol: str) -> None:
+    """A Java consumer ends with the refusal's exception in both protocols."""
     place = ("--bootstrap-server", full.run.bootstrap, "--topic", full.topic, "--group", full.run.name(protocol))
     how = ("--num-records", "1", "--command-property", f"group.protocol={protocol}")
     with pytest.raises(ToolFailed) as failed:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import ClassicMember, succeeded
+from tests.kafka.group_members import ClassicMember, succeeded
 from tests.kafka.processes import free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 
 REBALANCE_IN_PROGRESS, GROUP_MAX_SIZE_REACHED = 27, 77
 LIMIT = "policies.group_max_size.limit"
@@ -103,9 +103,10 @@ def before(broker: KafkaBroker, folder: Path, settings: dict[str, Any]) -> Itera
 
 
 @ways
-def test_a_limit_changes_at_once_for_open_connections(
+def test_limit_reload_affects_open_connections(
     broker: KafkaBroker, tmp_path: Path, reload: Callable[[SidecarProcess], dict[str, Any]]
 ) -> None:
+    """A reloaded limit applies at once to open connections."""
     with before(broker, tmp_path, limited(2)) as (sidecar, two):
         two.second_is_let_in()
         sidecar.write(limited(1))
@@ -126,9 +127,10 @@ def test_a_limit_changes_at_once_for_open_connections(
 
 
 @ways
-def test_a_file_that_cannot_be_used_leaves_the_old_limit_in_force(
+def test_invalid_file_keeps_old_limit(
     broker: KafkaBroker, tmp_path: Path, reload: Callable[[SidecarProcess], dict[str, Any]]
 ) -> None:
+    """An invalid or missing settings file keeps the old limit, and the log and metrics report the failure."""
     with before(broker, tmp_path, limited(1)) as (sidecar, two):
         two.second_is_refused()
         since = sidecar.metric("group_sidecar_config_last_reload_success_timestamp_seconds")

@@ -17,9 +17,9 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.librdkafka import create_topic
 from tests.conformance.routes import Routes, Run
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.scram import Exchange, plain, scram_sha_256
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import TOPICS, kafka_tool
 from tests.kafka.wire import Wire
 
@@ -28,8 +28,8 @@ MECHANISMS: dict[str, Callable[[str, str], Exchange]] = {"PLAIN": plain, "SCRAM-
 each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
 
 
-def test_the_sidecar_is_ready_without_credentials_of_its_own(sasl_sidecar: SidecarProcess) -> None:
-    """It cannot ask this broker anything; all that it is there for works, as the others here show."""
+def test_sidecar_without_credentials_is_ready(sasl_sidecar: SidecarProcess) -> None:
+    """A sidecar without its own credentials before a SASL broker is ready."""
     sasl_sidecar.process.wait_until(lambda: sasl_sidecar.get("/readyz")[0] == 200)
 
 
@@ -45,16 +45,18 @@ def librdkafka_settings(run: Run, mechanism: str, password: str = SASL_PASSWORD)
 
 @each_mechanism
 def test_librdkafka_produces_and_consumes(sasl_routes: Routes, mechanism: str) -> None:
+    """librdkafka produces and consumes through SASL by each mechanism."""
+
     def scenario(run: Run) -> Any:
         settings = librdkafka_settings(run, mechanism)
         topic = create_topic(run, "topic")
         producer = Producer(settings)
         producer.produce(topic, "value")
-        assert producer.flush(PATIENCE) == 0
+        assert producer.flush(GIVE_UP_SECONDS) == 0
         client = Consumer({**settings, "group.id": run.name("group"), "auto.offset.reset": "earliest"})
         try:
             client.subscribe([topic])
-            message = client.poll(PATIENCE)
+            message = client.poll(GIVE_UP_SECONDS)
             return message is not None and message.value()
         finally:
             client.close()
@@ -63,12 +65,14 @@ def test_librdkafka_produces_and_consumes(sasl_routes: Routes, mechanism: str) -
 
 
 @each_mechanism
-def test_librdkafka_is_told_of_a_wrong_password(sasl_routes: Routes, mechanism: str) -> None:
+def test_librdkafka_reports_wrong_password(sasl_routes: Routes, mechanism: str) -> None:
+    """librdkafka reports the same authentication error for a wrong password directly and through the sidecar."""
+
     def scenario(run: Run) -> Any:
         told: list[Any] = []
         client = AdminClient(librdkafka_settings(run, mechanism, "wrong") | {"error_cb": told.append, "log_level": 0})
         while not any(error.name() == "_AUTHENTICATION" for error in told):
-            assert client.poll(PATIENCE) > 0, "nothing was told"
+            assert client.poll(GIVE_UP_SECONDS) > 0, "nothing was told"
         return next(error.str().rsplit(" (after", 1)[0] for error in told if error.name() == "_AUTHENTICATION")
 
     assert "Authentication failed" in sasl_routes.compare(scenario)
@@ -76,6 +80,8 @@ def test_librdkafka_is_told_of_a_wrong_password(sasl_routes: Routes, mechanism: 
 
 @each_mechanism
 def test_kafka_python_lists_topics(sasl_routes: Routes, mechanism: str) -> None:
+    """kafka-python lists topics through SASL by each mechanism."""
+
     def scenario(run: Run) -> Any:
         topic = create_topic(run, "topic")
         client = KafkaAdminClient(
@@ -94,7 +100,8 @@ def test_kafka_python_lists_topics(sasl_routes: Routes, mechanism: str) -> None:
 
 
 @each_mechanism
-def test_java_describes_a_topic(sasl_routes: Routes, mechanism: str, tmp_path: Path) -> None:
+def test_java_describes_topic(sasl_routes: Routes, mechanism: str, tmp_path: Path) -> None:
+    """Java's topics tool describes a topic through SASL by each mechanism."""
     login = "scram.ScramLoginModule" if mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
     file = tmp_path / "client.properties"
     file.write_text(
@@ -139,7 +146,9 @@ STYLES = {0: send_raw, 1: send_framed}
 
 @each_mechanism
 @pytest.mark.parametrize("version", STYLES)
-def test_bare_clients_authenticate_and_then_ask(sasl_routes: Routes, mechanism: str, version: int) -> None:
+def test_raw_clients_authenticate(sasl_routes: Routes, mechanism: str, version: int) -> None:
+    """Raw clients authenticate in frames or raw tokens, and all their requests get the broker's replies."""
+
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
             versions = wire.ask(ApiVersionsRequest(), 0)
@@ -155,8 +164,8 @@ def test_bare_clients_authenticate_and_then_ask(sasl_routes: Routes, mechanism: 
     assert (brokers, error) == (["broker"], 0)
 
 
-def test_requests_before_and_behind_the_handshake_may_be_sent_in_one_go(sasl_routes: Routes) -> None:
-    """A client that waits for nothing: ApiVersions, SaslHandshake v0, its token and a first request, in one write."""
+def test_handshake_pipelined_with_requests(sasl_routes: Routes) -> None:
+    """ApiVersions, a SaslHandshake v0, its token and a first request in one write get all their replies."""
 
     def scenario(run: Run) -> Any:
         versions, handshake = ApiVersionsRequest(), SaslHandshakeRequest(mechanism="PLAIN")
@@ -191,7 +200,9 @@ class Gathered(Wire):
 
 
 @pytest.mark.parametrize("version", STYLES)
-def test_a_mechanism_that_the_broker_lacks_is_refused(sasl_routes: Routes, version: int) -> None:
+def test_unsupported_mechanism_is_refused(sasl_routes: Routes, version: int) -> None:
+    """A mechanism that the broker lacks gets error 33, and the connection closes."""
+
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
             return wire.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), version), wire.closed()
@@ -201,7 +212,9 @@ def test_a_mechanism_that_the_broker_lacks_is_refused(sasl_routes: Routes, versi
 
 
 @each_mechanism
-def test_a_raw_token_with_a_wrong_password_ends_the_connection(sasl_routes: Routes, mechanism: str) -> None:
+def test_wrong_raw_token_closes_connection(sasl_routes: Routes, mechanism: str) -> None:
+    """A raw token with a wrong password closes the connection."""
+
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
             wire.ask(SaslHandshakeRequest(mechanism=mechanism), 0)
@@ -212,7 +225,9 @@ def test_a_raw_token_with_a_wrong_password_ends_the_connection(sasl_routes: Rout
     assert sasl_routes.compare(scenario) == "closed"
 
 
-def test_without_authentication_a_request_ends_the_connection(sasl_routes: Routes) -> None:
+def test_unauthenticated_request_closes(sasl_routes: Routes) -> None:
+    """A request without authentication closes the connection."""
+
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
             wire.send_request(ListGroupsRequest(), 0)
@@ -222,8 +237,10 @@ def test_without_authentication_a_request_ends_the_connection(sasl_routes: Route
 
 
 @pytest.mark.parametrize("version", STYLES)
-def test_a_handshake_out_of_place_is_refused_and_no_raw_token_follows(sasl_routes: Routes, version: int) -> None:
-    """On a listener without SASL, and where it is over: the broker says ILLEGAL_SASL_STATE and goes on in frames."""
+def test_misplaced_handshake_is_refused(sasl_routes: Routes, version: int) -> None:
+    """A handshake without SASL or after authentication gets ILLEGAL_SASL_STATE, and the next request still gets its
+    reply.
+    """
 
     def scenario(run: Run) -> Any:
         with Wire(run.route.plain) as wire:

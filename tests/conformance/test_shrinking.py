@@ -14,12 +14,12 @@ import pytest
 
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest
-from group_sidecar.proxy.shrinking import GROUPS_A_SECOND
+from group_sidecar.proxy.broker.shrink import GROUPS_A_SECOND
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
-from tests.kafka.members import MINUTES, ClassicMember, succeeded
+from tests.kafka.group_members import MINUTES, ClassicMember, succeeded
 from tests.kafka.processes import free_addresses
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, REFUSED = 25, 27, 77
 _INITIAL = 5
@@ -134,7 +134,8 @@ def stage(broker: KafkaBroker, tmp_path: Path) -> Stage:
 
 
 @pytest.mark.parametrize("exclusive", [True, False], ids=["exclusive", "not exclusive"])
-def test_a_group_from_before_the_sidecar_is_shrunk(stage: Stage, *, exclusive: bool) -> None:
+def test_older_group_is_shrunk(stage: Stage, *, exclusive: bool) -> None:
+    """A group that exceeded the limit before the sidecar started is shrunk once, keeps its leader and stabilizes."""
     with stage.gathered(_INITIAL) as members, stage.sidecar(3, exclusive=exclusive) as sidecar:
         [leader] = [member.member_id for member in members if member.leads]
         [line] = wait_for(sidecar, "group shrunk")
@@ -156,7 +157,8 @@ def test_a_group_from_before_the_sidecar_is_shrunk(stage: Stage, *, exclusive: b
 
 
 @pytest.mark.parametrize("broker", ["4.4.0"], indirect=True)
-def test_static_members_are_removed_by_their_instance_ids(stage: Stage) -> None:
+def test_static_members_are_removed(stage: Stage) -> None:
+    """Static members are removed from a group over its limit until the group fits."""
     instances = [f"instance {number}" for number in range(_INITIAL)]
     with stage.gathered(_INITIAL, instances=instances) as members, stage.sidecar(2) as sidecar:
         [line] = wait_for(sidecar, "group shrunk")
@@ -168,7 +170,8 @@ def test_static_members_are_removed_by_their_instance_ids(stage: Stage) -> None:
         assert stage.newcomer(sidecar.listen) == REFUSED
 
 
-def test_in_audit_mode_it_is_only_reported(stage: Stage) -> None:
+def test_audit_mode_only_reports(stage: Stage) -> None:
+    """In audit mode, a group over its limit is reported and no member is removed."""
     with stage.gathered(_INITIAL) as members, stage.sidecar(3, mode="audit") as sidecar:
         [line] = wait_for(sidecar, "group over its limit")
         assert (line["group"], line["size"], line["limit"], line["surplus"]) == (stage.group, _INITIAL, 3, 2)
@@ -178,7 +181,8 @@ def test_in_audit_mode_it_is_only_reported(stage: Stage) -> None:
         assert sidecar.metric("group_sidecar_policy_rejections_total", policy="group_max_size") == 0
 
 
-def test_a_limit_that_is_lowered_while_it_runs(stage: Stage) -> None:
+def test_lowered_limit_shrinks_group(stage: Stage) -> None:
+    """A limit that is lowered at runtime shrinks the group each time."""
     with stage.gathered(_INITIAL) as members, stage.sidecar(_INITIAL) as sidecar:
         sidecar.wait_for_log()
         assert [member.heartbeat() for member in members] == [0] * _INITIAL
@@ -193,7 +197,8 @@ def test_a_limit_that_is_lowered_while_it_runs(stage: Stage) -> None:
         assert stage.described().group_state == "Stable"
 
 
-def test_many_groups_are_shrunk_at_the_rate_there_is(stage: Stage) -> None:
+def test_groups_are_shrunk_at_limited_rate(stage: Stage) -> None:
+    """Many groups are shrunk at no more than GROUPS_A_SECOND groups per second."""
     names = [f"{stage.group} {number}" for number in range(2 * GROUPS_A_SECOND + 1)]
     with ExitStack() as stack:
         for name in names:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from tests.conformance.differential.answers_table import FOUND, SEEN, Cell, Table, spans, summed_up
 from tests.conformance.differential.comparison import DIFFERENT, LOCAL, Outcome, differences, in_order
-from tests.conformance.differential.questions import Question
-from tests.conformance.differential.states import STATES
-from tests.conformance.differential.table import FOUND, SEEN, Cell, Table, spans, summed_up
+from tests.conformance.differential.group_requests import Question
+from tests.conformance.differential.group_states import STATES
 
 FORWARDED = "forwarded (cold)"
 ANSWER, OTHER = ListGroupsResponse(error_code=0, groups=()), ListGroupsResponse(error_code=14, groups=())
@@ -20,36 +20,43 @@ def outcome(version: int, how: str, through: ListGroupsResponse = ANSWER) -> Out
     return Outcome(Question("ListGroups", version, "", ListGroupsRequest()), how, ANSWER, through)
 
 
-def test_versions_are_told_as_ranges() -> None:
+def test_versions_are_shown_as_ranges() -> None:
+    """spans shows consecutive versions as ranges."""
     assert spans([3, 1, 2, 5, 9, 8]) == "v1-3, v5, v8-9"
 
 
-def test_what_is_so_for_all_is_said_once() -> None:
+def test_common_outcome_is_shown_once() -> None:
+    """An outcome that all cells share is shown once."""
     assert summed_up(cells(("", 0, LOCAL), ("", 1, LOCAL), ("named", 1, LOCAL))) == "local"
 
 
-def test_exceptions_are_told_by_version() -> None:
+def test_exceptions_are_shown_by_version() -> None:
+    """An exception of one version is shown with this version."""
     assert summed_up(cells(("", 0, LOCAL), ("", 1, LOCAL), ("", 2, FORWARDED))) == "local; v2 forwarded (cold)"
 
 
-def test_exceptions_are_told_by_the_way_to_ask() -> None:
+def test_exceptions_are_shown_by_way() -> None:
+    """An exception of one way to ask is shown with its version and way."""
     told = cells(("a", 1, LOCAL), ("b", 1, LOCAL), ("c", 1, FORWARDED), ("a", 2, LOCAL), ("b", 2, LOCAL))
     assert summed_up(told) == "local; v1 c forwarded (cold)"
 
 
-def test_of_many_ways_the_others_are_told() -> None:
+def test_many_ways_show_the_exempt_one() -> None:
+    """An exception of most ways names only the way that is exempt."""
     told = cells(*(("a", version, LOCAL) for version in range(5)), ("b", 4, FORWARDED), ("c", 4, FORWARDED))
     assert summed_up(told) == "local; v4 all but a forwarded (cold)"
 
 
-def test_one_difference_stays() -> None:
+def test_difference_is_kept() -> None:
+    """A difference stays in its cell after a later agreement."""
     table = Table()
     table.record("4.3.1", SEEN, "simple", [outcome(4, LOCAL, OTHER), outcome(4, LOCAL), outcome(5, LOCAL)])
     assert [cell.told for cell in table.cells] == [DIFFERENT, LOCAL]
     assert "| 4.3.1 | 2 | 1 | 0 | 1 |" in table.page()
 
 
-def test_the_page_does_not_depend_on_the_order_of_the_tests() -> None:
+def test_page_is_independent_of_test_order() -> None:
+    """The page is the same for any order of the recorded tests."""
     there, back = Table(), Table()
     runs = [
         (axis, state.name, outcome(version, how))
@@ -64,13 +71,15 @@ def test_the_page_does_not_depend_on_the_order_of_the_tests() -> None:
     assert "local; v1-2 forwarded (cold)" in there.page()
 
 
-def test_lists_of_structs_have_no_order_and_lists_of_values_have_one() -> None:
+def test_struct_lists_are_unordered() -> None:
+    """in_order sorts lists of structs and keeps the order of lists of values."""
     request = ListGroupsRequest(states_filter=("b", "a"))
     assert in_order(request) == request
     assert in_order((outcome(1, LOCAL).question.request, request)) == in_order((request, ListGroupsRequest()))
 
 
-def test_a_difference_is_told_by_its_place() -> None:
+def test_difference_names_its_place() -> None:
+    """Each difference names its place and both values."""
     group = ListedGroup(group_id="g", protocol_type="consumer")
     there = ListGroupsResponse(error_code=0, groups=(group,))
     changed = replace(there, groups=(replace(group, protocol_type=""),))

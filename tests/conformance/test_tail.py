@@ -20,8 +20,8 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, Offse
 from tests.conformance.librdkafka import consume, consumer, create_topic, produce
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import PATIENCE, Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, Address
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
 
 GROUPS = ("consumed", "simple", "python", "committed", "aborted")
@@ -143,30 +143,33 @@ def commit_by_kafka_python(run: Run, group: str, partition: int, offset: int) ->
 def commit_in_transaction(run: Run, group: str, offset: int, *, commits: bool) -> None:
     """An offset of partition 0, within a transaction."""
     producer = Producer({"bootstrap.servers": run.bootstrap, "transactional.id": run.name(f"{group}-{offset}")})
-    producer.init_transactions(PATIENCE)
+    producer.init_transactions(GIVE_UP_SECONDS)
     producer.begin_transaction()
     member = Consumer({"bootstrap.servers": run.bootstrap, "group.id": run.name(group)})
     try:
         place = TopicPartition(run.name("topic"), 0, offset)
-        producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), PATIENCE)
+        producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), GIVE_UP_SECONDS)
     finally:
         member.close()
     if commits:
-        producer.commit_transaction(PATIENCE)
+        producer.commit_transaction(GIVE_UP_SECONDS)
     else:
-        producer.abort_transaction(PATIENCE)
+        producer.abort_transaction(GIVE_UP_SECONDS)
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_what_was_there_before_is_answered_from_the_log(late: Late, group: str) -> None:
+def test_earlier_offsets_come_from_log(late: Late, group: str) -> None:
+    """The sidecar answers offsets from before its start itself, with the broker's answer."""
     assert offsets(late.own(group))
 
 
-def test_what_was_never_there_is_known_from_the_log(late: Late) -> None:
+def test_unknown_group_is_answered_from_log(late: Late) -> None:
+    """The sidecar answers for a group that never existed itself, with the broker's answer."""
     assert late.own("never").topics == ()
 
 
-def test_what_goes_around_the_sidecar_is_followed(late: Late) -> None:
+def test_bypassing_commits_are_followed(late: Late) -> None:
+    """Commits and transactions that bypass the sidecar become visible in its own answers."""
     for offset in range(10, 13):
         commit(late.run, "around", {3: offset})
         late.becomes_own("around", {3: offset})
@@ -174,7 +177,8 @@ def test_what_goes_around_the_sidecar_is_followed(late: Late) -> None:
     late.becomes_own("around", {0: 20, 3: 12})
 
 
-def test_a_broker_that_was_restarted_is_followed(late: Late) -> None:
+def test_restarted_broker_is_followed(late: Late) -> None:
+    """After a broker restart, the sidecar loads the log again and answers as the broker does."""
     loads = late.sidecar.metric("group_sidecar_offsets_log_load_duration_seconds_count")
     before = {group: offsets(late.own(group)) for group in GROUPS}
     late.broker.stop()
@@ -190,7 +194,8 @@ def test_a_broker_that_was_restarted_is_followed(late: Late) -> None:
     late.becomes_own("simple", {**before["simple"], 3: 9})
 
 
-def test_the_numbers_tell_of_it(late: Late) -> None:
+def test_log_metrics(late: Late) -> None:
+    """The metrics report all partitions as owned, without lag and without skipped records."""
     partitions = late.partitions()
     assert late.sidecar.metric("group_sidecar_offsets_log_partitions", state="owned") == partitions
     assert late.sidecar.metric("group_sidecar_offsets_log_records_total") > len(GROUPS)

@@ -25,8 +25,8 @@ from tests.conformance.new_protocol import new_member
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import until
-from tests.kafka.processes import PATIENCE, Address, spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
@@ -39,7 +39,7 @@ class Stage:
     def __init__(self, broker: KafkaBroker, sidecar: SidecarProcess) -> None:
         self.broker, self.sidecar = broker, sidecar
         self.run = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")
-        self.admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
+        self.admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
 
     def make(self, topic: str) -> UUID:
         """Creates a topic. Returns its id."""
@@ -51,7 +51,7 @@ class Stage:
 
     def delete(self, topic: str) -> None:
         """Deletes a topic; returns when the broker does not tell of it any more."""
-        self.admin.delete_topics([topic])[topic].result(PATIENCE)
+        self.admin.delete_topics([topic])[topic].result(GIVE_UP_SECONDS)
 
         def gone() -> bool:
             return topic not in {each.name for each in ask(self.broker.direct, MetadataRequest(topics=None), 12).topics}
@@ -94,7 +94,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield Stage(broker, sidecar)
 
 
-def test_offsets_by_the_id_of_a_topic_that_was_deleted_and_created_again(stage: Stage) -> None:
+def test_recreated_topic_id(stage: Stage) -> None:
+    """OffsetFetch by the id of a deleted and recreated topic reports UNKNOWN_TOPIC_ID for the old id and the offset for
+    the new id.
+    """
     here, there = stage.sidecar.listen, stage.broker.direct
     topic, group, other = "recreated", "with-offset", "without-offset"
     old = stage.make(topic)
@@ -118,7 +121,8 @@ def test_offsets_by_the_id_of_a_topic_that_was_deleted_and_created_again(stage: 
     assert stage.told(here, group, new) == [(new, 7, 0)]
 
 
-def test_a_deleted_topic_is_not_in_an_assignment(stage: Stage) -> None:
+def test_deleted_topic_leaves_assignment(stage: Stage) -> None:
+    """A deleted topic disappears from the assignments that the sidecar reports, as from the broker's."""
     run = stage.run
     request = ConsumerGroupDescribeRequest(group_ids=(run.name("new"),), include_authorized_operations=False)
 

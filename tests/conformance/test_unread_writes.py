@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_commit import (
@@ -14,10 +15,9 @@ from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from group_sidecar.codecs.registry import ApiKey
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import PATIENCE, Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import GIVE_UP_SECONDS, Address
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
 
 SETTINGS = {"answers": {"exclusive": True}}
@@ -39,7 +39,7 @@ def send_junk(address: Address, api_key: int, body: bytes) -> None:
     """Sends a request that cannot be read, and waits until the broker has closed the connection over it."""
     header = struct.pack(">hhih", api_key, 1, 7, -1)
     frame = header + body
-    with socket.create_connection(address, timeout=PATIENCE) as stream:
+    with socket.create_connection(address, timeout=GIVE_UP_SECONDS) as stream:
         stream.sendall(struct.pack(">i", len(frame)) + frame)
         assert stream.recv(100) == b""
 
@@ -61,7 +61,10 @@ def wait_for_own(sidecar: SidecarProcess, api: str, request: object, version: in
 
 
 @pytest.mark.parametrize("key", [ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS, ApiKey.JOIN_GROUP])
-def test_junk_is_forgotten_within_seconds(sidecar: SidecarProcess, key: ApiKey) -> None:
+def test_undecodable_requests_settle_in_seconds(sidecar: SidecarProcess, key: ApiKey) -> None:
+    """After requests that cannot be decoded, the sidecar leaves the group list to the broker, and answers itself again
+    within seconds.
+    """
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
     topic = OffsetCommitRequestTopic(name="__consumer_offsets", partitions=(partition,))
     ask(sidecar.listen, OffsetCommitRequest(group_id="there", member_id="", topics=(topic,)), 2)

@@ -23,7 +23,7 @@ from tests.kafka.broker import KafkaBroker
 from tests.kafka.cluster import kafka_cluster
 from tests.kafka.dialect import until
 from tests.kafka.processes import Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
@@ -67,7 +67,8 @@ def group_of(broker: KafkaBroker) -> str:
 
 
 @pytest.mark.long
-def test_a_deleted_offset_does_not_come_back_while_a_follower_lags(tmp_path: Path) -> None:
+def test_deleted_offset_stays_deleted_under_lag(tmp_path: Path) -> None:
+    """While a follower lags, a deleted offset stays deleted in the sidecar's replies."""
     with kafka_cluster(tmp_path / "brokers", properties=PROPERTIES, version="3.9.1") as (leader, _, follower):
         make_topic(leader, "topic")
         group = group_of(leader)

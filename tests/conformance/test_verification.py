@@ -19,12 +19,12 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from group_sidecar.codecs.schema import Struct
+from tests.conformance.held_groups import SETTLED, population
 from tests.conformance.librdkafka import create_topic
-from tests.conformance.population import SETTLED, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
 
 VERIFIED = "group_sidecar_mirror_verifications_total"
@@ -47,7 +47,8 @@ def verifying(folder: Path, **settings: Any) -> Iterator[tuple[KafkaBroker, Side
         yield broker, sidecar, Run(Route("sidecar", broker.sidecar, broker.sidecar), f"t{secrets.token_hex(5)}")
 
 
-def test_answers_agree_with_the_brokers(tmp_path: Path) -> None:
+def test_verified_answers_agree(tmp_path: Path) -> None:
+    """All of the sidecar's own answers are verified and agree with the broker's."""
     with verifying(tmp_path) as (_, sidecar, run), population(run, (*SETTLED, "new")):
         classic, new = tuple(run.name(group) for group in SETTLED), run.name("new")
         questions: list[tuple[Struct, int]] = [(ListGroupsRequest(), version) for version in range(6)]
@@ -82,8 +83,10 @@ def commit(address: Address, group: str, topic: str, offset: int, partition_inde
     assert reply.topics[0].partitions[0].error_code == 0
 
 
-def test_a_word_that_was_broken_is_found(tmp_path: Path) -> None:
-    """The operator's word is that no client comes another way. Without the log the sidecar has nothing but that."""
+def test_wrong_exclusive_setting_is_found(tmp_path: Path) -> None:
+    """Verification finds a wrong answer after a client bypassed an exclusive sidecar without the log, and the broker
+    answers from then on.
+    """
     with verifying(tmp_path, offsets_log={"read": False}) as (broker, sidecar, run):
         group, topic = run.name("group"), create_topic(run, "topic")
         question = OffsetFetchRequest(group_id=group, topics=None)
@@ -104,8 +107,8 @@ def test_a_word_that_was_broken_is_found(tmp_path: Path) -> None:
         assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1
 
 
-def test_a_wrong_answer_about_a_busy_group_is_found_and_mended(tmp_path: Path) -> None:
-    """The group commits all the time; one of its offsets was changed around the sidecar."""
+def test_wrong_busy_group_answer_is_fixed(tmp_path: Path) -> None:
+    """Verification finds and fixes a wrong answer about a group that commits all the time."""
     with verifying(tmp_path, offsets_log={"read": False}) as (broker, sidecar, run):
         group, topic = run.name("group"), create_topic(run, "topic", 2)
         question = OffsetFetchRequest(group_id=group, topics=None)

@@ -1,7 +1,7 @@
 """All groups of a copy at once, which only a test has the time for."""
 
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupView
+from group_sidecar.coordinator.model.views import GroupView
 
 
 def all_groups(manager: GroupMetadataManager, now: float) -> list[GroupView]:

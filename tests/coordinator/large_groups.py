@@ -14,11 +14,12 @@ from typing import Any
 
 from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.offsets_topic import encode_value
-from group_sidecar.coordinator.events import (
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.events import (
     DescribedMember,
     GroupDescribed,
     JoinAccepted,
-    Joining,
+    JoiningMember,
     JoinSent,
     LeaveSent,
     MembersLeft,
@@ -26,10 +27,10 @@ from group_sidecar.coordinator.events import (
     RebalanceSeen,
     ReplyLost,
 )
-from group_sidecar.coordinator.groups import Group
-from group_sidecar.coordinator.logged import generation_logged
-from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupState
+from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.rules.apply import apply
+from group_sidecar.coordinator.rules.internal_events import GenerationLogged
+from group_sidecar.coordinator.state.group import Group
 
 FEW, MANY = 250, 1_000
 NOW = 1_000.0
@@ -40,7 +41,7 @@ Case = Callable[[GroupMetadataManager, int], Iterator[None]]
 def knowing_nothing() -> GroupMetadataManager:
     """A manager whose clients have nobody beside them, and that knows no group."""
     manager = GroupMetadataManager(exclusive=True)
-    manager.inherit(())
+    manager.set_existing_groups(())
     return manager
 
 
@@ -86,14 +87,14 @@ def describe(
     return group
 
 
-def lose(manager: GroupMetadataManager, sent: Joining) -> None:
+def lose(manager: GroupMetadataManager, sent: JoiningMember) -> None:
     """A join whose reply is lost."""
     manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=sent)], NOW + 1)
-    manager.apply([ReplyLost(group_id="g", sent_at=NOW + 1, token=sent.token, creates=True)], NOW + 1)
+    manager.apply([ReplyLost(group_id="g", sent_at=NOW + 1, token=sent.token, may_create_group=True)], NOW + 1)
 
 
-def joining(number: int, *, static: bool = False, member: str = "") -> Joining:
-    return Joining(
+def joining(number: int, *, static: bool = False, member: str = "") -> JoiningMember:
+    return JoiningMember(
         token=f"{number}:1",
         member_id=member,
         instance_id=instance_id(number) if static else None,
@@ -103,8 +104,8 @@ def joining(number: int, *, static: bool = False, member: str = "") -> Joining:
         rebalance_timeout_ms=60_000,
         protocol_type="consumer",
         protocols=(("range", b""),),
-        parks=True,
-        said="",
+        will_park=True,
+        reason="",
     )
 
 
@@ -128,7 +129,7 @@ def all_are_unknown_and_their_joins_were_lost(manager: GroupMetadataManager, mem
     manager.apply(unknown, NOW + 3)
     yield
     assert not group.members
-    assert not group.reservations.haunted
+    assert not group.pending_joins.has_lost_joins
 
 
 def described_while_as_many_joins_were_lost(manager: GroupMetadataManager, members: int) -> Iterator[None]:
@@ -148,9 +149,9 @@ def judged_while_as_many_joins_were_lost(manager: GroupMetadataManager, members:
     yield
     for _ in range(members):
         manager.refresh("g", NOW + 2)
-        manager.seated("g", NOW + 2)
+        manager.view_with_occupancy("g", NOW + 2)
     yield
-    assert manager.seated("g", NOW + 2).seats.parked == members
+    assert manager.view_with_occupancy("g", NOW + 2).occupancy.parked == members
 
 
 def judged_while_as_many_joins_are_unanswered(manager: GroupMetadataManager, members: int) -> Iterator[None]:
@@ -160,9 +161,9 @@ def judged_while_as_many_joins_are_unanswered(manager: GroupMetadataManager, mem
     yield
     for _ in range(members):
         manager.refresh("g", NOW + 2)
-        manager.seated("g", NOW + 2)
+        manager.view_with_occupancy("g", NOW + 2)
     yield
-    assert manager.seated("g", NOW + 2).seats.parked == members
+    assert manager.view_with_occupancy("g", NOW + 2).occupancy.parked == members
 
 
 def leader_is_told_of_others(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
@@ -192,7 +193,7 @@ def all_static_members_join_again(manager: GroupMetadataManager, members: int) -
     joins = [joining(number, static=True) for number in range(members)]
     manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=each) for each in joins], NOW + 1)
     first, generation = member_id(0), group.generation
-    seen = RebalanceSeen(group_id="g", sent_at=NOW + 2, member_id=first, generation=generation, alive=True)
+    seen = RebalanceSeen(group_id="g", sent_at=NOW + 2, member_id=first, generation=generation, is_heartbeat=True)
     yield
     manager.apply([seen], NOW + 3)
     yield
@@ -218,7 +219,7 @@ def log_tells_of_others(manager: GroupMetadataManager, members: int) -> Iterator
     )
     raw = encode_value(value, 3)
     yield
-    generation_logged(group, raw, NOW + 2, news=True)
+    apply(group, GenerationLogged(metadata=raw, is_live=True), NOW + 2)
     yield
     assert set(group.members) == {f"new-{n}" for n in range(members)}
 

@@ -136,9 +136,9 @@ class Tail:
         for number, (key, value) in enumerate(self._told, self._read.next_offset):
             for _ in self._read.replay(batch(number, [(key, value)])):
                 pass
-        for _ in self._follower.follow(0, self._asked_at, now):
+        for _ in self._follower.merge(0, self._asked_at, now):
             pass
-        self._follower.caught_up(0, self._asked_at, now)
+        self._follower.end_reached(0, self._asked_at, now)
         self.reached = self._handled
         self._asked_at = self._told = None
 

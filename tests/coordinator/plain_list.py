@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest
-from group_sidecar.coordinator.views import GroupView
+from group_sidecar.coordinator.model.views import GroupView
 
 
 def list_groups(request: ListGroupsRequest, groups: Iterable[GroupView]) -> tuple[ListedGroup, ...]:

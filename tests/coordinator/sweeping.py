@@ -1,7 +1,7 @@
 """What is done to all groups some at a time, at once."""
 
-from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.facts import Fact
 
 
 def swept(manager: GroupMetadataManager, now: float) -> list[Fact]:

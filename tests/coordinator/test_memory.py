@@ -13,19 +13,19 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from group_sidecar.coordinator.bounded import TABLE_BYTES, BoundedTable, name_bytes
-from group_sidecar.coordinator.events import (
+from group_sidecar.coordinator.manager import GROUPS_PER_SWEEP_STEP, GroupMetadataManager
+from group_sidecar.coordinator.model.events import (
     CoordinatorMoved,
     GroupDeleted,
     GroupDescribed,
     OffsetsStored,
 )
-from group_sidecar.coordinator.manager import SWEPT_AT_ONCE, GroupMetadataManager
-from group_sidecar.coordinator.partitions import LONGEST_OFTEN, java_hash, partition_for
-from group_sidecar.coordinator.pasts import UnseenPasts
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, Lacking
+from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
+from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, BoundedTable, name_bytes
+from group_sidecar.coordinator.state.log_partitions import MAX_CACHED_NAME_LENGTH, java_hash, partition_for
+from group_sidecar.coordinator.state.unseen_history import UnseenHistory
+from tests.coordinator.log.test_follower import offset
 from tests.coordinator.model_log import Entry, batch
-from tests.coordinator.test_following import offset
 
 GROUPS = 20_000
 AT_ONCE = 1000
@@ -35,9 +35,9 @@ LONG = "x" * 30_000
 class Life:
     """A copy in which groups are made and deleted. `reads_log`: whether it follows the log of one partition."""
 
-    def __init__(self, *, exclusive: bool, reads_log: bool, most_groups: int = 2 * AT_ONCE) -> None:
-        self.manager = GroupMetadataManager(exclusive=exclusive, most_groups=most_groups)
-        self.manager.inherit(())
+    def __init__(self, *, exclusive: bool, reads_log: bool, max_groups: int = 2 * AT_ONCE) -> None:
+        self.manager = GroupMetadataManager(exclusive=exclusive, max_groups=max_groups)
+        self.manager.set_existing_groups(())
         self.now = 1.0
         self._reads_log = reads_log
         self._written = 0
@@ -53,9 +53,9 @@ class Life:
             for _ in self._log.replay(batch(self._written, some)):
                 pass
             self._written += len(some)
-        for _ in self.manager.log.follow(0, self.now, self.now):
+        for _ in self.manager.log.merge(0, self.now, self.now):
             pass
-        self.manager.log.caught_up(0, self.now, self.now)
+        self.manager.log.end_reached(0, self.now, self.now)
 
     def pass_by(self, names: list[str]) -> None:
         """Groups are made, asked about and deleted; others with such names are only spoken of."""
@@ -64,14 +64,14 @@ class Life:
         manager.apply([OffsetsStored(group_id=name, sent_at=now, offsets=committed) for name in names], now)
         if self._reads_log:
             self.read([offset(0, 1, name) for name in names])
-        manager.listing_lacking(now)
+        manager.listing_fallback_reason(now)
         self.now = now = now + 10
         manager.apply([GroupDeleted(group_id=name, sent_at=now) for name in names], now)
         if self._reads_log:
             self.read([offset(0, None, name) for name in names])
         for name in names:
-            manager.obscure(f"{name}!")  # As a ShareGroupHeartbeat does.
-            manager.obscure(f"{name}!", now)
+            manager.note_unread_write(f"{name}!")  # As a ShareGroupHeartbeat does.
+            manager.note_unread_write(f"{name}!", now)
         manager.apply([CoordinatorMoved(group_id=f"{name}?", sent_at=now) for name in names], now)
         self.now = now = now + 10
         as_of = manager.changes_of("nobody")[0]
@@ -88,7 +88,7 @@ class Life:
             manager.apply([described], now)
         for _ in manager.sweep(now):
             pass
-        for _ in manager.relist(now):
+        for _ in manager.update_listing(now):
             pass
 
 
@@ -105,7 +105,8 @@ def pass_all(life: Life, groups: int, name: str) -> None:
 
 @pytest.mark.parametrize("reads_log", [True, False])
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_groups_that_are_gone_leave_nothing(exclusive: bool, reads_log: bool) -> None:
+def test_deleted_groups_leave_nothing(exclusive: bool, reads_log: bool) -> None:
+    """Tables do not grow with the number of groups that were created and deleted."""
     life = Life(exclusive=exclusive, reads_log=reads_log)
     pass_all(life, 4 * AT_ONCE, "first")
     before = {table.name: (table.entries, table.bytes) for table in life.manager.tables()}
@@ -118,20 +119,22 @@ def test_groups_that_are_gone_leave_nothing(exclusive: bool, reads_log: bool) ->
 
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_long_names_are_bounded_in_bytes(exclusive: bool) -> None:
-    manager = GroupMetadataManager(exclusive=exclusive, most_groups=100_000)
-    manager.inherit(())
+    """Tables of long group names stay within TABLE_BYTES, and evicted groups are COLD."""
+    manager = GroupMetadataManager(exclusive=exclusive, max_groups=100_000)
+    manager.set_existing_groups(())
     names = [f"{LONG}{number}" for number in range(3 * TABLE_BYTES // len(LONG) // 2)]
     for name in names:
-        manager.obscure(name)
-        manager.obscure(name, 1)
+        manager.note_unread_write(name)
+        manager.note_unread_write(name, 1)
     assert {table.name: table.bytes for table in manager.tables()}["unseen_groups"] > TABLE_BYTES / 2
     assert all(table.bytes <= TABLE_BYTES for table in manager.tables())
-    assert manager.view(names[0], 2).lacking is Lacking.COLD, "what was evicted is in doubt"
+    assert manager.view(names[0], 2).fallback_reason is FallbackReason.COLD, "what was evicted is in doubt"
 
 
-def test_a_table_evicts_the_oldest() -> None:
+def test_table_evicts_oldest() -> None:
+    """A BoundedTable evicts its oldest entries by number and by bytes, and calls its callback for each."""
     gone: list[str] = []
-    table: BoundedTable[int] = BoundedTable(2, lambda name, _: gone.append(name), most_bytes=2 * name_bytes("abc"))
+    table: BoundedTable[int] = BoundedTable(2, lambda name, _: gone.append(name), max_bytes=2 * name_bytes("abc"))
     for name in ("a", "b", "a", "c"):
         table.put(name, 1)
     assert (list(table), gone, table.bytes) == (["a", "c"], ["b"], 2 * name_bytes("a"))
@@ -141,23 +144,24 @@ def test_a_table_evicts_the_oldest() -> None:
     assert (list(table), table.bytes) == ([], 0)
 
 
-def test_a_name_counts_with_the_bytes_that_python_keeps_it_in() -> None:
+def test_name_bytes_cover_memory_size() -> None:
+    """name_bytes is at least the memory size of the string in Python."""
     for name in ("a" * 1000, "ä" * 1000, "€" * 1000, "a" * 999 + "😀"):
         assert sys.getsizeof(name) <= name_bytes(name)
 
 
-def test_the_oldest_entry_of_a_table_is_found_in_constant_time() -> None:
-    """A dict passes over all places of entries that were taken out before: 64,000 took four seconds to empty."""
+def test_oldest_entry_in_constant_time() -> None:
+    """BoundedTable uses an OrderedDict, because finding the first entry of a dict gets slow after many deletions."""
     table: BoundedTable[int] = BoundedTable(1)
     assert isinstance(table._values, OrderedDict)
 
 
-def test_one_step_ends_few_pasts() -> None:
-    """100,000 of them took four seconds in one step."""
+def test_sweep_step_ends_few_unseen_groups() -> None:
+    """Each sweep step removes at most GROUPS_PER_SWEEP_STEP groups with unseen history."""
     manager = GroupMetadataManager(exclusive=False)
-    for number in range(3 * SWEPT_AT_ONCE):
-        manager.obscure(f"g{number}")
-        manager.obscure(f"g{number}", 1.0)
+    for number in range(3 * GROUPS_PER_SWEEP_STEP):
+        manager.note_unread_write(f"g{number}")
+        manager.note_unread_write(f"g{number}", 1.0)
 
     def noted() -> int:
         return next(table.entries for table in manager.tables() if table.name == "unseen_groups")
@@ -165,24 +169,26 @@ def test_one_step_ends_few_pasts() -> None:
     left = [noted()]
     for _ in manager.sweep(100.0):
         left.append(noted())
-    assert all(before - after <= SWEPT_AT_ONCE for before, after in pairwise(left))
+    assert all(before - after <= GROUPS_PER_SWEEP_STEP for before, after in pairwise(left))
     assert left[-1] == 0
 
 
-def test_a_question_about_a_missing_group_drops_few_others() -> None:
-    pasts = UnseenPasts(1000)
+def test_note_missing_drops_few_groups() -> None:
+    """Each note of a missing group removes at most two expired others, and in the end all of them."""
+    pasts = UnseenHistory(1000)
     for number in range(100):
-        pasts.missed(f"g{number}", 1.0)
+        pasts.note_missing(f"g{number}", 1.0)
     left = []
     for _ in range(100):
-        pasts.missed("later", 1000.0)
+        pasts.note_missing("later", 1000.0)
         left += [table.entries for table in pasts.tables if table.name == "missing_groups"]
     assert all(before - after <= 2 for before, after in pairwise([100, *left]))
     assert left[-1] == 1
 
 
-def test_groups_are_bounded_by_the_bytes_of_their_names() -> None:
-    manager = GroupMetadataManager(exclusive=True, most_groups=10_000)
+def test_groups_are_bounded_by_name_bytes() -> None:
+    """Groups with long names are bounded by the bytes of their names."""
+    manager = GroupMetadataManager(exclusive=True, max_groups=10_000)
     committed = {("t", 0): CommittedOffset(1, 1, "", 1)}
     name = "x" * 32_000
     manager.apply([OffsetsStored(group_id=f"{name}{n}", sent_at=1, offsets=committed) for n in range(3000)], 1)
@@ -191,22 +197,24 @@ def test_groups_are_bounded_by_the_bytes_of_their_names() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "group", "gr\u00fc\u00dfe", "\U0001f600" * 3, "xy" * 40_000])
-def test_the_hash_is_that_of_java(text: str) -> None:
+def test_java_hash_matches_java(text: str) -> None:
+    """java_hash equals Java's String.hashCode of the UTF-16 units."""
     value = 0
     for unit in text.encode("utf-16-be").hex(" ", 2).split():
         value = (31 * value + int(unit, 16)) & 0xFFFFFFFF
     assert java_hash(text) == value - (1 << 32 if value >> 31 else 0)
 
 
-def test_a_long_name_has_the_same_partition_each_time() -> None:
-    for length in (LONGEST_OFTEN, LONGEST_OFTEN + 1):
+def test_long_name_keeps_partition() -> None:
+    """Names around MAX_CACHED_NAME_LENGTH get the partition that their hash gives."""
+    for length in (MAX_CACHED_NAME_LENGTH, MAX_CACHED_NAME_LENGTH + 1):
         assert partition_for("x" * length, 50) == abs(java_hash("x" * length)) % 50
 
 
 def main() -> None:
     """Prints what very many groups leave behind."""
     groups, exclusive = int(sys.argv[1]), "exclusive" in sys.argv
-    life = Life(exclusive=exclusive, reads_log=True, most_groups=100_000)
+    life = Life(exclusive=exclusive, reads_log=True, max_groups=100_000)
     pass_all(life, groups // 10, "first")
     before = resident()
     pass_all(life, groups, "later")

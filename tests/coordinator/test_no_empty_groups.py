@@ -9,12 +9,12 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
 from group_sidecar.codecs.schema import decode
-from group_sidecar.coordinator.answers import describe_groups
-from group_sidecar.coordinator.events import DescribedMember, GroupDescribed, GroupsListed, MembersLeft
+from group_sidecar.coordinator.answers.group_replies import describe_groups
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupState, Lacking
+from group_sidecar.coordinator.model.events import DescribedMember, GroupDescribed, GroupsListed, MembersLeft
+from group_sidecar.coordinator.model.views import FallbackReason, GroupState
+from tests.coordinator.log.test_follower import T0, Reader, gone, offset
 from tests.coordinator.model_log import Entry, batch
-from tests.coordinator.test_following import T0, Reader, gone, offset
 
 
 def described(manager: GroupMetadataManager, state: GroupState, at: float, *members: str) -> None:
@@ -52,23 +52,26 @@ def old(load: Iterable[Entry] = ()) -> Reader:
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_a_group_that_is_described_as_dead_may_have_offsets(keeps: bool) -> None:
+def test_dead_group_may_have_offsets(keeps: bool) -> None:
+    """A group described as Dead stays Empty with its offsets at a broker that does not keep empty groups."""
     reader = Reader(exclusive=True, load=[offset(0, 5)])
     reader.manager.keep_empty_groups(keeps)
     described(reader.manager, GroupState.DEAD, 1)
     view = reader.manager.view("g", 1)
-    assert (view.state, view.lacking) == (GroupState.DEAD if keeps else GroupState.EMPTY, None)
+    assert (view.state, view.fallback_reason) == (GroupState.DEAD if keeps else GroupState.EMPTY, None)
     if not keeps:
         assert reader.offsets(1) == {T0: 5}
 
 
-def test_one_that_has_none_is_not_there() -> None:
+def test_dead_group_without_offsets_is_missing() -> None:
+    """A Dead group without offsets does not exist in the copy."""
     reader = old()
     described(reader.manager, GroupState.DEAD, 1)
     assert reader.manager.existing("g", 1) is None
 
 
-def test_its_type_outlasts_its_record() -> None:
+def test_type_outlasts_group_record() -> None:
+    """The group keeps its protocol type after its record is removed."""
     reader = old([generation(3, "m"), offset(0, 5)])
     described(reader.manager, GroupState.STABLE, 1, "m")
     reader.read(gone(), at=2)
@@ -76,7 +79,8 @@ def test_its_type_outlasts_its_record() -> None:
     assert (view.state, view.protocol_type, view.generation, view.members) == (GroupState.EMPTY, "consumer", 0, ())
 
 
-def test_the_next_life_begins_with_the_first_generation() -> None:
+def test_next_life_starts_at_first_generation() -> None:
+    """A group that is recreated from the log starts with generation 1 and only its new members."""
     reader = old([generation(3, "m"), offset(0, 5)])
     manager = reader.manager
     described(manager, GroupState.STABLE, 1, "m")
@@ -87,16 +91,20 @@ def test_the_next_life_begins_with_the_first_generation() -> None:
     assert (view.generation, [member.member_id for member in view.members]) == (1, ["n"])
 
 
-def test_what_is_not_listed_may_have_offsets_where_the_log_is_not_read() -> None:
-    for keeps, lacking in ((True, None), (False, Lacking.COLD)):
+def test_unlisted_group_may_have_offsets() -> None:
+    """Without the log, an unlisted group has COLD offsets at a broker that does not keep empty groups."""
+    for keeps, lacking in ((True, None), (False, FallbackReason.COLD)):
         manager = GroupMetadataManager(exclusive=True)
         manager.keep_empty_groups(keeps)
-        manager.inherit(())
-        manager.apply([GroupsListed(groups=frozenset(), sent_at=1, as_of=manager.notings)], 1)
-        assert manager.offsets_lacking("g", 1) is lacking
+        manager.set_existing_groups(())
+        manager.apply([GroupsListed(groups=frozenset(), sent_at=1, as_of=manager.note_count)], 1)
+        assert manager.offsets_fallback_reason("g", 1) is lacking
 
 
-def test_an_empty_group_is_told_of_only_where_the_broker_is_not_asked() -> None:
+def test_empty_flag_controls_empty_groups() -> None:
+    """With the empty flag, an Empty group is described as Empty and listed. Otherwise it is described as Dead and not
+    listed.
+    """
     manager = old([offset(0, 5)]).manager
     described(manager, GroupState.DEAD, 1)
     for empty, state in ((True, "Empty"), (False, "Dead")):
@@ -107,15 +115,16 @@ def test_an_empty_group_is_told_of_only_where_the_broker_is_not_asked() -> None:
         assert len(decode(ListGroupsResponse, 0, body).groups) == empty
 
 
-def test_a_description_that_was_heard_before_the_log_is_not_taken_back_by_it() -> None:
+def test_earlier_description_survives_load() -> None:
+    """A load after a description leaves the group IN_DOUBT, and a repeated description restores the described state."""
     manager = GroupMetadataManager(exclusive=True)
-    manager.inherit(("g",))
+    manager.set_existing_groups(("g",))
     manager.log.count_partitions(1, 0)
     log = manager.log.begin_load(0, 3, 0, 0)
     described(manager, GroupState.PREPARING_REBALANCE, 1, "m", "n")
     list(log.replay(batch(0, [generation(3, "m")])))
-    list(manager.log.follow(0, 2, 2))
-    manager.log.caught_up(0, 2, 2)
-    assert manager.view("g", 2).lacking is Lacking.IN_DOUBT
+    list(manager.log.merge(0, 2, 2))
+    manager.log.end_reached(0, 2, 2)
+    assert manager.view("g", 2).fallback_reason is FallbackReason.IN_DOUBT
     described(manager, GroupState.PREPARING_REBALANCE, 3, "m", "n")
     assert manager.view("g", 3).state is GroupState.PREPARING_REBALANCE

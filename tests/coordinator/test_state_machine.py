@@ -23,8 +23,8 @@ from group_sidecar.codecs.messages.offset_delete import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.schema import decode
-from group_sidecar.coordinator import answers
-from group_sidecar.coordinator.views import GroupView
+from group_sidecar.coordinator.answers import group_replies
+from group_sidecar.coordinator.model.views import GroupView
 from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import EMPTY, STABLE
@@ -155,7 +155,7 @@ class Copy(RuleBasedStateMachine):
 
     @rule(admin=st.booleans())
     def list_groups(self, admin: bool) -> None:
-        self._ask(admin, ListGroupsRequest(), 4, notings=self.world.manager.notings)
+        self._ask(admin, ListGroupsRequest(), 4, note_count=self.world.manager.note_count)
 
     @rule(admin=st.booleans(), group=groups, version=st.sampled_from((2, 5)))
     def fetch(self, admin: bool, group: str, version: int) -> None:
@@ -198,12 +198,12 @@ class Copy(RuleBasedStateMachine):
         now = self.world.now()
         told = {group: self.world.manager.view(group, now) for group in GROUPS}
         for group, view in told.items():
-            if view.lacking is None and not self._under_way(group):
+            if view.fallback_reason is None and not self._under_way(group):
                 _agree(view, self.world)
-            if view.offsets_lacking is None and not self._under_way(group):
+            if view.offsets_fallback_reason is None and not self._under_way(group):
                 self.check_offsets(group, _offsets(view))
         self._is_listed_as_it_is(now)
-        if self.world.manager.listing_lacking(now) is None and not any(map(self._under_way, GROUPS)):
+        if self.world.manager.listing_fallback_reason(now) is None and not any(map(self._under_way, GROUPS)):
             listed = list_groups(ListGroupsRequest(), all_groups(self.world.manager, now))
             truth = {(g.group_id, g.protocol_type, g.state) for g in self.world.broker.groups.values()}
             assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
@@ -215,8 +215,8 @@ class Copy(RuleBasedStateMachine):
     def _is_listed_as_it_is(self, now: float) -> None:
         """The list that is kept is that of all groups looked at anew."""
         manager = self.world.manager
-        if manager.listing_lacking(now) is None:
-            assert not any(manager.view(group, now).lacking for group in manager.group_metadata_cache)
+        if manager.listing_fallback_reason(now) is None:
+            assert not any(manager.view(group, now).fallback_reason for group in manager.group_metadata_cache)
         kept = decode(ListGroupsResponse, 5, manager.listing(now).reply(ListGroupsRequest(), 5))
         assert {*kept.groups} == {*list_groups(ListGroupsRequest(), all_groups(manager, now))}
 
@@ -247,7 +247,7 @@ def _without_hosts(group: DescribedGroup) -> DescribedGroup:
 
 
 def _described(view: GroupView) -> DescribedGroup:
-    described = answers.describe_groups(DescribeGroupsRequest(groups=(view.group_id,)), 5, {view.group_id: view})
+    described = group_replies.describe_groups(DescribeGroupsRequest(groups=(view.group_id,)), 5, {view.group_id: view})
     (group,) = described.groups
     members = tuple(sorted(group.members, key=lambda member: member.member_id))
     return DescribedGroup(**{name: getattr(group, name) for name in _FIELDS} | {"members": members})

@@ -29,12 +29,12 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator import wire
-from group_sidecar.coordinator.events import LOST_SECONDS, AnyEvent
-from group_sidecar.coordinator.exchange import Exchange
-from group_sidecar.coordinator.facts import Fact
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.views import GroupView, Lacking
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS, AnyEvent
+from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.model.views import FallbackReason, GroupView
+from group_sidecar.coordinator.wire import exchange_events
+from group_sidecar.coordinator.wire.exchange import Exchange
 from tests.coordinator.model import Broker
 from tests.coordinator.model_log import ModelLog, Tail
 from tests.coordinator.sweeping import swept
@@ -71,7 +71,7 @@ class World:
     def __init__(self, broker: Broker, *, exclusive: bool = True, seen_at: str | None = None) -> None:
         self.broker, self.seen_at = broker, seen_at
         self.manager = GroupMetadataManager(exclusive=exclusive)
-        self.manager.inherit(())
+        self.manager.set_existing_groups(())
         self.facts: list[Fact] = []
         self.connections: list[Connection] = []
         self.clients: list[Client] = []
@@ -107,7 +107,7 @@ class World:
             **fields,
         )
         connection.up.append(exchange)
-        self.apply(wire.sent(exchange), now)
+        self.apply(exchange_events.request_events(exchange), now)
 
     def send_unread(self, connection: Connection, request: Struct, version: int, group: str | None) -> None:
         """A client sends a request of which the sidecar understands nothing, or its group alone."""
@@ -121,7 +121,7 @@ class World:
         )
         connection.up.append(exchange)
         self.unread[exchange.token] = group
-        self.manager.obscure(group, members=_touches_members(exchange))
+        self.manager.note_unread_write(group, members=_touches_members(exchange))
 
     def handle(self, connection: Connection) -> None:
         """The broker takes the next request of a connection, if it is not busy with one."""
@@ -163,7 +163,7 @@ class World:
         exchange, reply = connection.down.popleft()
         now = self.now()
         if not self._is_unread(exchange, now):
-            self.apply(wire.replied(exchange, reply, now), now)
+            self.apply(exchange_events.reply_events(exchange, reply, now), now)
         for client in self.clients:
             if client.connection is connection:
                 client.take(reply)
@@ -174,7 +174,7 @@ class World:
         if exchange.token not in self.unread:
             return False
         group = self.unread.pop(exchange.token)
-        self.manager.obscure(group, now + LOST_SECONDS, members=_touches_members(exchange))
+        self.manager.note_unread_write(group, now + LOST_REQUEST_SECONDS, members=_touches_members(exchange))
         return True
 
     def settle(self, *others: Connection) -> None:
@@ -196,8 +196,8 @@ class World:
         now = self.now()
         for exchange in connection.exchanges():
             if not self._is_unread(exchange, now):
-                self.apply(wire.abandoned(exchange), now)
-        self.limbo += [(now + LOST_SECONDS, exchange) for exchange in connection.up]
+                self.apply(exchange_events.lost_reply_events(exchange), now)
+        self.limbo += [(now + LOST_REQUEST_SECONDS, exchange) for exchange in connection.up]
         connection.open = False
         connection.up.clear()
         connection.down.clear()
@@ -242,21 +242,21 @@ class World:
 
     def awaiting(self, group_id: str = "g") -> frozenset[str]:
         """Whose joins are with the broker: member ids, or tokens of those that have no id yet."""
-        return self.manager.group_metadata_cache[group_id].awaiting
+        return self.manager.group_metadata_cache[group_id].parked_ids
 
-    def lacking(self, group_id: str = "g") -> tuple[Lacking | None, Lacking | None]:
+    def lacking(self, group_id: str = "g") -> tuple[FallbackReason | None, FallbackReason | None]:
         """What the copies of a group and of its offsets lack now."""
         view = self.view(group_id)
-        return view.lacking, view.offsets_lacking
+        return view.fallback_reason, view.offsets_fallback_reason
 
-    def listing(self) -> Lacking | None:
+    def listing(self) -> FallbackReason | None:
         """What the copy lacks to list all groups."""
-        return self.manager.listing_lacking(self.now())
+        return self.manager.listing_fallback_reason(self.now())
 
     def ask(self, connection: Connection, request: Struct, version: int) -> None:
         """Somebody sends a request; a question is one that the sidecar leaves to the broker."""
         as_of = {group: self.manager.changes_of(group) for group in ("g", "h")}
-        self.send(connection, request, version, "asker", as_of=as_of, notings=self.manager.notings)
+        self.send(connection, request, version, "asker", as_of=as_of, note_count=self.manager.note_count)
 
     def describe(self) -> None:
         """The broker describes "g" to somebody."""
@@ -414,7 +414,7 @@ def commit_of(
 
 
 def _touches_members(exchange: Exchange) -> bool:
-    return exchange.request.KEY not in wire.SPARING_MEMBERS
+    return exchange.request.KEY not in exchange_events.MEMBER_PRESERVING_WRITES
 
 
 def asks_about(exchange: Exchange) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.kafka.processes import PATIENCE, Address, ChildProcess, free_addresses, spelled
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, ChildProcess, free_addresses, host_port
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus"
 _POLL_SECONDS = 0.2
@@ -42,7 +42,7 @@ class Prometheus:
         told["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         told["rule_files"] = [str(RULES / name) for name in told["rule_files"]]
         told["scrape_configs"][0]["static_configs"] = [
-            {"targets": [spelled(target) for target in targets], "labels": labels}
+            {"targets": [host_port(target) for target in targets], "labels": labels}
         ]
         file = folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(told))
@@ -51,7 +51,7 @@ class Prometheus:
                 found,
                 f"--config.file={file}",
                 f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={spelled(self.address)}",
+                f"--web.listen-address={host_port(self.address)}",
             ],
             folder / "prometheus.log",
         )
@@ -79,8 +79,8 @@ class Prometheus:
 
     def _ask(self, page: str, parameters: dict[str, str]) -> Any:
         try:
-            address = f"http://{spelled(self.address)}/api/v1/{page}?{urlencode(parameters)}"
-            with urlopen(address, timeout=PATIENCE) as reply:
+            address = f"http://{host_port(self.address)}/api/v1/{page}?{urlencode(parameters)}"
+            with urlopen(address, timeout=GIVE_UP_SECONDS) as reply:
                 return json.load(reply)["data"]
         except HTTPError as error:
             with error:
@@ -88,7 +88,7 @@ class Prometheus:
 
     def _ready(self) -> bool:
         try:
-            with urlopen(f"http://{spelled(self.address)}/-/ready", timeout=PATIENCE):
+            with urlopen(f"http://{host_port(self.address)}/-/ready", timeout=GIVE_UP_SECONDS):
                 return True
         except OSError:
             return False

@@ -27,7 +27,8 @@ COLUMNS = 24
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
-def test_the_files_are_what_the_code_makes(tmp_path: Path) -> None:
+def test_files_match_generator(tmp_path: Path) -> None:
+    """The dashboard files equal those that the generator writes."""
     main(tmp_path)
 
     assert [file.name for file in sorted(tmp_path.iterdir())] == [file.name for file in FILES]
@@ -35,7 +36,8 @@ def test_the_files_are_what_the_code_makes(tmp_path: Path) -> None:
         assert (tmp_path / file.name).read_text() == file.read_text(), f"python -m deploy.grafana makes another {file}"
 
 
-def test_there_are_three_with_different_names() -> None:
+def test_three_distinct_dashboards() -> None:
+    """There are three dashboards with different ids and titles."""
     dashboards = [load(file) for file in FILES]
 
     assert [file.stem for file in FILES] == NAMES
@@ -43,7 +45,8 @@ def test_there_are_three_with_different_names() -> None:
 
 
 @every_file
-def test_panels_have_an_id_and_a_place_of_their_own(file: Path) -> None:
+def test_panels_do_not_overlap(file: Path) -> None:
+    """Panels have ids of their own, stay within the grid and do not overlap."""
     placed = load(file)["panels"]
 
     assert len({panel["id"] for panel in placed}) == len(placed)
@@ -59,7 +62,8 @@ def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:
 
 
 @every_file
-def test_a_panel_says_what_it_shows_and_in_which_unit(file: Path) -> None:
+def test_panels_have_description_and_unit(file: Path) -> None:
+    """Each panel has a title, a description, a unit and queries."""
     for panel in panels(load(file)):
         assert panel["title"], panel
         assert panel["description"].endswith((".", "GROUP.")), panel["title"]
@@ -69,7 +73,8 @@ def test_a_panel_says_what_it_shows_and_in_which_unit(file: Path) -> None:
 
 
 @every_file
-def test_the_datasource_is_always_the_chosen_one(file: Path) -> None:
+def test_datasource_is_selected_variable(file: Path) -> None:
+    """Every panel, query and variable uses the selected datasource."""
     dashboard = load(file)
     named = list(_datasources(dashboard))
 
@@ -96,7 +101,8 @@ def _names(dashboard: Dashboard) -> list[str]:
 
 
 @every_file
-def test_variables_are_defined_before_they_are_used_and_each_is_used(file: Path) -> None:
+def test_variables_are_defined_and_used(file: Path) -> None:
+    """Each variable is defined before its use, and each is used."""
     dashboard = load(file)
     known: set[str] = set()
     used: set[str] = {"datasource"}
@@ -116,7 +122,8 @@ def _variables(expression: str) -> set[str]:
     return set(re.findall(r"\$\{?(\w+)", expression))
 
 
-def test_all_queries_ask_for_series_that_there_are() -> None:
+def test_queries_use_existing_series() -> None:
+    """All queries use series that the sidecar, its process or the rules expose."""
     expressions = [asked.expression for asked in queries()] + [choice.selector for choice in choices()]
 
     for expression in expressions:

@@ -12,8 +12,8 @@ from tests.deploy.prometheus import Prometheus
 from tests.deploy.promql import interpolated, metric_names
 from tests.deploy.test_rules import ALERTS, RECORDS
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import spelled
-from tests.kafka.sidecar import SidecarProcess
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 
 PREFIX = "shop"
 SECONDS = 300
@@ -74,7 +74,7 @@ def ask(sidecar: SidecarProcess) -> Callable[[str], str]:
     values = {
         "cluster": "here",
         "job": "group-sidecar",
-        "instance": spelled(sidecar.admin),
+        "instance": host_port(sidecar.admin),
         "group": f"{PREFIX}-{GROUP}",
         "topic": f"{PREFIX}-{TOPIC}",
         "__rate_interval": "15s",
@@ -98,7 +98,8 @@ def _without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[s
     return left
 
 
-def test_every_query_of_every_panel_returns_data(prometheus: Prometheus, ask: Callable[[str], str]) -> None:
+def test_every_panel_query_returns_data(prometheus: Prometheus, ask: Callable[[str], str]) -> None:
+    """Each panel's query returns data in a live setup, except those that need a fault."""
     asked = {f"{place} {number}": ask(text) for number, (place, text) in enumerate(queries())}
     excused = {place: text for place, text in asked.items() if metric_names(text) & WITHOUT_DATA.keys()}
 
@@ -108,7 +109,8 @@ def test_every_query_of_every_panel_returns_data(prometheus: Prometheus, ask: Ca
         prometheus.query(text)
 
 
-def test_every_variable_has_values_to_choose_from(prometheus: Prometheus, ask: Callable[[str], str]) -> None:
+def test_every_variable_has_values(prometheus: Prometheus, ask: Callable[[str], str]) -> None:
+    """Each dashboard variable has values in a live setup."""
     asked = {place: (ask(selector), label) for place, selector, label in choices()}
     assert _without_data(prometheus, {place: selector for place, (selector, _) in asked.items()}) == {}
 
@@ -117,12 +119,14 @@ def test_every_variable_has_values_to_choose_from(prometheus: Prometheus, ask: C
 
 
 def test_every_recording_rule_records(prometheus: Prometheus) -> None:
+    """Each recording rule produces a series in a live setup."""
     names = {rule["record"]: rule["record"] for rule in RECORDS}
 
     assert _without_data(prometheus, names) == {}
 
 
-def test_every_alert_can_be_evaluated_on_series_that_there_are(prometheus: Prometheus) -> None:
+def test_every_alert_is_evaluated(prometheus: Prometheus) -> None:
+    """Each alert is evaluated without errors on series that exist in a live setup."""
     named = {name for alert in ALERTS for name in metric_names(alert["expr"])} - WITHOUT_DATA.keys()
     names = {name for name in named if not name.startswith(FLEET)}
 
@@ -132,8 +136,8 @@ def test_every_alert_can_be_evaluated_on_series_that_there_are(prometheus: Prome
     assert [rule["lastError"] for rule in prometheus.rules() if rule["health"] == "err"] == []
 
 
-def test_of_the_alerts_the_one_fires_that_has_a_reason_to(prometheus: Prometheus) -> None:
-    """A consumer too many tries to join; and the group is full, but has not been so for long."""
+def test_only_justified_alert_fires(prometheus: Prometheus) -> None:
+    """Only the alert on rejections fires when a consumer exceeds the limit. The alert on a full group is pending."""
 
     def states() -> dict[str, str]:
         return {rule["name"]: rule["state"] for rule in prometheus.rules() if rule["type"] == "alerting"}
@@ -146,7 +150,8 @@ def test_of_the_alerts_the_one_fires_that_has_a_reason_to(prometheus: Prometheus
     assert [name for name, state in states().items() if state == "firing"] == ["ConsumerGroupMaxSizeRejections"]
 
 
-def test_the_dashboard_of_kafka_exporter_finds_what_it_asks_for(prometheus: Prometheus) -> None:
+def test_kafka_exporter_dashboard_has_data(prometheus: Prometheus) -> None:
+    """The queries of the kafka_exporter dashboard return data from the recording rules."""
     selector = 'kafka_consumergroup_current_offset{job="group-sidecar"}'
     assert _without_data(prometheus, {selector: selector}) == {}
     [instance] = prometheus.values("instance", selector)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from group_sidecar.metrics.families import FAMILIES
-from group_sidecar.metrics.family import PREFIX, Kind
+from group_sidecar.metrics.metric_family import PREFIX, MetricType
 from group_sidecar.spark import textfile
 from tests.deploy.promql import metric_names
 
@@ -45,14 +45,16 @@ def promtool(*args: str | Path) -> str:
     return done.stdout
 
 
-def test_promtool_accepts_the_configuration_and_all_rules() -> None:
+def test_promtool_accepts_config_and_rules() -> None:
+    """promtool accepts the configuration and all rules."""
     said = promtool("check", "config", "prometheus.yml")
 
     assert f"SUCCESS: {len(ALERTS)} rules found" in said
     assert f"SUCCESS: {len(RECORDS)} rules found" in said
 
 
-def test_the_alert_on_targets_is_about_the_job_that_is_scraped() -> None:
+def test_target_alert_matches_scraped_job() -> None:
+    """The alert on targets that are down selects the scraped job."""
     [job] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
     [down] = [alert["expr"] for alert in ALERTS if alert["alert"] == "GroupSidecarTargetDown"]
 
@@ -61,10 +63,12 @@ def test_the_alert_on_targets_is_about_the_job_that_is_scraped() -> None:
 
 @pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
 def test_promtool_passes(file: Path) -> None:
+    """promtool passes the tests of the rules."""
     promtool("test", "rules", file)
 
 
-def test_each_alert_has_a_file_of_tests_with_all_cases() -> None:
+def test_each_alert_has_all_test_cases() -> None:
+    """Each alert has a test file with all required cases."""
     assert [file.stem for file in TESTS if file.stem != "recording_rules"] == sorted(NAMES)
     for name in NAMES:
         content = yaml.safe_load((FOLDER / "tests" / f"{name}.yml").read_text())
@@ -72,7 +76,8 @@ def test_each_alert_has_a_file_of_tests_with_all_cases() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
-def test_the_tests_of_an_alert_are_of_that_alert_and_see_it_fire(alert: dict[str, Any]) -> None:
+def test_alert_tests_fire_own_alert(alert: dict[str, Any]) -> None:
+    """The tests of an alert name only that alert, and it fires only in the cases where it should."""
     content = yaml.safe_load((FOLDER / "tests" / f"{alert['alert']}.yml").read_text())
     tried = {test["name"]: test["alert_rule_test"] for test in content["tests"]}
 
@@ -82,7 +87,8 @@ def test_the_tests_of_an_alert_are_of_that_alert_and_see_it_fire(alert: dict[str
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
-def test_an_alert_says_what_it_has_to(alert: dict[str, Any]) -> None:
+def test_alert_has_required_fields(alert: dict[str, Any]) -> None:
+    """Each alert has a proper name, a duration or range, a severity and all annotations."""
     assert re.fullmatch(r"(ConsumerGroup|GroupSidecar|FleetPipeline)([A-Z][a-z]+)+", alert["alert"])
     assert "for" in alert or "[" in alert["expr"], "it fires on a single sample"
     assert alert["keep_firing_for"]
@@ -92,7 +98,8 @@ def test_an_alert_says_what_it_has_to(alert: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
-def test_the_runbook_is_there(alert: dict[str, Any]) -> None:
+def test_runbook_exists(alert: dict[str, Any]) -> None:
+    """The runbook link of each alert leads to its own section in docs/operations.md."""
     page, anchor = alert["annotations"]["runbook_url"].split("#")
 
     assert page == "docs/operations.md"
@@ -107,11 +114,13 @@ def anchors(page: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("rule", [*ALERTS, *RECORDS], ids=lambda rule: rule.get("alert") or rule["record"])
-def test_a_rule_asks_for_series_that_there_are(rule: dict[str, Any]) -> None:
+def test_rules_use_existing_series(rule: dict[str, Any]) -> None:
+    """Each rule uses only series that exist."""
     assert metric_names(rule["expr"]) <= KNOWN
 
 
-def test_recorded_names_say_level_metric_and_operation_or_are_those_of_kafka_exporter() -> None:
+def test_recorded_names_follow_convention() -> None:
+    """Recorded series are unique and named by level, metric and operation, or as in kafka_exporter."""
     names = [rule["record"] for rule in RECORDS]
 
     assert len(names) == len(set(names))
@@ -123,7 +132,7 @@ def _told() -> set[str]:
     """Names of all series that a sidecar shows."""
     names = set()
     for family in FAMILIES:
-        if family.kind is Kind.HISTOGRAM:
+        if family.kind is MetricType.HISTOGRAM:
             names |= {f"{family.full_name}_{part}" for part in ("bucket", "sum", "count")}
         else:
             names.add(family.full_name)

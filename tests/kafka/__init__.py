@@ -1,1 +1,1 @@
-"""Real brokers, real tools and the sidecar itself, as processes that tests start and end."""
+"""Real brokers, real tools and the sidecar itself, as processes that tests start and stop."""

@@ -1,14 +1,13 @@
 """A real Kafka broker on one node, as a plain process on free ports.
 
-Owns: how a node is configured, formatted, started and ended, with the ZooKeeper that an old one needs. Must not
-know: the sidecar, but for the address that a listener advertises in its place. What differs between versions stands
-in `tests.kafka.releases`.
+The module configures, formats, starts and stops a node, with ZooKeeper for old versions. `tests.kafka.releases` has the
+differences between versions.
 
-Listeners: CLIENT is what the sidecar connects to, and advertises the sidecar; DIRECT is the same
-broker without it. With `sasl`, SASL_CLIENT and SASL_DIRECT are a second such pair. A reply names
-the listener it came by, so a client that starts on one stays on it. Each further proxy that
-rewrites no addresses has a listener of its own, which advertises that proxy. Where listeners have no
-names there is one, which advertises itself: a sidecar before it is a gateway.
+The sidecar connects to the listener CLIENT, which advertises the sidecar's address. The listener DIRECT advertises the
+broker itself. With `sasl`, there is a second such pair: SASL_CLIENT and SASL_DIRECT. A reply contains the addresses of
+the listener that it came by, so a client stays on the listener on which it started. Each further proxy that rewrites no
+addresses has its own listener, which advertises that proxy. Old versions whose listeners have no names have one
+listener, which advertises itself. A sidecar in front of it is a gateway.
 """
 
 import subprocess
@@ -21,7 +20,7 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from tests.kafka.maven import kafka_jars
-from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, spelled
+from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, host_port
 from tests.kafka.releases import ALL_RELEASES, NEWEST
 from tests.kafka.wire import ask
 from tests.kafka.zookeeper import ZooKeeper
@@ -30,30 +29,30 @@ VERSION = NEWEST
 
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"
-"""Known to PLAIN and to SCRAM-SHA-256."""
+"""The user's password for PLAIN and for SCRAM-SHA-256."""
 
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
-"""For processes that live a minute: start quickly, leave the other core alone. Without performance data, whose files
-several starting virtual machines lock: one that finds a lock prints a warning into the output of its tool."""
+"""Flags for processes that live for a minute: they start quickly and leave the other core alone. Performance data is
+off, because starting JVMs lock its files, and a JVM that finds a lock prints a warning into the output of its tool."""
 
 _CLUSTER_ID = "QPfZ1GWOQ4Kdy-ruIG0fYQ"
 _ENOUGH_GROUPS = 100
-"""So many names fall on every partition of the offsets topic."""
+"""So many names that at least one falls on every partition of the offsets topic."""
 
 
 class KafkaBroker:
-    """One Kafka node, up for the length of a with statement.
+    """One Kafka node, which runs for the length of a with statement.
 
     Args:
         folder: an empty folder for its data, its configuration and its log.
         version: one of `ALL_RELEASES`.
-        properties: broker properties over the defaults.
-        sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Not before Kafka 3.5.
-            These, `direct` and `proxies` need listeners with names.
-        joins: the node whose cluster it joins, as its second one; not before Kafka 3.5.
-        direct: the address of DIRECT, where others must know it beforehand.
+        properties: broker properties that override the defaults.
+        sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Requires Kafka 3.5. `sasl`,
+            `direct` and `proxies` require listeners with names.
+        joins: the node whose cluster this node joins as its second one. Requires Kafka 3.5.
+        direct: the address of DIRECT, if others must know it in advance.
         proxies: names, in capitals, of further proxies that rewrite no addresses.
-        java_options: for the virtual machine, over JVM_FLAGS.
+        java_options: JVM options that follow JVM_FLAGS.
     """
 
     def __init__(
@@ -74,13 +73,13 @@ class KafkaBroker:
         assert self.release.listeners_have_names or not (sasl or direct or proxies)
         self.sasl = sasl
         self.client, self.sidecar, free, self.controller = free_addresses(4)
-        """`client` is where the sidecar connects, `sidecar` the address it must listen on; of an old broker,
-        `controller` is its ZooKeeper."""
+        """The sidecar connects to `client` and must listen on `sidecar`. For an old broker, `controller` is ZooKeeper's
+        address."""
         self.direct = direct or (free if self.release.listeners_have_names else self.client)
         self.sasl_client, self.sasl_sidecar, self.sasl_direct = free_addresses(3)
         self.upstreams = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
         self.proxies = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
-        """Where each of the further proxies connects, and the address it must listen on."""
+        """For each further proxy, the address that it connects to and the address that it must listen on."""
         self._properties = {**self.release.properties, **self._listeners(), **(properties or {})}
         java = self._java()
         self._zookeeper = ZooKeeper(folder / "zookeeper", java, self.controller) if self.release.zookeeper else None
@@ -89,10 +88,10 @@ class KafkaBroker:
         )
 
     def start(self) -> None:
-        """Formats the node where that has not been done, and starts it; returns when it answers.
+        """Formats the node if necessary, and starts it. Returns when it responds.
 
         Raises:
-            ProcessFailed: it could not be formatted, or did not come up; with the end of its log.
+            ProcessFailed: the node could not be formatted or did not start. The text contains the end of its log.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._configure()
@@ -108,34 +107,34 @@ class KafkaBroker:
             raise
 
     def wait_for_coordinator(self) -> None:
-        """Returns when the group coordinator is there for every group: its topic made, led and loaded."""
+        """Waits until every group has a coordinator: the offsets topic is created, has leaders, and is loaded."""
         names = tuple(f"any {number}" for number in range(_ENOUGH_GROUPS))
         question = DescribeGroupsRequest(groups=names)
 
         def there() -> bool:
-            ask(self.direct, FindCoordinatorRequest(key="any"), 0)  # The first such question makes the topic.
+            ask(self.direct, FindCoordinatorRequest(key="any"), 0)  # The first such request creates the topic.
             return all(group.error_code == 0 for group in ask(self.direct, question, 0).groups)
 
         self._process.wait_until(there)
 
     def stop(self) -> None:
-        """Ends the node; it can be started again with its data."""
+        """Stops the node. It can be started again with its data."""
         self._process.stop(seconds=30)
         if self._zookeeper:
             self._zookeeper.stop()
 
     def kill(self) -> None:
-        """Ends the node at once, as a crash would; it can be started again with its data."""
+        """Kills the node, as in a crash. It can be started again with its data."""
         self._process.running.kill()
         self._process.running.wait()
 
     @property
     def pid(self) -> int:
-        """The id of its process, from `start` on."""
+        """The id of its process, once `start` was called."""
         return self._process.running.pid
 
     def log_tail(self) -> str:
-        """The end of the broker's log."""
+        """Returns the end of the broker's log."""
         return self._process.tail()
 
     def __enter__(self) -> Self:
@@ -154,18 +153,18 @@ class KafkaBroker:
 
     def _listeners(self) -> dict[str, str]:
         if not self.release.listeners_have_names:
-            place = f"PLAINTEXT://{spelled(self.client)}"
+            place = f"PLAINTEXT://{host_port(self.client)}"
             return {
                 "listeners": place,
                 "advertised.listeners": place,
-                "zookeeper.connect": spelled(self.controller),
+                "zookeeper.connect": host_port(self.controller),
             }
         bound = {"CLIENT": self.client, "DIRECT": self.direct, **self.upstreams}
         advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct, **self.proxies}
         if self.release.zookeeper:
-            properties = {"zookeeper.connect": spelled(self.controller)}
+            properties = {"zookeeper.connect": host_port(self.controller)}
         else:
-            properties = {"controller.quorum.voters": f"1@{spelled((self._joins or self).controller)}"}
+            properties = {"controller.quorum.voters": f"1@{host_port((self._joins or self).controller)}"}
             bound["CONTROLLER"] = self.controller
         security = dict.fromkeys(bound, "PLAINTEXT")
         if self._joins:
@@ -178,8 +177,8 @@ class KafkaBroker:
             security |= dict.fromkeys(pair, "SASL_PLAINTEXT")
             for name in pair:
                 properties |= _sasl_properties(f"listener.name.{name.lower()}.")
-        properties["listeners"] = ",".join(f"{name}://{spelled(at)}" for name, at in bound.items())
-        properties["advertised.listeners"] = ",".join(f"{name}://{spelled(at)}" for name, at in advertised.items())
+        properties["listeners"] = ",".join(f"{name}://{host_port(at)}" for name, at in bound.items())
+        properties["advertised.listeners"] = ",".join(f"{name}://{host_port(at)}" for name, at in advertised.items())
         properties["listener.security.protocol.map"] = ",".join(f"{name}:{how}" for name, how in security.items())
         return properties
 
@@ -210,7 +209,7 @@ def _sasl_properties(prefix: str) -> dict[str, str]:
 
 
 def answers(address: Address) -> bool:
-    """Whether a broker answers there; Metadata v0, which all of them know."""
+    """Whether a broker responds to Metadata v0, which all versions support."""
     try:
         return bool(ask(address, MetadataRequest(topics=()), 0).brokers)
     except OSError:

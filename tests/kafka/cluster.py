@@ -1,8 +1,4 @@
-"""Several Kafka nodes as one cluster.
-
-Owns: how many there are, which of them is the controller, that what is to outlive a node is on all of them. Must not
-know: the sidecars.
-"""
+"""Several Kafka nodes as one cluster. Topics that must survive the loss of a node are replicated to all nodes."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,20 +13,20 @@ from tests.kafka.releases import NEWEST
 from tests.kafka.wire import ask
 
 _NAMES = tuple(f"any {number}" for number in range(100))
-"""So many fall on every partition of the offsets topic."""
+"""So many names that at least one falls on every partition of the offsets topic."""
 
 
 @contextmanager
 def kafka_cluster(
     folder: Path, nodes: int = 3, properties: Mapping[str, str] | None = None, version: str = NEWEST
 ) -> Iterator[tuple[KafkaBroker, ...]]:
-    """Nodes 1 to `nodes`, up for the length of a with statement; of them node 1 is the controller, and must live.
+    """Runs nodes 1 to `nodes` for the length of a with statement. Node 1 is the controller and must stay alive.
 
     Args:
         folder: an empty folder for all of them.
-        nodes: how many, at least two.
-        properties: broker properties over the defaults, for each node.
-        version: as of a `KafkaBroker`; not before Kafka 3.5.
+        nodes: the number of nodes, at least two.
+        properties: broker properties that override the defaults, for each node.
+        version: as in `KafkaBroker`. Requires Kafka 3.5.
     """
     shared = {
         "offsets.topic.replication.factor": str(nodes),
@@ -51,11 +47,11 @@ def kafka_cluster(
 
 
 def wait_for_coordinators(brokers: tuple[KafkaBroker, ...]) -> None:
-    """Returns when every group has its coordinator: the offsets topic is made, led and loaded."""
+    """Waits until every group has a coordinator: the offsets topic is created, has leaders, and is loaded."""
     question = DescribeGroupsRequest(groups=_NAMES)
 
     def there() -> bool:
-        ask(brokers[0].direct, FindCoordinatorRequest(key="any"), 0)  # The first such question makes the topic.
+        ask(brokers[0].direct, FindCoordinatorRequest(key="any"), 0)  # The first such request creates the topic.
         known = {
             group.group_id
             for broker in brokers

@@ -1,13 +1,10 @@
-"""What ``kafka-consumer-groups --all-groups --describe`` says, as data.
-
-Owns: running it in its three forms, and reading its tables. Must not know: what the answers are compared with.
-"""
+"""Runs ``kafka-consumer-groups --all-groups --describe`` in its three forms, and parses its tables."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tests.kafka.processes import Address, spelled
+from tests.kafka.processes import Address, host_port
 from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
 
 _NONE = "-"
@@ -15,7 +12,7 @@ _NONE = "-"
 
 @dataclass(frozen=True)
 class State:
-    """A group in one line. `assignor`: empty if none."""
+    """The state of a group. `assignor` is empty if there is none."""
 
     coordinator: int
     assignor: str
@@ -28,9 +25,9 @@ class Described:
     """All groups of a cluster.
 
     Attributes:
-        offsets: by group, topic and partition: committed offset, log end offset and lag.
-        states: by group.
-        members: by group, the client ids of its members.
+        offsets: committed offset, log end offset and lag, by group, topic and partition.
+        states: the state of each group.
+        members: the client ids of each group's members.
     """
 
     offsets: dict[tuple[str, str, int], tuple[int, int, int]]
@@ -39,7 +36,7 @@ class Described:
 
 
 def describe_all_groups(address: Address) -> Described:
-    """Asks a broker of the cluster. Raises ToolFailed."""
+    """Describes all groups of a broker's cluster. Raises ToolFailed."""
     with ThreadPoolExecutor() as together:
         forms = together.map(lambda form: list(_table(address, *form)), [(), ("--state",), ("--members",)])
         offsets, states, members = forms
@@ -61,8 +58,8 @@ def describe_all_groups(address: Address) -> Described:
 
 
 def _table(address: Address, *form: str) -> Iterator[list[str]]:
-    """The words of each line that is not the head of a table."""
-    text = kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", spelled(address), "--all-groups", "--describe", *form)
+    """Yields the words of each line that is not the head of a table."""
+    text = kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", host_port(address), "--all-groups", "--describe", *form)
     for line in text.splitlines():
         words = line.split()
         if words and words[0] != "GROUP":

@@ -1,9 +1,7 @@
-"""Kafka's own jars, from the Maven repository into a cache folder outside the tree.
+"""Downloads Kafka's jars from the Maven repository into a cache folder outside the repository.
 
-Owns: which jars make which broker, and that a cached folder is whole. Must not know: how a broker is run.
-
-Maven does the fetching, so the user's own settings, mirrors and local repository count. Run as a
-module, this fills the cache beforehand: ``python -m tests.kafka.maven 4.4.0``.
+Maven downloads the jars, so the user's own settings, mirrors and local repository apply. Run as a module, this fills
+the cache in advance: ``python -m tests.kafka.maven 4.4.0``.
 """
 
 import os
@@ -18,10 +16,10 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 CACHE_VARIABLE = "KAFKA_GROUP_SIDECAR_CACHE"
-"""Environment variable that names another cache folder."""
+"""The environment variable that names another cache folder."""
 
 _LOG4J_1 = ("log4j:log4j:1.2.17", "org.slf4j:slf4j-log4j12:1.7.36")
-_JAXB = "javax.xml.bind:jaxb-api:2.3.1"  # Left the JDK with Java 11; brokers before 2.0 still ask for it.
+_JAXB = "javax.xml.bind:jaxb-api:2.3.1"  # Java 11 removed it. Brokers before 2.0 still need it.
 
 ARTIFACTS: dict[str, tuple[str, ...]] = {
     "4.4.0": ("org.apache.kafka:kafka_2.13:4.4.0", "org.slf4j:slf4j-reload4j:1.7.36"),
@@ -37,9 +35,9 @@ ARTIFACTS: dict[str, tuple[str, ...]] = {
     "0.10.1.1": ("org.apache.kafka:kafka_2.11:0.10.1.1", *_LOG4J_1, _JAXB),
     "0.9.0.1": ("org.apache.kafka:kafka_2.11:0.9.0.1", *_LOG4J_1, _JAXB),
 }
-"""Maven coordinates by Kafka version; everything else follows from them."""
+"""Maven coordinates by Kafka version."""
 TOOLS = {"3.9.1": ("org.apache.kafka:kafka-tools:3.9.1",)}
-"""Where the command-line tools are an artifact of their own, which the broker does not need."""
+"""The command-line tools of versions that publish them as a separate artifact, which the broker does not need."""
 
 _SPARK = "4.2.0"
 CONNECTOR = (
@@ -48,28 +46,29 @@ CONNECTOR = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
-"""What Spark lacks to read Kafka: the newest that is to be had; that of PySpark 4.3 has not been published."""
+"""The connector that Spark needs to read Kafka, in its newest version. That of PySpark 4.3 has not been published."""
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _PROGRESS_SECONDS = 2.0
 
 
 class JarsUnavailable(Exception):
-    """The jars could not be had; the text says why, in one line where that is possible."""
+    """The jars are not available. The text gives the reason, in one line if possible."""
 
 
 def cache_folder() -> Path:
-    """The folder that keeps downloads between runs."""
+    """Returns the folder that keeps downloads between runs."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "kafka-group-sidecar")
 
 
 def kafka_jars(version: str) -> Path:
-    """The folder with all jars of a Kafka version, fetched where it is not there yet.
+    """Returns the folder with all jars of a Kafka version. Downloads them if they are not in the cache.
 
-    Several processes may ask at once: each fetches into a folder of its own, and a rename decides.
+    Several processes may do this at once. Each downloads into its own folder, and the first one to rename its folder
+    wins.
 
     Raises:
-        JarsUnavailable: no ``mvn`` here, Maven failed, or what came is not that version.
+        JarsUnavailable: ``mvn`` is missing, Maven failed, or the jars are of another version.
     """
     if version not in ARTIFACTS:
         raise JarsUnavailable(f"Kafka {version} is not one of {', '.join(ARTIFACTS)}")
@@ -85,24 +84,24 @@ def kafka_jars(version: str) -> Path:
         try:
             jars.rename(target)
         except OSError:
-            _verify(target, version)  # Another process was first.
+            _verify(target, version)  # Another process finished first.
     return target
 
 
 def connector_jars() -> list[Path]:
-    """The jars that Spark lacks to read Kafka, fetched where they are not there yet.
+    """Returns the jars that Spark needs to read Kafka. Downloads them if they are not in the cache.
 
     Raises:
-        JarsUnavailable: no ``mvn`` here, or Maven failed.
+        JarsUnavailable: ``mvn`` is missing, or Maven failed.
     """
     return _alone(f"Spark's Kafka connector {_SPARK}", CONNECTOR, cache_folder() / "spark" / _SPARK)
 
 
 def tool_jars(version: str) -> list[Path]:
-    """The jars that the tools of a Kafka version need beside its own, fetched where they are not there yet.
+    """Returns the jars that the tools of a Kafka version need besides its own. Downloads them if necessary.
 
     Raises:
-        JarsUnavailable: no ``mvn`` here, or Maven failed.
+        JarsUnavailable: ``mvn`` is missing, or Maven failed.
     """
     coordinates = TOOLS.get(version, ())
     return (
@@ -111,7 +110,7 @@ def tool_jars(version: str) -> list[Path]:
 
 
 def _alone(what: str, coordinates: tuple[str, ...], target: Path) -> list[Path]:
-    """Jars without what they depend on."""
+    """Returns jars without their dependencies."""
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
@@ -120,12 +119,12 @@ def _alone(what: str, coordinates: tuple[str, ...], target: Path) -> list[Path]:
             try:
                 jars.rename(target)
             except OSError:
-                assert target.is_dir()  # Another process was first.
+                assert target.is_dir()  # Another process finished first.
     return sorted(target.glob("*.jar"))
 
 
 def _verify(jars: Path, version: str) -> None:
-    """Raises JarsUnavailable unless the kafka-clients jar in the folder says it is this version itself."""
+    """Raises JarsUnavailable unless the kafka-clients jar in the folder contains this version."""
     clients = jars / f"kafka-clients-{version}.jar"
     try:
         with zipfile.ZipFile(clients) as jar:
@@ -157,7 +156,7 @@ def _fetch(what: str, coordinates: tuple[str, ...], scratch: Path, jars: Path, *
 
 
 def _watched(process: "subprocess.Popen[str]", what: str) -> Iterator[str]:
-    """Maven's lines, with a progress line of our own every few seconds."""
+    """Yields Maven's lines, and prints a progress line every few seconds."""
     assert process.stdout is not None
     fetched, said = 0, time.monotonic()
     for line in process.stdout:
@@ -170,7 +169,7 @@ def _watched(process: "subprocess.Popen[str]", what: str) -> Iterator[str]:
 
 
 def _pom(coordinates: tuple[str, ...], *, alone: bool) -> str:
-    """The project that asks for these; `alone`: without what they depend on."""
+    """Returns a Maven project that depends on these coordinates. `alone` excludes their own dependencies."""
     dependencies = ""
     nothing_else = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     for group, artifact, version in (map(escape, coordinate.split(":")) for coordinate in coordinates):
@@ -190,7 +189,7 @@ def _say(line: str) -> None:
 
 
 def main(versions: list[str]) -> int:
-    """Fetches each version named; says in one line what could not be had."""
+    """Downloads the jars of each named version, and prints a line for each that is not available."""
     try:
         for version in versions:
             kafka_jars(version)

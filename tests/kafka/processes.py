@@ -1,7 +1,4 @@
-"""A child process whose output is kept in a file, and who is ended by its id.
-
-Owns: starting, waiting for readiness, ending. Must not know: what is being run.
-"""
+"""Runs a child process with its output in a file, and ends it by its id."""
 
 import os
 import random
@@ -17,30 +14,30 @@ from typing import Self
 Address = tuple[str, int]
 """Host and port."""
 
-PATIENCE = 100.0
-"""Seconds until a test gives up on what must come: far longer than it takes, for some machines are slow."""
+GIVE_UP_SECONDS = 100.0
+"""Seconds after which a test gives up waiting. This is far longer than usual, because some machines are slow."""
 _RANDOM = random.SystemRandom()
-"""Not the seeded one: two runs at once must not choose alike."""
-_GIVEN: set[Address] = set()
-"""What one fixture was given, and has not bound yet, no other must be given."""
+"""A random generator without the seed of the tests, because two concurrent runs must not choose the same ports."""
+_RESERVED: set[Address] = set()
+"""Addresses that a fixture has reserved and may not have bound yet."""
 _POLL_SECONDS = 0.05
 _LOG_TAIL = 4000
 
 
 class ProcessFailed(Exception):
-    """A process ended, or did not get ready; the text carries the end of its output."""
+    """A process ended or did not become ready. The text contains the end of its output."""
 
 
 def free_addresses(count: int) -> list[Address]:
-    """As many loopback addresses that nobody listens on, all different.
+    """Returns so many different loopback addresses on which nothing listens.
 
-    They lie below the range from which systems take ports for outgoing connections, so none of
-    these takes one away before it is bound.
+    The ports are below the range from which systems take ports for outgoing connections, so no such connection takes a
+    port before it is bound.
     """
     found: set[Address] = set()
     while len(found) < count:
         address = ("127.0.0.1", _RANDOM.randrange(20_000, 32_000))
-        if address in _GIVEN:
+        if address in _RESERVED:
             continue
         with socket.socket() as probe:
             try:
@@ -48,12 +45,12 @@ def free_addresses(count: int) -> list[Address]:
             except OSError:
                 continue
             found.add(address)
-            _GIVEN.add(address)
+            _RESERVED.add(address)
     return list(found)
 
 
-def spelled(address: Address) -> str:
-    """The address as ``host:port``."""
+def host_port(address: Address) -> str:
+    """Formats an address as ``host:port``."""
     return f"{address[0]}:{address[1]}"
 
 
@@ -68,33 +65,33 @@ class ChildProcess:
 
     @property
     def running(self) -> subprocess.Popen[bytes]:
-        """The process, from `start` on."""
+        """The process, once `start` was called."""
         assert self._process is not None, "not started"
         return self._process
 
     def start(self) -> None:
-        """Starts the process; its output goes to the end of the log."""
+        """Starts the process. Its output is appended to the log."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Waits until `ready` says so; asks it time and again.
+        """Calls `ready` repeatedly until it returns True.
 
         Raises:
             ProcessFailed: the process ended before, or the time is over.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while not ready():
             if self.running.poll() is not None:
                 raise ProcessFailed(f"{self.command[0]} ended with status {self.running.returncode}\n{self.tail()}")
             if time.monotonic() > deadline:
-                raise ProcessFailed(f"{self.command[0]} was not ready within {PATIENCE} s\n{self.tail()}")
+                raise ProcessFailed(f"{self.command[0]} was not ready within {GIVE_UP_SECONDS} s\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
     def stop(self, *, how: signal.Signals = signal.SIGTERM, seconds: float = 10) -> int:
-        """Ends the process, with SIGKILL where it has not ended by itself in time. Returns its status."""
+        """Ends the process, with SIGKILL if it has not ended in time. Returns its exit status."""
         if self.running.poll() is None:
             self.running.send_signal(how)
             try:
@@ -104,7 +101,7 @@ class ChildProcess:
         return self.running.wait()
 
     def tail(self) -> str:
-        """The end of what the process has printed."""
+        """Returns the end of the process's output."""
         return self.log.read_text(errors="replace")[-_LOG_TAIL:] if self.log.exists() else ""
 
     def __enter__(self) -> Self:

@@ -1,7 +1,6 @@
-"""The Kafka releases that tests run, and what differs between their brokers.
+"""The Kafka releases that tests run, and the differences between their brokers.
 
-Owns: `RELEASES` and `OLD_RELEASES`, one row per version. Must not know: how a process is started, nor which ports are
-free.
+`RELEASES` and `OLD_RELEASES` have one row per version.
 """
 
 from collections.abc import Mapping
@@ -9,9 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 NEWEST = "4.4.0"
-"""The one that is meant where none is named."""
+"""The default version."""
 NEWEST_TOOLS = "4.3.1"
-"""The newest release whose command-line tools are to be had from Maven; Kafka 4.4.0's are not."""
+"""The newest release whose command-line tools are available from Maven. Those of Kafka 4.4.0 are not."""
 
 _ONE_NODE = {
     "inter.broker.listener.name": "DIRECT",
@@ -36,7 +35,7 @@ _LONG_SESSIONS = {"group.max.session.timeout.ms": "300000"}  # The default since
 _NEW_COORDINATOR = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # The defaults of the new protocol are made for large fleets: a test would wait 5 s per step.
+    # The defaults of the new protocol are for large fleets. With them, a test would wait 5 s per step.
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
@@ -45,13 +44,13 @@ _NEW_COORDINATOR = {
 
 @dataclass(frozen=True)
 class Logging:
-    """How a broker is told where to log: to its standard output, which is kept.
+    """How a broker is configured to log to its standard output.
 
     Args:
         file: the name of the configuration file.
-        flag: the system property that names it, up to the file's path.
-        text: what it says.
-        quiet: what it says to those who shall not log at all.
+        flag: the system property with the file's path, up to the path.
+        text: the contents of the file.
+        quiet: the contents for processes that must not log at all.
     """
 
     file: str
@@ -92,10 +91,10 @@ class Release:
     """One version of Kafka.
 
     Args:
-        properties: what a single node of it needs, but for its addresses.
-        logging: how it is told to log.
-        zookeeper: whether it keeps its metadata in ZooKeeper; otherwise it is its own controller (KRaft).
-        listeners_have_names: whether there may be several of one security protocol (KIP-103).
+        properties: the properties that a single node needs, without its addresses.
+        logging: the configuration of its logging.
+        zookeeper: whether its metadata is in ZooKeeper. Otherwise the node is its own controller (KRaft).
+        listeners_have_names: whether several listeners may have the same security protocol (KIP-103).
     """
 
     version: str
@@ -116,14 +115,14 @@ RELEASES = _by_version(
     Release("2.8.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
     Release("1.1.1", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
 )
-"""By version, newest first."""
+"""The releases by version, newest first."""
 
 OLD_RELEASES = _by_version(
     Release("0.10.2.2", _ZOOKEEPER, _LOG4J_1, zookeeper=True),
     Release("0.10.1.1", _ONE_LISTENER, _LOG4J_1, zookeeper=True, listeners_have_names=False),
     Release("0.9.0.1", {**_ONE_LISTENER, **_LONG_SESSIONS}, _LOG4J_1, zookeeper=True, listeners_have_names=False),
 )
-"""Those before 0.11, which cannot be asked who may see what, by version, newest first."""
+"""The releases before 0.11 by version, newest first. They have no API that lists ACLs."""
 
 ALL_RELEASES: Mapping[str, Release] = MappingProxyType({**RELEASES, **OLD_RELEASES})
-"""Both."""
+"""All releases."""

@@ -1,7 +1,4 @@
-"""The client's half of SASL PLAIN and SCRAM-SHA-256.
-
-Owns: the tokens (RFC 4616, RFC 5802, RFC 7677). Must not know: how a token is framed.
-"""
+"""The client's half of SASL PLAIN and SCRAM-SHA-256 (RFC 4616, RFC 5802, RFC 7677)."""
 
 import base64
 import hashlib
@@ -10,17 +7,17 @@ import secrets
 from collections.abc import Generator
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields a token to send, is sent the server's, until it ends."""
+"""Yields a token for the server, and is sent the server's token, until the exchange ends."""
 
 
 def plain(user: str, password: str) -> Exchange:
-    """PLAIN: one token, and nothing in return."""
+    """PLAIN: one token, without a token in return."""
     answer = yield f"\0{user}\0{password}".encode()
     assert answer == b"", answer
 
 
 def scram_sha_256(user: str, password: str) -> Exchange:
-    """SCRAM-SHA-256 without channel binding. Asserts that the server knows the password too."""
+    """SCRAM-SHA-256 without channel binding. Asserts that the server also knows the password."""
     bare = f"n={user},r={secrets.token_urlsafe(18)}"
     first = (yield f"n,,{bare}".encode()).decode()
     fields = dict(part.split("=", 1) for part in first.split(","))

@@ -1,7 +1,4 @@
-"""Kafka's own command-line tools, run as child processes.
-
-Owns: how a tool is started and its output read. Must not know: which broker it is pointed at.
-"""
+"""Runs Kafka's own command-line tools as child processes."""
 
 import subprocess
 import tempfile
@@ -10,7 +7,7 @@ from pathlib import Path
 
 from tests.kafka.broker import JVM_FLAGS
 from tests.kafka.maven import kafka_jars, tool_jars
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.releases import ALL_RELEASES, NEWEST_TOOLS
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -19,18 +16,18 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 TOPICS_BY_ZOOKEEPER = "kafka.admin.TopicCommand"
-"""Of brokers before 2.2, which are told by way of their ZooKeeper."""
+"""The topic tool of brokers before 2.2, which uses ZooKeeper."""
 CONFIGS = "kafka.admin.ConfigCommand"
 
 
 class ToolFailed(Exception):
-    """A tool ended with another status than zero; the text carries its output."""
+    """A tool ended with a status other than zero. The text contains its output."""
 
 
 def kafka_tool(
-    main_class: str, *args: str, stdin: str = "", seconds: float = PATIENCE, version: str = NEWEST_TOOLS
+    main_class: str, *args: str, stdin: str = "", seconds: float = GIVE_UP_SECONDS, version: str = NEWEST_TOOLS
 ) -> str:
-    """Runs one tool of a version of Kafka to its end and returns what it printed on standard output.
+    """Runs a tool of a version of Kafka. Returns its standard output.
 
     Raises:
         ToolFailed: its status was not zero, or it took longer than `seconds`.

@@ -1,7 +1,4 @@
-"""A transactional producer of bare frames, as far as offsets go.
-
-Owns: the requests of one transaction that commits a group's offsets. Must not know: why it is held open.
-"""
+"""A transactional producer that sends raw frames, to commit a group's offsets in a transaction."""
 
 import struct
 from collections.abc import Collection, Mapping
@@ -18,19 +15,19 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
 )
 from group_sidecar.codecs.schema import Struct
 from tests.kafka.dialect import Client, until
-from tests.kafka.members import CLEARED_AWAY, error_in
+from tests.kafka.group_members import GROUP_REMOVED_ERRORS, error_in
 
 _INIT_PRODUCER_ID = 22
 _TIMEOUT_MS = 5 * 60_000
-_TRANSACTION = 1  # A coordinator's key type.
-_LATER = (14, 15, 16, 51)
-"""The transaction coordinator is being made, or is still at the transaction before."""
+_TRANSACTION = 1  # The key type of a transaction coordinator.
+_RETRIABLE = (14, 15, 16, 51)
+"""Errors while the transaction coordinator is being created, or has not completed the previous transaction."""
 _CLASSIC_TRANSACTIONS = 4
-"""The last version of each API before producers got a new epoch with every transaction (KIP-890)."""
+"""The last version of each API before a producer got a new epoch with every transaction (KIP-890)."""
 
 
 class Transaction:
-    """One producer and its transaction; what is open at the end of a with statement is aborted."""
+    """One producer and its transaction. An open transaction is aborted at the end of a with statement."""
 
     def __init__(self, client: Client, transactional_id: str) -> None:
         self._client, self._id = client, transactional_id
@@ -38,12 +35,12 @@ class Transaction:
         self.producer_id, self.epoch = -1, -1
 
     def begin(self) -> None:
-        """Finds the coordinator, which makes its topic, and gets a producer id."""
+        """Finds the coordinator, which creates its topic, and gets a producer id."""
         self._client.ask(FindCoordinatorRequest(key=self._id, key_type=_TRANSACTION), 3)
         until(self._has_producer_id, "the transaction coordinator gives a producer id")
 
     def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commits offsets, to be seen when the transaction commits."""
+        """Commits offsets, which become visible when the transaction commits."""
         self._open = True
         self._retry(
             AddOffsetsToTxnRequest(
@@ -62,11 +59,11 @@ class Transaction:
                 producer_epoch=self.epoch,
                 topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=partitions),),
             ),
-            later=CLEARED_AWAY,
+            later=GROUP_REMOVED_ERRORS,
         )
 
     def end(self, *, commit: bool) -> None:
-        """Commits or aborts; the markers follow by and by."""
+        """Commits or aborts the transaction. The broker writes the markers a little later."""
         self._open = False
         self._retry(
             EndTxnRequest(
@@ -74,7 +71,7 @@ class Transaction:
             )
         )
 
-    def _retry(self, request: Struct, later: Collection[int] = _LATER) -> None:
+    def _retry(self, request: Struct, later: Collection[int] = _RETRIABLE) -> None:
         def done() -> bool:
             code = error_in(self._client.ask(request, _CLASSIC_TRANSACTIONS))
             assert code == 0 or code in later, f"{request} failed with {code}"
@@ -90,7 +87,7 @@ class Transaction:
             wire.send_token(head + body)
             reply = wire.receive()
         code, self.producer_id, self.epoch = struct.unpack_from(">hqh", reply, 8)
-        assert code == 0 or code in _LATER, f"InitProducerId failed with {code}"
+        assert code == 0 or code in _RETRIABLE, f"InitProducerId failed with {code}"
         return bool(code == 0)
 
     def __enter__(self) -> Self:

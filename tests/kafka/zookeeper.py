@@ -1,7 +1,4 @@
-"""ZooKeeper, for the brokers that keep their metadata there: one server from the same jars, as a plain process.
-
-Owns: its configuration, its start and its end. Must not know: what a broker stores in it.
-"""
+"""ZooKeeper for brokers that keep their metadata there: one server from the same jars, as a plain process."""
 
 import socket
 from collections.abc import Sequence
@@ -36,10 +33,10 @@ class ZooKeeper:
         self._running = False
 
     def start(self) -> None:
-        """Starts it where it is not running; returns when it takes connections.
+        """Starts the server if it is not running. Returns when it accepts connections.
 
         Raises:
-            ProcessFailed: it did not come up; with the end of its log.
+            ProcessFailed: the server did not start. The text contains the end of its log.
         """
         if self._running:
             return
@@ -56,7 +53,7 @@ class ZooKeeper:
             raise
 
     def stop(self) -> None:
-        """Ends it where it is running; it can be started again with its data."""
+        """Stops the server if it is running. It can be started again with its data."""
         if self._running:
             self._process.stop()
             self._running = False

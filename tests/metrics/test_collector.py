@@ -4,21 +4,31 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.coordinator.bounded import Table
-from group_sidecar.coordinator.views import GroupKind, GroupState, Lacking
+from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState
+from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.metrics import exposition
-from group_sidecar.metrics.collector import Tally, scrape, totals
-from group_sidecar.metrics.details import FAMILIES as DETAILS
+from group_sidecar.metrics.collector import GroupTotals, scrape, sidecar_families
+from group_sidecar.metrics.detail_rows import FAMILIES as DETAILS
 from group_sidecar.metrics.exposition import choose_format
 from group_sidecar.metrics.families import FAMILIES
-from group_sidecar.metrics.family import Detail
-from tests.metrics.world import Copy, Outlet, World, commits, full_world, group, rebalanced, result
+from group_sidecar.metrics.metric_family import Detail
+from tests.metrics.metrics_world import (
+    CoordinatorCopy,
+    MetricsWorld,
+    Outlet,
+    commits,
+    full_world,
+    group,
+    rebalanced,
+    result,
+)
 
 # Groups by state.
 
 
-def test_all_known_states_stand_at_zero() -> None:
-    groups = World().series("groups")
+def test_all_known_states_start_at_zero() -> None:
+    """The groups metric has a zero for each state that a protocol knows, and for no other."""
+    groups = MetricsWorld().series("groups")
     assert set(groups.values()) == {0}
     assert ("classic", "PreparingRebalance") in groups
     assert ("consumer", "Reconciling") in groups
@@ -26,9 +36,10 @@ def test_all_known_states_stand_at_zero() -> None:
     assert len(groups) == 5 + 5 + 3 + 5
 
 
-def test_groups_are_counted_by_protocol_and_state() -> None:
-    world = World(
-        Copy(
+def test_groups_by_protocol_and_state() -> None:
+    """The groups metric counts groups by protocol and state."""
+    world = MetricsWorld(
+        CoordinatorCopy(
             groups=(
                 group("a"),
                 group("b"),
@@ -41,20 +52,22 @@ def test_groups_are_counted_by_protocol_and_state() -> None:
     assert counted == {("classic", "Stable"): 2, ("classic", "Empty"): 1, ("consumer", "Assigning"): 1}
 
 
-def test_a_state_that_its_protocol_should_not_have_is_counted_all_the_same() -> None:
-    world = World(Copy(groups=(group("a", kind=GroupKind.SHARE, state=GroupState.ASSIGNING),)))
+def test_unexpected_state_is_counted() -> None:
+    """A group in a state unknown to its protocol is still counted."""
+    world = MetricsWorld(CoordinatorCopy(groups=(group("a", kind=GroupKind.SHARE, state=GroupState.ASSIGNING),)))
     assert world.value("groups", protocol="share", state="Assigning") == 1
 
 
-def test_the_limit_is_told_only_where_there_is_one() -> None:
-    assert World().value("group_max_size") is None
-    assert World(most_members=lambda _: 3).value("group_max_size") == 3
+def test_group_max_size_needs_limit() -> None:
+    """group_max_size is exposed only if a limit is configured."""
+    assert MetricsWorld().value("group_max_size") is None
+    assert MetricsWorld(max_members=lambda _: 3).value("group_max_size") == 3
 
 
-def limited(*sizes: int, limit: int | None, **fields: Any) -> World:
+def limited(*sizes: int, limit: int | None, **fields: Any) -> MetricsWorld:
     """Groups of these sizes under one limit."""
     groups = tuple(group(f"g{number}", members=size, **fields) for number, size in enumerate(sizes))
-    return World(Copy(groups=groups), most_members=lambda _: limit)
+    return MetricsWorld(CoordinatorCopy(groups=groups), max_members=lambda _: limit)
 
 
 @pytest.mark.parametrize(
@@ -67,23 +80,23 @@ def limited(*sizes: int, limit: int | None, **fields: Any) -> World:
         (None, 1000, 0, 0),
     ],
 )
-def test_a_group_is_near_its_limit_or_over_it_but_never_both(
-    limit: int | None, size: int, near: int, over: int
-) -> None:
+def test_group_near_or_over_limit(limit: int | None, size: int, near: int, over: int) -> None:
+    """A group counts as near its limit from 90 percent on, and as over the limit above, but never both."""
     world = limited(size, limit=limit)
     assert (world.value("groups_near_limit"), world.value("groups_over_limit")) == (near, over)
 
 
-def test_groups_near_and_over_their_own_limits_are_counted() -> None:
+def test_groups_near_and_over_own_limits() -> None:
+    """Groups near or over their own limits are counted. Groups with unknown members are left out."""
     limits = {"small": 2, "large": 100, "lapsed": 2}
-    world = World(
-        Copy(
+    world = MetricsWorld(
+        CoordinatorCopy(
             groups=(
                 *(group("small", members=2), group("large", members=2), group("free", members=9)),
                 *(group("lapsed", members=3), group("half seen", members=3, roster_known=False)),
             )
         ),
-        most_members=lambda view: limits.get(view.group_id, None if view.group_id == "free" else 1),
+        max_members=lambda view: limits.get(view.group_id, None if view.group_id == "free" else 1),
     )
     assert (world.value("groups_near_limit"), world.value("groups_over_limit")) == (1, 1)
 
@@ -92,10 +105,11 @@ def test_groups_near_and_over_their_own_limits_are_counted() -> None:
 
 
 @pytest.mark.parametrize("detail", list(Detail))
-def test_each_level_shows_its_families_and_those_above(detail: Detail) -> None:
+def test_detail_level_selects_families(detail: Detail) -> None:
+    """Each detail level exposes its own families and those of coarser levels only."""
     world = full_world()
-    shallow = World(*world.copies, detail=detail, most_members=lambda _: 5, log_starts=world.sources.log_starts)
-    shallow.instruments.observe(rebalanced("orders"))
+    shallow = MetricsWorld(*world.copies, detail=detail, max_members=lambda _: 5, log_starts=world.sources.log_starts)
+    shallow.fact_counters.observe(rebalanced("orders"))
     levels = list(Detail)[: list(Detail).index(detail) + 1]
     hidden = {family.name for family in FAMILIES if family.detail not in levels}
     shown = {family.name for family in FAMILIES if family.detail in levels and family.detail is not Detail.NONE}
@@ -107,39 +121,42 @@ def test_each_level_shows_its_families_and_those_above(detail: Detail) -> None:
 # What vanishes.
 
 
-def test_what_vanished_vanishes() -> None:
-    world = World(
-        Copy(groups=(group("gone", offsets=commits("t", 5)), group("stays")), log_ends={("t", 0): (9, 1.0)}),
+def test_deleted_group_has_no_series() -> None:
+    """Series of a deleted group and its topics disappear from the next scrape."""
+    world = MetricsWorld(
+        CoordinatorCopy(groups=(group("gone", offsets=commits("t", 5)), group("stays")), log_ends={("t", 0): (9, 1.0)}),
         detail=Detail.PARTITION,
     )
-    world.instruments.observe(rebalanced("gone"))
+    world.fact_counters.observe(rebalanced("gone"))
     assert '"gone"' in world.text()
-    world.copies[:] = [Copy(groups=(group("stays"),))]
+    world.copies[:] = [CoordinatorCopy(groups=(group("stays"),))]
     assert '"gone"' not in world.text()
     assert '"t"' not in world.text()
     assert '"stays"' in world.text()
 
 
-def test_a_former_state_vanishes() -> None:
-    world = World(Copy(groups=(group("g"),)), detail=Detail.GROUP)
+def test_former_state_has_no_series() -> None:
+    """group_info shows only the current state of a group."""
+    world = MetricsWorld(CoordinatorCopy(groups=(group("g"),)), detail=Detail.GROUP)
     assert len(world.series("group_info")) == 1
-    world.copies[:] = [Copy(groups=(group("g", state=GroupState.EMPTY),))]
+    world.copies[:] = [CoordinatorCopy(groups=(group("g", state=GroupState.EMPTY),))]
     assert [sample.labels["state"] for sample in world.samples("group_info")] == ["Empty"]
 
 
 # Which groups are told of.
 
 
-def test_groups_that_are_left_out_have_no_series_and_count_in_totals() -> None:
+def test_hidden_groups_count_in_totals() -> None:
+    """Groups that are not shown have no series of their own but count in totals."""
     groups = tuple(group(name, members=4, offsets=commits("t", 1)) for name in ("orders", "tmp-1", "tmp-2"))
-    world = World(
-        Copy(groups=groups, log_ends={("t", 0): (5, 1.0)}),
+    world = MetricsWorld(
+        CoordinatorCopy(groups=groups, log_ends={("t", 0): (5, 1.0)}),
         detail=Detail.PARTITION,
-        most_members=lambda _: 3,
-        shows=lambda group_id: not group_id.startswith("tmp-"),
+        max_members=lambda _: 3,
+        is_shown=lambda group_id: not group_id.startswith("tmp-"),
     )
     for each in groups:
-        world.instruments.observe(rebalanced(each.group_id))
+        world.fact_counters.observe(rebalanced(each.group_id))
     text = world.text()
     assert "tmp-" not in text
     assert world.value("group_lag", group="orders") == 4
@@ -152,15 +169,19 @@ def test_groups_that_are_left_out_have_no_series_and_count_in_totals() -> None:
 # The limit on series.
 
 
-def test_the_series_limit_holds_and_says_what_it_hid() -> None:
+def test_series_limit_reports_suppressed() -> None:
+    """The series limit holds, keeps coarse families and reports how many series were suppressed."""
     groups = tuple(group(f"g{number:02}", members=1, offsets=commits("t", 1, 2)) for number in range(10))
-    snapshot = Copy(groups=groups, log_ends={("t", 0): (5, 1.0), ("t", 1): (5, 1.0)})
+    snapshot = CoordinatorCopy(groups=groups, log_ends={("t", 0): (5, 1.0), ("t", 1): (5, 1.0)})
     details = [family.name for family in FAMILIES if family.detail is not Detail.NONE]
 
-    def shown(world: World) -> dict[str, int]:
+    def shown(world: MetricsWorld) -> dict[str, int]:
         return {name: len(world.series(name)) for name in details}
 
-    whole, cut = World(snapshot, detail=Detail.PARTITION), World(snapshot, detail=Detail.PARTITION, max_series=25)
+    whole, cut = (
+        MetricsWorld(snapshot, detail=Detail.PARTITION),
+        MetricsWorld(snapshot, detail=Detail.PARTITION, max_series=25),
+    )
     assert whole.value("series_suppressed") == 0
     assert sum(shown(cut).values()) == 25
     assert cut.value("series_suppressed") == sum(shown(whole).values()) - 25
@@ -170,15 +191,17 @@ def test_the_series_limit_holds_and_says_what_it_hid() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 9, 37, 60, 85, 112, 10_000])
-def test_what_is_cut_is_the_finest_and_then_the_last(limit: int) -> None:
+def test_finest_series_are_cut_first(limit: int) -> None:
+    """The series limit cuts the finest families first and the last rows of a family first."""
     groups = tuple(
         group(f"g{number:02}", members=number % 3, offsets=commits(f"t{number % 2}", *range(number)))
         for number in range(9)
     )
-    copy = Copy(groups=groups, log_ends={(f"t{number % 2}", number): (50, 1.0) for number in range(8)})
+    copy = CoordinatorCopy(groups=groups, log_ends={(f"t{number % 2}", number): (50, 1.0) for number in range(8)})
     starts = [{("t0", 0): (2, 1.0), ("t1", 1): (0, 1.0)}]
     whole, cut = (
-        World(copy, detail=Detail.PARTITION, max_series=most, log_starts=lambda: starts) for most in (10_000, limit)
+        MetricsWorld(copy, detail=Detail.PARTITION, max_series=most, log_starts=lambda: starts)
+        for most in (10_000, limit)
     )
     coarse_first = [family.name for family in DETAILS]
     lines = [line for name in coarse_first for line in whole.text_of(name + "{")]
@@ -187,8 +210,8 @@ def test_what_is_cut_is_the_finest_and_then_the_last(limit: int) -> None:
     assert cut.value("series_suppressed") == len(lines) - len(kept)
 
 
-def test_what_is_left_out_is_not_even_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of millions of series a few thousand may be shown: the rest must not take up memory."""
+def test_suppressed_series_are_not_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape formats only about as many series as it may show, so suppressed series take no memory."""
     written: list[float] = []
 
     def number(value: float) -> str:
@@ -197,17 +220,20 @@ def test_what_is_left_out_is_not_even_written(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(exposition, "_number", number)
     groups = tuple(group(f"g{number:02}", members=1, offsets=commits("t", *range(30))) for number in range(40))
-    world = World(Copy(groups=groups, log_ends={("t", 0): (5, 1.0)}), detail=Detail.PARTITION, max_series=100)
-    most = sum(len(metric.samples) for metric in totals(world.sources, Tally()))
+    world = MetricsWorld(
+        CoordinatorCopy(groups=groups, log_ends={("t", 0): (5, 1.0)}), detail=Detail.PARTITION, max_series=100
+    )
+    most = sum(len(metric.samples) for metric in sidecar_families(world.sources, GroupTotals()))
     result(scrape(world.sources, choose_format(""), now=1.0))
     assert len(written) <= most + 2 + 4 * 100  # Which of the coarse ones are still to come is not known beforehand.
 
 
-def test_the_same_series_survive_every_scrape() -> None:
+def test_same_series_survive_each_scrape() -> None:
+    """Under the series limit, each scrape shows the same groups, whatever their order."""
     groups = [group(f"g{number}") for number in range(10)]
-    world = World(Copy(groups=tuple(groups)), detail=Detail.GROUP, max_series=4)
+    world = MetricsWorld(CoordinatorCopy(groups=tuple(groups)), detail=Detail.GROUP, max_series=4)
     first = world.series("group_info")
-    world.copies[:] = [Copy(groups=tuple(reversed(groups)))]
+    world.copies[:] = [CoordinatorCopy(groups=tuple(reversed(groups)))]
     assert world.series("group_info") == first
     assert len(first) == 4
 
@@ -215,34 +241,38 @@ def test_the_same_series_survive_every_scrape() -> None:
 # Several brokers.
 
 
-def test_a_group_in_two_copies_is_told_once() -> None:
-    world = World(
-        Copy(groups=(group("g", members=1, generation=4),)),
-        Copy(groups=(group("g", members=2, generation=5), group("h"))),
+def test_group_in_two_copies_counts_once() -> None:
+    """A group in the copies of two brokers is counted once, with the newer generation."""
+    world = MetricsWorld(
+        CoordinatorCopy(groups=(group("g", members=1, generation=4),)),
+        CoordinatorCopy(groups=(group("g", members=2, generation=5), group("h"))),
         detail=Detail.PARTITION,
     )
     assert world.series("group_members") == {("g",): 2, ("h",): 0}
     assert world.value("groups", protocol="classic", state="Stable") == 2
 
 
-def test_the_complete_copy_wins_whatever_the_order() -> None:
-    complete, cold = group("g", generation=1), group("g", generation=9, lacking=Lacking.COLD)
+def test_complete_copy_wins() -> None:
+    """A complete copy of a group takes precedence over a cold copy, whatever their order."""
+    complete, cold = group("g", generation=1), group("g", generation=9, fallback_reason=FallbackReason.COLD)
     for views in ((complete, cold), (cold, complete)):
-        found = World(*(Copy(groups=(view,)) for view in views)).survey().groups
+        found = MetricsWorld(*(CoordinatorCopy(groups=(view,)) for view in views)).group_snapshot().groups
         assert [figures.view for figures in found] == [complete]
 
 
-def test_the_later_seen_log_end_wins() -> None:
-    early, late = Copy(log_ends={("t", 0): (9, 1.0)}), Copy(log_ends={("t", 0): (3, 2.0)})
+def test_latest_log_end_wins() -> None:
+    """Of two observed log ends, the one with the later timestamp is used."""
+    early, late = CoordinatorCopy(log_ends={("t", 0): (9, 1.0)}), CoordinatorCopy(log_ends={("t", 0): (3, 2.0)})
     for copies in ((early, late), (late, early)):
-        world = World(*copies, detail=Detail.PARTITION)
+        world = MetricsWorld(*copies, detail=Detail.PARTITION)
         assert world.series("log_end_offset") == {("0", "t"): 3}
 
 
-def test_lag_joins_commits_and_log_ends_of_different_brokers() -> None:
-    world = World(
-        Copy(groups=(group("g", offsets=commits("t", 5)),)),
-        Copy(log_ends={("t", 0): (9, 1.0)}),
+def test_lag_joins_copies_of_brokers() -> None:
+    """Lag combines a commit and a log end from the copies of different brokers."""
+    world = MetricsWorld(
+        CoordinatorCopy(groups=(group("g", offsets=commits("t", 5)),)),
+        CoordinatorCopy(log_ends={("t", 0): (9, 1.0)}),
         detail=Detail.GROUP,
     )
     assert world.value("group_lag", group="g") == 4
@@ -251,12 +281,16 @@ def test_lag_joins_commits_and_log_ends_of_different_brokers() -> None:
 # Everything else.
 
 
-def test_the_flight_recorder() -> None:
-    assert World(recorded_bytes=lambda: 17).value("flight_recorder_bytes") == 17
+def test_flight_recorder_bytes() -> None:
+    """flight_recorder_bytes reports the bytes that the recorder holds."""
+    assert MetricsWorld(recorded_bytes=lambda: 17).value("flight_recorder_bytes") == 17
 
 
-def test_tables_of_all_copies_are_told_together() -> None:
-    world = World(tables=lambda: [Table("groups", 2, 500), Table("groups", 1, 300), Table("offsets", 7, 70)])
+def test_table_sizes_are_summed() -> None:
+    """The table metrics sum the entries and bytes of all copies."""
+    world = MetricsWorld(
+        tables=lambda: [TableSize("groups", 2, 500), TableSize("groups", 1, 300), TableSize("offsets", 7, 70)]
+    )
     assert world.value("table_entries", table="groups") == 3
     assert world.value("table_bytes", table="groups") == 800
     assert world.value("table_bytes", table="offsets") == 70
@@ -264,16 +298,21 @@ def test_tables_of_all_copies_are_told_together() -> None:
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_mirror_ready(ready: bool) -> None:
-    assert World(mirror_ready=lambda: ready).value("mirror_ready") == ready
+    """The mirror_ready metric reports whether the copies are ready to answer."""
+    assert MetricsWorld(mirror_ready=lambda: ready).value("mirror_ready") == ready
 
 
 def test_refusing_brokers() -> None:
-    assert World().value("refusing_brokers") == 0
-    assert World(refusing_brokers=lambda: 2).value("refusing_brokers") == 2
+    """The refusing_brokers metric reports how many brokers refuse the sidecar's own connection, 0 by default."""
+    assert MetricsWorld().value("refusing_brokers") == 0
+    assert MetricsWorld(refusing_brokers=lambda: 2).value("refusing_brokers") == 2
 
 
-def test_the_outlets_of_the_journal() -> None:
-    world = World(outlets={"folder": Outlet(5, {"full": 2, "error": 0}, 3, 12.5), "topic": Outlet(7, {"full": 1})})
+def test_journal_outlets() -> None:
+    """The journal metrics report written, dropped and failed records and the last flush of each outlet."""
+    world = MetricsWorld(
+        outlets={"folder": Outlet(5, {"full": 2, "error": 0}, 3, 12.5), "topic": Outlet(7, {"full": 1})}
+    )
     assert world.series("records_written_total") == {("folder",): 5, ("topic",): 7}
     assert world.series("records_dropped_total") == {
         ("folder", "full"): 2,
@@ -284,17 +323,20 @@ def test_the_outlets_of_the_journal() -> None:
     assert world.series("records_last_flush_timestamp_seconds") == {("folder",): 12.5}
 
 
-def test_an_outlet_that_never_wrote_has_no_time() -> None:
-    world = World(outlets={"folder": Outlet()})
+def test_unused_outlet_has_no_flush_time() -> None:
+    """An outlet that never wrote has no flush timestamp."""
+    world = MetricsWorld(outlets={"folder": Outlet()})
     assert world.series("records_written_total") == {("folder",): 0}
     assert world.series("records_last_flush_timestamp_seconds") == {}
 
 
-def test_without_a_journal_nothing_is_said_of_records() -> None:
-    assert "records_written" not in World().text()
+def test_record_metrics_need_journal() -> None:
+    """Without a journal, there are no metrics about records."""
+    assert "records_written" not in MetricsWorld().text()
 
 
-def test_collecting_is_timed() -> None:
-    seconds = World().value("collect_duration_seconds")
+def test_collect_duration() -> None:
+    """collect_duration_seconds is exposed and not negative."""
+    seconds = MetricsWorld().value("collect_duration_seconds")
     assert seconds is not None
     assert seconds >= 0

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
-from group_sidecar.metrics.collector import Tally, process_registry, totals
-from group_sidecar.metrics.exposition import MOST_ESCAPED, Escaped, FamilyText, choose_format, text_of
+from group_sidecar.metrics.collector import GroupTotals, process_registry, sidecar_families
+from group_sidecar.metrics.exposition import MAX_CACHED_LABEL_VALUES, Escaped, FamilyText, choose_format, encode_family
 from group_sidecar.metrics.families import COMMITTED_OFFSET, FAMILIES
-from group_sidecar.metrics.family import Detail, Family, Kind, Row
-from group_sidecar.metrics.survey import batches
-from tests.metrics.world import OPENMETRICS, Copy, World, commits, full_world, group
+from group_sidecar.metrics.group_snapshot import batches
+from group_sidecar.metrics.metric_family import Detail, Family, MetricType, Row
+from tests.metrics.metrics_world import OPENMETRICS, CoordinatorCopy, MetricsWorld, commits, full_world, group
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -39,13 +39,15 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
         ("text/plain;version=x.y", "text/plain; version=0.0.4"),
     ],
 )
-def test_the_format_follows_the_accept_header(accept: str, content_type: str) -> None:
+def test_format_follows_accept_header(accept: str, content_type: str) -> None:
+    """The exposition format follows the Accept header, and text format is the default."""
     body, answered = full_world().scrape(accept)
     assert answered.startswith(content_type)
     assert body.endswith(b"# EOF\n") == content_type.startswith("application/openmetrics")
 
 
-def test_both_formats_say_the_same() -> None:
+def test_formats_have_same_series() -> None:
+    """Text format and OpenMetrics expose the same series."""
     world = full_world()
     plain = {(sample.name, *sorted(sample.labels.items())) for family in world.families() for sample in family.samples}
     openmetrics = {
@@ -56,7 +58,8 @@ def test_both_formats_say_the_same() -> None:
     assert plain == openmetrics
 
 
-def test_openmetrics_knows_types_and_units() -> None:
+def test_openmetrics_types_and_units() -> None:
+    """OpenMetrics output has the expected types and units."""
     families = {family.name: family for family in full_world().openmetrics_families()}
     assert families["group_sidecar_group"].type == "info"
     assert families["group_sidecar_received_bytes"].type == "counter"
@@ -67,7 +70,8 @@ def test_openmetrics_knows_types_and_units() -> None:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_no_series_has_a_timestamp_or_a_creation_time(openmetrics: bool) -> None:
+def test_series_have_no_timestamps(openmetrics: bool) -> None:
+    """No series has a timestamp or a creation time."""
     world = full_world()
     families = world.openmetrics_families() if openmetrics else world.families()
     samples = [sample for family in families for sample in family.samples]
@@ -76,16 +80,18 @@ def test_no_series_has_a_timestamp_or_a_creation_time(openmetrics: bool) -> None
     assert not [sample.name for sample in samples if sample.name.endswith("_created")]
 
 
-def test_no_series_occurs_twice() -> None:
+def test_series_are_unique() -> None:
+    """Each series occurs once in the output."""
     seen = Counter(line.rpartition(" ")[0] for line in full_world().text().splitlines() if not line.startswith("#"))
     assert [series for series, count in seen.items() if count > 1] == []
 
 
 @settings(max_examples=40, deadline=None)
 @given(group_id=names, topic=names)
-def test_any_name_of_a_group_or_topic_survives_both_formats(group_id: str, topic: str) -> None:
-    world = World(
-        Copy(groups=(group(group_id, offsets=commits(topic, 3)),), log_ends={(topic, 0): (4, 1.0)}),
+def test_any_group_or_topic_name_survives(group_id: str, topic: str) -> None:
+    """Any group or topic name is parsed back unchanged from both formats."""
+    world = MetricsWorld(
+        CoordinatorCopy(groups=(group(group_id, offsets=commits(topic, 3)),), log_ends={(topic, 0): (4, 1.0)}),
         detail=Detail.PARTITION,
     )
     wanted = {"group": group_id, "topic": topic, "partition": "0"}
@@ -104,11 +110,11 @@ values = (
     | st.booleans()
     | st.sampled_from([999_999, 1_000_000, 10**15, 10**16, 0.1, 1e6, 1e-7, 1.5e9])
 )
-plain_families = [family for family in FAMILIES if family.labels and family.kind is not Kind.HISTOGRAM]
+plain_families = [family for family in FAMILIES if family.labels and family.kind is not MetricType.HISTOGRAM]
 
 
 def rows_of(family: Family) -> st.SearchStrategy[list[Row]]:
-    value = st.just(1) if family.kind is Kind.INFO else values
+    value = st.just(1) if family.kind is MetricType.INFO else values
     return st.lists(st.tuples(st.tuples(*[labels] * len(family.labels)), value), max_size=6)
 
 
@@ -136,56 +142,66 @@ every_format = pytest.mark.parametrize("accept", ["", OPENMETRICS, PROMETHEUS_AC
 
 @every_format
 @given(given_rows=families_with_rows, at_once=st.integers(1, 4))
-def test_our_lines_are_those_of_the_library(accept: str, given_rows: tuple[Family, list[Row]], at_once: int) -> None:
+def test_lines_match_prometheus_client(accept: str, given_rows: tuple[Family, list[Row]], at_once: int) -> None:
+    """The lines of a family equal those of the Prometheus client library."""
     family, rows = given_rows
     chosen = choose_format(accept)
     text = FamilyText(family, Escaped(), openmetrics=chosen.openmetrics)
     for some in batches(rows, at_once):
-        text.add(some, room=len(rows))
+        text.add(some, max_lines=len(rows))
     wanted = encoded(accept, family.fill(rows))
     assert b"".join((*text.first(len(rows)), chosen.end)) == wanted
-    assert text_of(family.fill(rows), openmetrics=chosen.openmetrics) + chosen.end == wanted
+    assert encode_family(family.fill(rows), openmetrics=chosen.openmetrics) + chosen.end == wanted
 
 
 @every_format
-def test_all_families_are_written_as_the_library_writes_them(accept: str) -> None:
+def test_families_match_prometheus_client(accept: str) -> None:
+    """All families are written as by the Prometheus client library."""
     world, chosen = full_world(), choose_format(accept)
-    families = [*totals(world.sources, Tally()), *process_registry().collect(), Metric("m", 'a "b"\\\nc', "gauge")]
+    families = [
+        *sidecar_families(world.sources, GroupTotals()),
+        *process_registry().collect(),
+        Metric("m", 'a "b"\\\nc', "gauge"),
+    ]
     assert {family.type for family in families} == {"counter", "gauge", "histogram", "info"}
-    written = b"".join(text_of(family, openmetrics=chosen.openmetrics) for family in families)
+    written = b"".join(encode_family(family, openmetrics=chosen.openmetrics) for family in families)
     assert written + chosen.end == encoded(accept, *families)
 
 
-@given(rows=rows_of(COMMITTED_OFFSET), room=st.integers(0, 8), shown=st.integers(0, 8), at_once=st.integers(1, 4))
-def test_only_what_has_room_is_text(rows: list[Row], room: int, shown: int, at_once: int) -> None:
+@given(rows=rows_of(COMMITTED_OFFSET), max_lines=st.integers(0, 8), shown=st.integers(0, 8), at_once=st.integers(1, 4))
+def test_text_is_bounded(rows: list[Row], max_lines: int, shown: int, at_once: int) -> None:
+    """A family's text holds only as many lines as fit, but the family counts all rows."""
     text = FamilyText(COMMITTED_OFFSET, Escaped(), openmetrics=False)
     for some in batches(rows, at_once):
-        text.add(some, room - text.count)
-    count = min(shown, room, len(rows))
+        text.add(some, max_lines - text.count)
+    count = min(shown, max_lines, len(rows))
     assert text.count == len(rows)
     assert b"".join(text.first(count)) == encoded("", COMMITTED_OFFSET.fill(rows[:count]))
 
 
-def test_thousands_of_lines_are_cut_where_they_must_be() -> None:
+def test_thousands_of_lines_are_cut() -> None:
+    """A family of thousands of lines is cut exactly after the requested number."""
     rows: list[Row] = [((f"g\n{number}", "t\r", "0"), number) for number in range(3_333)]
     text = FamilyText(COMMITTED_OFFSET, Escaped(), openmetrics=False)
     for some in batches(rows, 7):
-        text.add(some, room=len(rows) - text.count)
+        text.add(some, max_lines=len(rows) - text.count)
     for count in (3_333, 3_332, 1_050, 1, 0):
         assert b"".join(text.first(count)) == encoded("", COMMITTED_OFFSET.fill(rows[:count]))
 
 
-def test_many_label_values_are_not_remembered_for_ever() -> None:
+def test_label_cache_is_bounded() -> None:
+    """The cache of escaped label values stays within its limit."""
     escaped = Escaped()
-    for number in range(MOST_ESCAPED * 2 + 5):
+    for number in range(MAX_CACHED_LABEL_VALUES * 2 + 5):
         assert escaped[f'"{number}'] == f'\\"{number}'
-    assert len(escaped) <= MOST_ESCAPED
+    assert len(escaped) <= MAX_CACHED_LABEL_VALUES
 
 
 if shutil.which("promtool") or os.environ.get("CI") == "true":
 
-    @pytest.mark.parametrize("make_world", [World, full_world])
-    def test_promtool_finds_nothing_to_say(make_world: Callable[[], World]) -> None:
+    @pytest.mark.parametrize("make_world", [MetricsWorld, full_world])
+    def test_promtool_accepts_output(make_world: Callable[[], MetricsWorld]) -> None:
+        """promtool accepts the output without remarks."""
         promtool = shutil.which("promtool")
         assert promtool, "promtool is not on PATH; the Debian package prometheus has it"
         checked = subprocess.run(

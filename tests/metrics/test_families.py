@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from group_sidecar.metrics.families import FAMILIES
-from group_sidecar.metrics.family import Detail, Family, Kind
-from tests.metrics.world import Outlet, World, full_world
+from group_sidecar.metrics.metric_family import Detail, Family, MetricType
+from tests.metrics.metrics_world import MetricsWorld, Outlet, full_world
 
 FORBIDDEN_LABELS = {
     *("client", "client_id", "client_host", "host", "member", "member_id", "instance_id"),
@@ -21,29 +21,33 @@ every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: fa
 
 
 @every_family
-def test_counters_and_nothing_else_end_in_total(family: Family) -> None:
-    assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
-    assert family.name.endswith("_info") == (family.kind is Kind.INFO)
+def test_name_suffix_matches_type(family: Family) -> None:
+    """Only counters end in _total and only info metrics end in _info. No name ends in a reserved suffix."""
+    assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER)
+    assert family.name.endswith("_info") == (family.kind is MetricType.INFO)
     assert not family.name.endswith(("_count", "_sum", "_bucket", "_created"))
 
 
 @every_family
 def test_units_are_base_units(family: Family) -> None:
+    """Metric names use base units. Timestamps and histograms end in seconds."""
     assert not set(family.name.split("_")) & set(NOT_BASE_UNITS)
     assert ("timestamp" in family.name) == family.name.endswith("_timestamp_seconds")
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricType.HISTOGRAM:
         assert family.name.endswith("_seconds")
 
 
 @every_family
 def test_labels(family: Family) -> None:
+    """No family has forbidden or duplicate labels."""
     assert not set(family.labels) & FORBIDDEN_LABELS
     assert "_by_" not in family.name
     assert len(set(family.labels)) == len(family.labels)
 
 
 @every_family
-def test_only_details_name_groups_topics_and_partitions(family: Family) -> None:
+def test_only_details_have_group_labels(family: Family) -> None:
+    """Only detail families have group, topic or partition labels, at the matching level."""
     level = {label for label in ("group", "topic", "partition") if label in family.labels}
     assert bool(level) == (family.detail is not Detail.NONE)
     if "partition" in level:
@@ -54,17 +58,20 @@ def test_only_details_name_groups_topics_and_partitions(family: Family) -> None:
 
 @every_family
 def test_help_is_one_sentence(family: Family) -> None:
+    """The help text of each family is one sentence on one line."""
     assert family.help.endswith(".")
     assert ". " not in family.help
     assert "\n" not in family.help
 
 
-def test_names_are_unique_in_openmetrics_too() -> None:
+def test_names_are_unique_in_openmetrics() -> None:
+    """Family names are unique even without the suffixes that OpenMetrics removes."""
     names = [family.name.removesuffix("_total").removesuffix("_info") for family in FAMILIES]
     assert len(set(names)) == len(names)
 
 
-def test_what_is_exposed_is_what_is_named_here() -> None:
+def test_exposed_families_match_declarations() -> None:
+    """The exposed families have exactly the declared names, types, help texts and labels."""
     exposed = {metric.name: metric for metric in full_world().openmetrics_families()}
     ours = {name: metric for name, metric in exposed.items() if not name.startswith(("process_", "python_"))}
     named = {family.full_name.removesuffix("_total").removesuffix("_info"): family for family in FAMILIES}
@@ -80,8 +87,9 @@ OPEN_SETS = {"build_info", "offsets_log_records_skipped_total", "records_last_fl
 """Families with labels whose values nobody knows beforehand, or that say when something first happened."""
 
 
-def test_known_label_sets_stand_at_zero_from_the_start() -> None:
-    world = World(outlets={"folder": Outlet(records_dropped={"full": 0})})
+def test_known_labels_start_at_zero() -> None:
+    """Every family with known label values starts at zero for each of them."""
+    world = MetricsWorld(outlets={"folder": Outlet(records_dropped={"full": 0})})
     world.traffic.expect_policy("p", [81])
     world.traffic.expect_broker_rejections("p", 81)
     families = {family.name: family for family in world.openmetrics_families()}
@@ -109,21 +117,24 @@ WANTED_OF_GROUPS = """
 """
 
 
-def test_nothing_that_monitoring_relies_on_is_missing_or_at_another_level() -> None:
+def test_monitored_families_exist() -> None:
+    """Every family that monitoring relies on exists at the expected level."""
     levels = {family.name: family.detail is Detail.NONE for family in FAMILIES}
     for names, always in ((WANTED, True), (WANTED_OF_GROUPS, False)):
         for name in names.split():
             assert levels[name] is always, name
 
 
-def test_no_value_tells_who_a_member_is() -> None:
+def test_members_are_not_exposed() -> None:
+    """No exposed value identifies a member, client or host."""
     text = full_world().text()
     assert '"orders"' in text
     for secret in ("memberid-", "instanceid-", "clientid-", "10.9.8."):
         assert secret not in text
 
 
-def test_the_page_is_what_the_code_says() -> None:
+def test_docs_page_matches_code() -> None:
+    """The metrics page equals what the code prints."""
     printed = subprocess.run(
         [sys.executable, "-m", "group_sidecar.metrics"], capture_output=True, text=True, check=True
     )

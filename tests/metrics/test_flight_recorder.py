@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.coordinator.facts import (
+from group_sidecar.coordinator.model.facts import (
     ClientRefused,
     CoordinatorMoved,
     Departure,
     Fact,
     MemberGone,
+    MemberInfo,
     MemberJoined,
     OffsetsCommitted,
     RebalanceCause,
     RebalanceReason,
     RebalanceStarted,
-    Slowest,
-    Who,
+    SlowestMember,
 )
-from group_sidecar.metrics.flight_recorder import MOST_OF_GROUP, FlightRecorder, told
+from group_sidecar.metrics.flight_recorder import MAX_FACTS_PER_GROUP, FlightRecorder, timeline_entry
 from group_sidecar.metrics.records import timestamp
-from group_sidecar.metrics.refusals import MOST_RUNS, RUN_SECONDS
+from group_sidecar.metrics.refusal_totals import MAX_RUNS_PER_GROUP, RUN_SECONDS
 from group_sidecar.metrics.why import why
-from tests.metrics.world import rebalanced
+from tests.metrics.metrics_world import rebalanced
 
 PLENTY = 1 << 30
 CLIENT = {"client_id": "c", "client_host": "/10.0.0.1"}
 WHO_CELLS: dict[str, Any] = {"member_id": "m", **CLIENT, "instance_id": "i"}
-WHO, SLOWEST = Who(**WHO_CELLS), Slowest(**WHO_CELLS, seconds=0.1)
+WHO, SLOWEST = MemberInfo(**WHO_CELLS), SlowestMember(**WHO_CELLS, seconds=0.1)
 REFUSED = {"policy": "group_max_size", "error_code": 81, **CLIENT, "size": 5, "limit": 5}
 
 ONCE = {"error": "GROUP_MAX_SIZE_REACHED", "count": 1, "first_at": "1970-01-01T00:00:01.000Z"}
@@ -49,8 +49,8 @@ def commit(group_id: str = "g", at: float = 1.0, **counts: Any) -> OffsetsCommit
     return OffsetsCommitted(group_id=group_id, at=at, **counts)
 
 
-def recorder(*facts: Fact, most_bytes: int = PLENTY) -> FlightRecorder:
-    made = FlightRecorder(most_bytes)
+def recorder(*facts: Fact, max_bytes: int = PLENTY) -> FlightRecorder:
+    made = FlightRecorder(max_bytes)
     for fact in facts:
         made.observe(fact)
     return made
@@ -110,27 +110,32 @@ def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
     ],
     ids=lambda value: value.get("what") if isinstance(value, dict) else "",
 )
-def test_what_a_fact_says(fact: Fact, cells: dict[str, object]) -> None:
+def test_timeline_entry_of_each_fact(fact: Fact, cells: dict[str, object]) -> None:
+    """Each kind of fact becomes the expected timeline entry."""
     at = {0.25: "1970-01-01T00:00:00.250Z", 1.0: "1970-01-01T00:00:01.000Z"}[fact.at]
-    assert json.loads(json.dumps(told(fact))) == {"at": at, **cells}
+    assert json.loads(json.dumps(timeline_entry(fact))) == {"at": at, **cells}
 
 
-def test_every_fact_of_a_group_can_be_told() -> None:
+def test_all_fact_types_have_timeline_entries() -> None:
+    """Every fact class becomes a timeline entry with all its fields."""
+
     def anything(name: str) -> Any:
         return {"refused": (), "at": 1.0, "by": None, "slowest": None, "cause": RebalanceCause.UNKNOWN}.get(name, 77)
 
     for kind in Fact.__subclasses__():
         made: Any = kind(**{field.name: anything(field.name) for field in fields(kind)})
-        assert told(made).keys() >= {"at", "what"} | {field.name for field in fields(kind)} - {"group_id"}
+        assert timeline_entry(made).keys() >= {"at", "what"} | {field.name for field in fields(kind)} - {"group_id"}
 
 
-def test_the_newest_stands_last_whatever_came_first() -> None:
+def test_timeline_is_ordered_by_time() -> None:
+    """A timeline is ordered by time, and repeated refusals appear as one entry at their last time."""
     facts = [joined(at=3.0, member_id="late"), refused(at=2.0), joined(at=1.0, member_id="early"), refused(at=4.0)]
     ats = [cells["at"] for cells in timeline(recorder(*facts))]
     assert ats == [f"1970-01-01T00:00:0{second}.000Z" for second in (1, 3, 4)]
 
 
-def test_groups_have_nothing_to_do_with_each_other() -> None:
+def test_groups_have_separate_timelines() -> None:
+    """Each group has a timeline of its own, and an unknown group has none."""
     made = recorder(joined("a", member_id="x"), joined("b", member_id="y"))
     assert [cells["member_id"] for cells in timeline(made, "a")] == ["x"]
     assert [cells["member_id"] for cells in timeline(made, "b")] == ["y"]
@@ -140,14 +145,16 @@ def test_groups_have_nothing_to_do_with_each_other() -> None:
 # What is kept.
 
 
-def test_of_one_group_the_last_facts_are_kept() -> None:
-    facts = [joined(at=float(n), member_id=str(n)) for n in range(MOST_OF_GROUP + 5)]
+def test_newest_facts_per_group_are_kept() -> None:
+    """The recorder keeps the newest MAX_FACTS_PER_GROUP facts of a group."""
+    facts = [joined(at=float(n), member_id=str(n)) for n in range(MAX_FACTS_PER_GROUP + 5)]
     made = recorder(*facts)
-    assert [cells["member_id"] for cells in timeline(made)] == [str(n) for n in range(5, MOST_OF_GROUP + 5)]
+    assert [cells["member_id"] for cells in timeline(made)] == [str(n) for n in range(5, MAX_FACTS_PER_GROUP + 5)]
     assert made.held_bytes == recorder(*facts[5:]).held_bytes
 
 
-def test_commits_leave_no_trace_unless_the_broker_refused_some() -> None:
+def test_only_refused_commits_are_recorded() -> None:
+    """The recorder keeps a commit only if the broker refused a part of it."""
     made = recorder(commit(accepted=3), commit(accepted=0))
     assert made.timeline("g") is None
     assert made.held_bytes == 0
@@ -155,15 +162,17 @@ def test_commits_leave_no_trace_unless_the_broker_refused_some() -> None:
     assert [cells["accepted"] for cells in timeline(made)] == [3]
 
 
-def test_refused_commits_do_not_push_out_the_rest() -> None:
+def test_refused_commits_keep_other_facts() -> None:
+    """Many refused commits do not evict the other facts of a group."""
     again = commit(at=9.0, accepted=0, refused=((27, 1),))
-    made = recorder(joined(), rebalanced("g"), *[again] * (3 * MOST_OF_GROUP))
+    made = recorder(joined(), rebalanced("g"), *[again] * (3 * MAX_FACTS_PER_GROUP))
     whats = [cells["what"] for cells in timeline(made)]
     assert {"member_joined", "rebalance_completed"} < set(whats)
-    assert len(whats) == MOST_OF_GROUP + 2
+    assert len(whats) == MAX_FACTS_PER_GROUP + 2
 
 
-def test_refusals_of_many_groups_give_way_before_anything_else() -> None:
+def test_refusals_are_evicted_first() -> None:
+    """The recorder evicts refusals of other groups before membership changes."""
     of_changes = recorder(joined("quiet"), rebalanced("quiet")).held_bytes
     made = FlightRecorder(10 * of_changes)
     for fact in (joined("quiet"), rebalanced("quiet")):
@@ -178,15 +187,17 @@ def test_refusals_of_many_groups_give_way_before_anything_else() -> None:
 # What is no longer kept.
 
 
-def test_nothing_is_forgotten_while_all_is_kept() -> None:
+def test_nothing_forgotten_before_eviction() -> None:
+    """Nothing is reported as forgotten while the recorder keeps all facts."""
     made = recorder(joined(), refused(), commit(accepted=0, refused=((27, 1),)))
     assert made.forgotten("g") == {"changes": None, "commits": None, "refusals": None}
 
 
-def test_the_newest_moment_of_which_something_is_forgotten() -> None:
-    changes = [joined(at=float(n)) for n in range(MOST_OF_GROUP + 5)]
-    commits = [commit(at=float(n), accepted=0, refused=((27, 1),)) for n in range(MOST_OF_GROUP + 2)]
-    refusals = [replace(refused(at=float(n)), client_id=str(n)) for n in range(MOST_RUNS + 3)]
+def test_forgotten_reports_newest_lost_time() -> None:
+    """forgotten returns the time of the newest evicted fact of each kind."""
+    changes = [joined(at=float(n)) for n in range(MAX_FACTS_PER_GROUP + 5)]
+    commits = [commit(at=float(n), accepted=0, refused=((27, 1),)) for n in range(MAX_FACTS_PER_GROUP + 2)]
+    refusals = [replace(refused(at=float(n)), client_id=str(n)) for n in range(MAX_RUNS_PER_GROUP + 3)]
     made = recorder(*changes, *commits, *refusals, joined("h"))
     assert made.forgotten("g") == {
         "changes": "1970-01-01T00:00:04.000Z",
@@ -196,7 +207,8 @@ def test_the_newest_moment_of_which_something_is_forgotten() -> None:
     assert made.forgotten("h")["changes"] is None
 
 
-def test_a_group_that_was_forgotten_whole_is_not_taken_for_new() -> None:
+def test_evicted_group_is_not_new() -> None:
+    """A group whose facts were all evicted keeps the time until which facts are forgotten."""
     made = FlightRecorder(recorder(joined("a")).held_bytes)
     for fact in (joined("a", at=3.0), joined("b", at=4.0), joined("a", at=5.0)):
         made.observe(fact)
@@ -211,7 +223,8 @@ def completed(group_id: str = "g", at: float = 1.0, cause: RebalanceCause = Reba
     return replace(rebalanced(group_id), at=at, cause=cause)
 
 
-def test_the_last_rebalance_and_how_many_there_were() -> None:
+def test_last_rebalance_and_count() -> None:
+    """The recorder returns a group's last completed rebalance and the number of rebalances since a time."""
     started = RebalanceStarted(group_id="g", at=9.0, cause=RebalanceCause.SESSION_EXPIRED)
     expired = completed(at=5.0, cause=RebalanceCause.SESSION_EXPIRED)
     made = recorder(completed(at=1.0), completed(at=3.0), joined(at=4.0), expired, started, completed("h", at=7.0))
@@ -221,7 +234,8 @@ def test_the_last_rebalance_and_how_many_there_were() -> None:
     assert made.rebalances_since("nobody", 0.0) == 0
 
 
-def test_refusals_of_all_groups_the_newest_first() -> None:
+def test_refusals_of_all_groups() -> None:
+    """The recorder lists the refusals of all groups, newest first, up to a limit."""
     made = recorder(
         refused("a", at=1.0),
         replace(refused("a", at=6.0), client_id="another"),
@@ -241,7 +255,8 @@ def test_refusals_of_all_groups_the_newest_first() -> None:
 
 
 @given(told_of=st.lists(st.sampled_from("abc"), max_size=30), limit=st.integers(0, 12))
-def test_refusals_are_the_last_whatever_the_groups(told_of: list[str], limit: int) -> None:
+def test_refusals_are_newest_of_all_groups(told_of: list[str], limit: int) -> None:
+    """The listed refusals are the newest, whatever their groups."""
     made = recorder(*[refused(group, at=RUN_SECONDS * at) for at, group in enumerate(told_of)])
     assert [cell["group"] for cell in made.refusals(limit)] == told_of[::-1][:limit]
 
@@ -249,7 +264,8 @@ def test_refusals_are_the_last_whatever_the_groups(told_of: list[str], limit: in
 # What is forgotten.
 
 
-def test_the_oldest_of_the_group_that_has_been_quiet_for_longest_goes_first() -> None:
+def test_quietest_group_is_evicted_first() -> None:
+    """The recorder evicts the oldest facts of the group without facts for the longest time."""
     of_one = recorder(joined("quiet")).held_bytes
     made = recorder(joined("quiet", member_id="0"), joined("quiet", member_id="1"), joined("noisy", member_id="2"))
     bounded = FlightRecorder(made.held_bytes)
@@ -262,22 +278,25 @@ def test_the_oldest_of_the_group_that_has_been_quiet_for_longest_goes_first() ->
     assert bounded.held_bytes <= made.held_bytes < 3 * of_one
 
 
-def test_who_is_named_in_a_fact_is_counted() -> None:
+def test_named_members_count_towards_bytes() -> None:
+    """Members named in a rebalance fact count towards the held bytes."""
     nobody = recorder(rebalanced("g")).held_bytes
     for name in ("by", "slowest"):
         told_of = {name: replace(SLOWEST, client_id="c" * 30_000)}
         assert recorder(replace(rebalanced("g"), **told_of)).held_bytes - nobody >= 30_000  # type: ignore[arg-type]
 
 
-def test_long_names_are_counted() -> None:
+def test_long_names_count_towards_bytes() -> None:
+    """Long member and group names count towards the held bytes."""
     short, long = recorder(joined(member_id="m")), recorder(joined(member_id="m" * 30_000))
     assert long.held_bytes - short.held_bytes >= 29_999
     assert recorder(joined("g" * 30_000)).held_bytes - short.held_bytes >= 29_999
 
 
-@pytest.mark.parametrize("most_bytes", [0, 100])
-def test_a_recorder_without_room_keeps_nothing(most_bytes: int) -> None:
-    made = recorder(joined(), refused(), most_bytes=most_bytes)
+@pytest.mark.parametrize("max_bytes", [0, 100])
+def test_recorder_without_room_keeps_nothing(max_bytes: int) -> None:
+    """A recorder without enough room keeps no facts."""
+    made = recorder(joined(), refused(), max_bytes=max_bytes)
     assert made.timeline("g") is None
     assert made.held_bytes == 0
 
@@ -290,20 +309,21 @@ told_facts = st.one_of(
 )
 
 
-@given(facts=st.lists(told_facts, max_size=60), most_bytes=st.integers(0, 12_000))
-def test_the_bound_holds_and_the_count_is_that_of_what_is_left(facts: list[Fact], most_bytes: int) -> None:
-    made = FlightRecorder(most_bytes)
+@given(facts=st.lists(told_facts, max_size=60), max_bytes=st.integers(0, 12_000))
+def test_byte_bound_holds(facts: list[Fact], max_bytes: int) -> None:
+    """The held bytes never exceed the limit and are zero exactly if no facts are left."""
+    made = FlightRecorder(max_bytes)
     for fact in facts:
         made.observe(fact)
-        assert 0 <= made.held_bytes <= most_bytes
+        assert 0 <= made.held_bytes <= max_bytes
     kept = sum(len(timeline(made, group_id)) for group_id in ("a", "b", "c", "d" * 500))
     assert (kept == 0) == (made.held_bytes == 0)
-    made.observe(joined("too long for it" * most_bytes))
-    assert made.held_bytes <= most_bytes
+    made.observe(joined("too long for it" * max_bytes))
+    assert made.held_bytes <= max_bytes
 
 
-def test_what_happened_before_the_recorder_began_counts_as_forgotten() -> None:
-    """A sidecar that was just started must not say that a group has been quiet for an hour."""
+def test_time_before_start_is_forgotten() -> None:
+    """Everything before the recorder's start is forgotten, so a new sidecar does not report a quiet hour."""
     made = FlightRecorder(PLENTY, began=100.0)
     made.observe(joined("g", at=110.0))
     began = dict.fromkeys(("changes", "commits", "refusals"), timestamp(100.0))

@@ -69,7 +69,8 @@ def numbers(folder: Path) -> list[int]:
     ]
 
 
-def test_what_is_written_stays_hidden_until_it_is_sealed(tmp_path: Path) -> None:
+def test_written_segment_is_hidden_until_sealed(tmp_path: Path) -> None:
+    """A segment keeps a hidden name while records are written, and gets its visible name when sealed."""
     clock = Clock()
     journal = Journal(tmp_path, "b", clock=clock)
     assert not journal.due(clock.now)
@@ -87,7 +88,8 @@ def test_what_is_written_stays_hidden_until_it_is_sealed(tmp_path: Path) -> None
     assert journal.records_written == 2
 
 
-def test_nothing_to_write_leaves_no_file(tmp_path: Path) -> None:
+def test_empty_journal_creates_no_file(tmp_path: Path) -> None:
+    """A journal without records creates no folder and no file."""
     journal = Journal(tmp_path / "none", "b")
     journal.write()
     journal.close()
@@ -95,7 +97,8 @@ def test_nothing_to_write_leaves_no_file(tmp_path: Path) -> None:
     assert (journal.records_written, journal.last_flush, journal.failure) == (0, 0.0, None)
 
 
-def test_a_segment_is_sealed_when_it_is_full(tmp_path: Path) -> None:
+def test_full_segment_is_sealed(tmp_path: Path) -> None:
+    """The journal seals a segment when it is full."""
     journal = Journal(tmp_path, "b", segment_bytes=3 * LINE, total_bytes=99 * LINE)
     for seq in range(1, 9):
         journal.append(record(seq))
@@ -106,7 +109,8 @@ def test_a_segment_is_sealed_when_it_is_full(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_a_line_longer_than_a_segment_has_one_to_itself(tmp_path: Path) -> None:
+def test_long_line_has_own_segment(tmp_path: Path) -> None:
+    """A line longer than a segment gets a segment of its own."""
     journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=99 * LINE)
     for each in (record(1), record(2, topic="t" * 5 * LINE), record(3)):
         journal.append(each)
@@ -115,7 +119,8 @@ def test_a_line_longer_than_a_segment_has_one_to_itself(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2, 3]
 
 
-def test_a_segment_is_sealed_when_it_is_old(tmp_path: Path) -> None:
+def test_old_segment_is_sealed(tmp_path: Path) -> None:
+    """The journal seals a segment after segment_seconds."""
     clock = Clock()
     journal = Journal(tmp_path, "b", segment_seconds=10, clock=clock)
     journal.append(record(1))
@@ -130,7 +135,8 @@ def test_a_segment_is_sealed_when_it_is_old(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1]
 
 
-def test_a_clock_that_is_set_back_keeps_no_segment_open(tmp_path: Path) -> None:
+def test_clock_set_back_seals_segment(tmp_path: Path) -> None:
+    """A clock that is set back makes the open segment due for sealing."""
     clock = Clock()
     journal = Journal(tmp_path, "b", clock=clock)
     journal.append(record(1))
@@ -141,7 +147,8 @@ def test_a_clock_that_is_set_back_keeps_no_segment_open(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1]
 
 
-def test_a_full_queue_drops_the_newest_and_counts_them(tmp_path: Path) -> None:
+def test_full_queue_drops_newest(tmp_path: Path) -> None:
+    """A full queue drops the newest records and counts them."""
     journal = Journal(tmp_path, "b", queue_records=3)
     for seq in range(1, 6):
         journal.append(record(seq))
@@ -152,7 +159,8 @@ def test_a_full_queue_drops_the_newest_and_counts_them(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2, 3, 6]
 
 
-def test_beyond_the_total_size_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_oldest_segments_over_size_are_dropped(tmp_path: Path) -> None:
+    """Beyond total_bytes, the journal deletes the oldest segments and counts their records."""
     journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=6 * LINE)
     for seq in range(1, 10):
         journal.append(record(seq))
@@ -164,7 +172,8 @@ def test_beyond_the_total_size_the_oldest_are_dropped_and_counted(tmp_path: Path
     assert journal.records_written == 9
 
 
-def test_what_is_older_than_it_is_kept_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_expired_segments_are_dropped(tmp_path: Path) -> None:
+    """The journal deletes segments older than retention_seconds and counts their records."""
     clock = Clock(1_000_000.0)
     journal = Journal(tmp_path, "b", segment_seconds=10, retention_seconds=100, clock=clock)
     for seq, age in ((1, 101.0), (2, 100.5), (3, 99.5)):
@@ -184,7 +193,8 @@ def test_what_is_older_than_it_is_kept_is_dropped_and_counted(tmp_path: Path) ->
     assert dropped(journal) == {"over_age": 4}
 
 
-def test_what_is_both_too_much_and_too_old_is_counted_once(tmp_path: Path) -> None:
+def test_segment_over_size_and_age(tmp_path: Path) -> None:
+    """A segment that is both over size and over age is counted as dropped once."""
     clock = Clock(1_000_000.0)
     journal = Journal(tmp_path, "b", segment_bytes=LINE, total_bytes=3 * LINE, retention_seconds=100, clock=clock)
     for number, age in ((1, 500), (2, 400), (3, 300), (4, 50)):
@@ -198,7 +208,8 @@ def test_what_is_both_too_much_and_too_old_is_counted_once(tmp_path: Path) -> No
     assert dropped(journal) == {"over_size": 3}
 
 
-def test_a_total_size_without_room_for_two_segments_is_refused(tmp_path: Path) -> None:
+def test_total_size_needs_two_segments(tmp_path: Path) -> None:
+    """A total size smaller than two segments raises ValueError."""
     with pytest.raises(ValueError, match="no room"):
         Journal(tmp_path, "b", segment_bytes=100, total_bytes=199)
 
@@ -234,7 +245,8 @@ def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_what_a_killed_sidecar_left_is_sealed_by_the_next_start(tmp_path: Path) -> None:
+def test_segment_of_killed_process_is_sealed(tmp_path: Path) -> None:
+    """The next start seals the segment of a killed process without its torn last line."""
     with writer(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -249,7 +261,8 @@ def test_what_a_killed_sidecar_left_is_sealed_by_the_next_start(tmp_path: Path) 
     journal.close()
 
 
-def test_what_a_live_sidecar_writes_is_left_alone(tmp_path: Path) -> None:
+def test_segment_of_live_process_is_kept(tmp_path: Path) -> None:
+    """A journal leaves the open segment of another live process alone."""
     with writer(tmp_path):
         journal = Journal(tmp_path, "other")
         journal.append(record(11))
@@ -257,7 +270,8 @@ def test_what_a_live_sidecar_writes_is_left_alone(tmp_path: Path) -> None:
         assert names(tmp_path) == [".segment-killed-00000001.jsonl", "segment-other-00000001.jsonl"]
 
 
-def test_a_left_segment_without_a_whole_line_is_removed(tmp_path: Path) -> None:
+def test_leftover_without_whole_line_is_removed(tmp_path: Path) -> None:
+    """A leftover segment without a complete line is deleted."""
     (tmp_path / ".segment-killed-00000001.jsonl").write_bytes(record(1).to_line()[:-1])
     journal = Journal(tmp_path, "next")
     journal.append(record(2))
@@ -265,7 +279,8 @@ def test_a_left_segment_without_a_whole_line_is_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == ["segment-next-00000001.jsonl"]
 
 
-def test_a_left_segment_that_cannot_be_sealed_keeps_nothing_from_being_written(tmp_path: Path) -> None:
+def test_unsealable_leftover_blocks_nothing(tmp_path: Path) -> None:
+    """A leftover segment that cannot be sealed counts as a failure and does not prevent writing."""
     (tmp_path / ".segment-killed-00000001.jsonl").mkdir()
     journal = Journal(tmp_path, "next")
     journal.append(record(1))
@@ -274,7 +289,8 @@ def test_a_left_segment_that_cannot_be_sealed_keeps_nothing_from_being_written(t
     assert health(journal) == (1, None)
 
 
-def test_a_folder_that_cannot_be_made_is_counted_and_recovered_from(tmp_path: Path) -> None:
+def test_folder_creation_failure_recovers(tmp_path: Path) -> None:
+    """The journal counts failures to create its folder and writes the queued records once this succeeds."""
     folder = tmp_path / "journal"
     folder.write_text("in the way")
     journal = Journal(folder, "b", queue_records=2)
@@ -295,7 +311,8 @@ def test_a_folder_that_cannot_be_made_is_counted_and_recovered_from(tmp_path: Pa
     assert journal.records_written == 3
 
 
-def test_a_folder_that_is_removed_is_counted_and_made_again(tmp_path: Path) -> None:
+def test_removed_folder_is_recreated(tmp_path: Path) -> None:
+    """A removed folder counts as a failure, its lost record is counted, and the journal recreates the folder."""
     folder = tmp_path / "journal"
     journal = Journal(folder, "b")
     journal.append(record(1))
@@ -321,7 +338,8 @@ def no_file_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_fills_up_loses_nothing_and_tears_no_line(tmp_path: Path) -> None:
+def test_full_disk_loses_no_record(tmp_path: Path) -> None:
+    """A full disk loses no record and leaves no torn line. Records may be written twice."""
     journal = Journal(tmp_path, "b")
     for seq in (1, 2, 3):
         journal.append(record(seq))
@@ -335,7 +353,8 @@ def test_a_disk_that_fills_up_loses_nothing_and_tears_no_line(tmp_path: Path) ->
     assert dropped(journal) == {}
 
 
-def test_a_segment_that_cannot_be_sealed_is_sealed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_seal_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that could not be sealed is sealed by a later call."""
     journal = Journal(tmp_path, "b")
     journal.append(record(1))
 
@@ -353,7 +372,8 @@ def test_a_segment_that_cannot_be_sealed_is_sealed_later(tmp_path: Path, monkeyp
     assert dropped(journal) == {}
 
 
-def test_one_thread_appends_while_another_writes(tmp_path: Path) -> None:
+def test_append_while_other_thread_writes(tmp_path: Path) -> None:
+    """Records appended while another thread writes are all written, in order."""
     journal = Journal(tmp_path, "b", segment_bytes=40 * LINE, total_bytes=1 << 30)
     done = threading.Event()
 
@@ -372,7 +392,8 @@ def test_one_thread_appends_while_another_writes(tmp_path: Path) -> None:
     assert journal.records_written == 5000
 
 
-def test_a_bounded_queue_stays_bounded_while_another_thread_writes(tmp_path: Path) -> None:
+def test_bounded_queue_with_concurrent_writer(tmp_path: Path) -> None:
+    """With a concurrent writer, each record is either written or counted as dropped."""
     journal = Journal(tmp_path, "b", queue_records=50)
     appended = 0
 

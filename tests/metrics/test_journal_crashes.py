@@ -19,7 +19,7 @@ ROUNDS = 40
 
 def crashed(*arguments: object) -> dict[str, int]:
     """What a program of `crashing` said: by boot, the last record that was written."""
-    command = [sys.executable, "-m", "tests.metrics.crashing", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.metrics.crashing_writers", *map(str, arguments)]
     root = Path(__file__).parents[2]
     said: dict[str, int] = json.loads(subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True).stdout)
     return said
@@ -42,7 +42,8 @@ def restarted(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-def test_a_killed_process_loses_nothing_that_it_had_written_and_repeats_nothing(tmp_path: Path) -> None:
+def test_killed_process_loses_no_written_record(tmp_path: Path) -> None:
+    """A killed process loses no record that it had written and repeats none."""
     written = crashed("killed", tmp_path, ROUNDS)
     found = restarted(tmp_path)
     assert len(written) == ROUNDS
@@ -51,7 +52,8 @@ def test_a_killed_process_loses_nothing_that_it_had_written_and_repeats_nothing(
         assert len(found[boot]) >= last
 
 
-def test_so_it_is_wherever_it_ends(tmp_path: Path) -> None:
+def test_process_may_stop_at_any_step(tmp_path: Path) -> None:
+    """A process that ends at any step of writing loses no written record and repeats none."""
     written = crashed("stopped", tmp_path)
     for boot, last in written.items():
         found = restarted(tmp_path / boot)
@@ -64,9 +66,8 @@ def test_so_it_is_wherever_it_ends(tmp_path: Path) -> None:
     assert len(written) > 30
 
 
-def test_a_segment_is_on_the_disk_before_it_is_shown_and_its_name_before_the_next_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fsync_precedes_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment is synced before it gets its visible name, and this name is synced before the next segment appears."""
     synced: dict[int, int] = {}
     shown: list[str] = []
     kept: list[str] = []
@@ -96,7 +97,8 @@ def test_a_segment_is_on_the_disk_before_it_is_shown_and_its_name_before_the_nex
     assert len(shown) == 4
 
 
-def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_disk_blocks_no_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """append returns while the disk hangs, and records beyond the queue are counted as dropped."""
     hangs, released = threading.Event(), threading.Event()
     fsync = os.fsync
 

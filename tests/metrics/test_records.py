@@ -115,11 +115,13 @@ KNOWN: list[tuple[Body, dict[str, object]]] = [
 ]
 
 
-def test_there_is_an_example_of_every_kind() -> None:
+def test_examples_cover_every_kind() -> None:
+    """There is an example of every record kind, in the order of BODIES."""
     assert [type(body) for body, _ in KNOWN] == list(BODIES)
 
 
-def test_what_was_only_audited_is_no_refusal_to_a_reader_that_looks_at_the_kind() -> None:
+def test_audit_is_no_refusal() -> None:
+    """An audit record differs from a refusal in class and kind."""
     assert not isinstance(Audit(**VERDICT), Refusal)
     assert Audit.KIND != Refusal.KIND
 
@@ -130,12 +132,14 @@ def record(body: Body) -> Record:
 
 @pytest.mark.parametrize(("body", "cells"), KNOWN, ids=[body.KIND for body, _ in KNOWN])
 def test_line_of_each_kind(body: Body, cells: dict[str, object]) -> None:
+    """A record of each kind is written as the expected line and read back."""
     line = record(body).to_line()
     assert json.loads(line) == ENVELOPE | cells
     assert Record.from_line(line) == record(body)
 
 
-def test_every_kind_has_a_known_line() -> None:
+def test_known_lines_cover_every_kind() -> None:
+    """Every record kind has a known line."""
     assert {type(body) for body, _ in KNOWN} == set(BODIES)
 
 
@@ -190,6 +194,7 @@ bodies = st.one_of(
 def test_round_trip(
     body: Body, seq: int, sidecar: str, observed_at: records.Timestamp, emitted_at: records.Timestamp
 ) -> None:
+    """Any record is written as one line and read back unchanged."""
     envelope = Envelope(
         version=1,
         kind=body.KIND,
@@ -206,11 +211,13 @@ def test_round_trip(
     assert Record.from_line(line) == Record(envelope=envelope, body=body)
 
 
-def test_text_stays_readable() -> None:
+def test_text_is_not_escaped() -> None:
+    """Text outside ASCII is written as UTF-8, not as escapes."""
     assert "größe".encode() in record(LogEnd(topic="größe", partition=0, offset=0)).to_line()
 
 
 def test_lone_surrogate_becomes_an_escape() -> None:
+    """A lone surrogate in a text is written as a JSON escape."""
     assert rb'"topic":"t\ud800"' in record(LogEnd(topic="t\ud800", partition=0, offset=0)).to_line()
 
 
@@ -223,14 +230,16 @@ def test_lone_surrogate_becomes_an_escape() -> None:
         ({"kind": ["log_end"]}, "log_end"),
     ],
 )
-def test_refuses_what_it_does_not_know(change: dict[str, object], complaint: str) -> None:
+def test_unknown_version_or_kind_is_refused(change: dict[str, object], complaint: str) -> None:
+    """A line with an unknown version or kind raises ValueError."""
     cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line()) | change
     with pytest.raises(ValueError, match=complaint):
         Record.from_line(json.dumps(cells).encode())
 
 
 @pytest.mark.parametrize("name", ["seq", "offset"])
-def test_refuses_a_lacking_column(name: str) -> None:
+def test_missing_column_is_refused(name: str) -> None:
+    """A line without a required column raises a ValueError with the column's name."""
     cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line())
     del cells[name]
     with pytest.raises(ValueError, match=f"lacks {name}"):
@@ -238,12 +247,14 @@ def test_refuses_a_lacking_column(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"null", b"\xff\xfe"])
-def test_refuses_what_is_no_object(line: bytes) -> None:
+def test_invalid_line_is_refused(line: bytes) -> None:
+    """A line that is not a JSON object raises ValueError."""
     with pytest.raises(ValueError):
         Record.from_line(line)
 
 
 def test_unknown_columns_are_ignored() -> None:
+    """Unknown columns of a line are ignored."""
     cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line()) | {"colour": "red"}
     assert Record.from_line(json.dumps(cells).encode()).body == LogEnd(topic="t", partition=0, offset=0)
 
@@ -257,10 +268,12 @@ def test_unknown_columns_are_ignored() -> None:
     ],
 )
 def test_timestamp(seconds: float, text: str) -> None:
+    """timestamp formats seconds as UTC with milliseconds, rounded down."""
     assert timestamp(seconds) == text
 
 
-def test_a_column_of_several_kinds_has_one_type() -> None:
+def test_shared_column_has_one_type() -> None:
+    """A column that several record kinds share has one SQL type."""
     types: dict[str, set[str]] = defaultdict(set)
     parts: tuple[type[Envelope | Body], ...] = (Envelope, *BODIES)
     for part in parts:
@@ -269,13 +282,15 @@ def test_a_column_of_several_kinds_has_one_type() -> None:
     assert {name: kinds for name, kinds in types.items() if len(kinds) > 1} == {}
 
 
-def test_no_kind_hides_a_column_of_the_envelope() -> None:
+def test_body_columns_differ_from_envelope() -> None:
+    """No record kind has a column with the name of an envelope column."""
     own = {column.name for column in columns(Envelope)}
     assert all(own.isdisjoint(column.name for column in columns(body)) for body in BODIES)
 
 
-def test_document_is_up_to_date_and_needs_the_standard_library_only() -> None:
-    contract = Path(records.__file__)
+def test_document_is_current_and_standalone() -> None:
+    """The records page equals the contract module's output, which needs only the standard library."""
+    contract = Path(records.__file__).resolve()
     made = subprocess.run([sys.executable, "-I", "-S", contract], capture_output=True, check=True)
     document = contract.parent.parent / "docs" / "records.md"
     assert made.stdout == document.read_bytes()

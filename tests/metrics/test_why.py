@@ -5,29 +5,31 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.coordinator.facts import (
+from group_sidecar.coordinator.model.facts import (
     ClientRefused,
     Departure,
     Fact,
     MemberGone,
+    MemberInfo,
     OffsetsCommitted,
     RebalanceCause,
     RebalanceCompleted,
-    Slowest,
-    Who,
+    SlowestMember,
 )
-from group_sidecar.metrics.flight_recorder import FlightRecorder, told
-from group_sidecar.metrics.refusals import MOST_RUNS
+from group_sidecar.metrics.flight_recorder import FlightRecorder, timeline_entry
+from group_sidecar.metrics.refusal_totals import MAX_RUNS_PER_GROUP
 from group_sidecar.metrics.why import why
 
 HOUR = 3600.0
-THREE = Who(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7")
-FOUR = Who(member_id="m4", client_id="consumer-4", client_host="/10.0.0.8", instance_id="four")
+THREE = MemberInfo(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7")
+FOUR = MemberInfo(member_id="m4", client_id="consumer-4", client_host="/10.0.0.8", instance_id="four")
 POLL = "consumer poll timeout has expired."
 MAX_POLL = "consumer-3 at 10.0.0.7 did not poll within max.poll.interval.ms"
 
 
-def completed(cause: RebalanceCause, by: Who | None = THREE, at: float = 10.0, **fields: Any) -> RebalanceCompleted:
+def completed(
+    cause: RebalanceCause, by: MemberInfo | None = THREE, at: float = 10.0, **fields: Any
+) -> RebalanceCompleted:
     usual: dict[str, Any] = {"said": "", "generation": 1, "protocol": "range", "members": 2, "duration_seconds": 0.5}
     return RebalanceCompleted(group_id="g", at=at, cause=cause, by=by, **(usual | fields))
 
@@ -37,10 +39,11 @@ def gone(how: Departure, at: float = 9.0) -> MemberGone:
 
 
 def answer(*facts: Fact, since: float = 0.0, until: float = HOUR) -> dict[str, Any]:
-    return why([told(fact) for fact in facts], since, until)
+    return why([timeline_entry(fact) for fact in facts], since, until)
 
 
-def test_a_quiet_group() -> None:
+def test_quiet_group() -> None:
+    """A group without facts has a summary without rebalances and empty figures."""
     assert answer() == {
         "since": "1970-01-01T00:00:00.000Z",
         "until": "1970-01-01T01:00:00.000Z",
@@ -57,7 +60,8 @@ def test_a_quiet_group() -> None:
     }
 
 
-def test_the_same_cause_again_and_again_is_one() -> None:
+def test_repeated_cause_is_grouped() -> None:
+    """Rebalances with the same cause and client form one cause with a count."""
     left = [completed(RebalanceCause.MEMBER_LEFT, said=POLL, at=float(at)) for at in range(5)]
     came = [completed(RebalanceCause.NEW_MEMBER, by=FOUR, at=20.0 + at) for at in range(2)]
     found = answer(*left, *came)
@@ -85,7 +89,8 @@ def test_the_same_cause_again_and_again_is_one() -> None:
     ]
 
 
-def test_what_differs_from_time_to_time_in_what_was_said_makes_no_other_cause() -> None:
+def test_varying_reason_text_is_one_cause() -> None:
+    """Rebalances whose client reason differs only in changing details form one cause."""
     said = [f"need to re-join with the given member-id: {number}" for number in range(3)]
     found = answer(*[completed(RebalanceCause.NEW_MEMBER, said=each) for each in said])
     assert [cause["count"] for cause in found["causes"]] == [3]
@@ -133,7 +138,8 @@ def test_what_differs_from_time_to_time_in_what_was_said_makes_no_other_cause() 
         ("unknown", {}, None, "of something that was not seen (consumer-3 at 10.0.0.7 had to do with it)"),
     ],
 )
-def test_each_cause_has_its_words(cause: str, fields: dict[str, Any], how: str | None, because: str) -> None:
+def test_sentence_of_each_cause(cause: str, fields: dict[str, Any], how: str | None, because: str) -> None:
+    """Each cause has the expected sentence, depending on the client, its reason and its departure."""
     facts: list[Fact] = [completed(RebalanceCause(cause), **fields)]
     if how:
         facts.insert(0, gone(Departure(how)))
@@ -142,7 +148,8 @@ def test_each_cause_has_its_words(cause: str, fields: dict[str, Any], how: str |
     assert found["causes"][0]["sentence"] == f"Once because {because}."
 
 
-def test_no_cause_lacks_words() -> None:
+def test_every_cause_has_sentence() -> None:
+    """Every rebalance cause has a sentence."""
     for cause in RebalanceCause:
         assert "because" in answer(completed(cause, by=None))["summary"]
 
@@ -150,19 +157,21 @@ def test_no_cause_lacks_words() -> None:
 @pytest.mark.parametrize(
     ("who", "name"),
     [
-        (Who(member_id="m", client_id="", client_host="/h"), "a client without a name at h"),
-        (Who(member_id="m", client_id="", client_host=""), "member m"),
-        (Who(member_id="", client_id="", client_host=""), "a member that is not known"),
-        (Who(member_id="m", client_id="c", client_host="/::1", instance_id="i"), "c (i) at ::1"),
+        (MemberInfo(member_id="m", client_id="", client_host="/h"), "a client without a name at h"),
+        (MemberInfo(member_id="m", client_id="", client_host=""), "member m"),
+        (MemberInfo(member_id="", client_id="", client_host=""), "a member that is not known"),
+        (MemberInfo(member_id="m", client_id="c", client_host="/::1", instance_id="i"), "c (i) at ::1"),
     ],
 )
-def test_who_is_not_fully_known(who: Who, name: str) -> None:
+def test_incomplete_member_info(who: MemberInfo, name: str) -> None:
+    """A member without a client id or host is named by what is known."""
     assert f"({name})" in answer(completed(RebalanceCause.NEW_MEMBER, by=who))["summary"]
 
 
-def test_a_summary_names_the_most_frequent_causes() -> None:
+def test_summary_names_most_frequent_causes() -> None:
+    """A summary names the most frequent causes and sums up the others."""
     facts = [
-        completed(RebalanceCause.NEW_MEMBER, by=Who(member_id=str(n), client_id=f"c{n}", client_host="/h"))
+        completed(RebalanceCause.NEW_MEMBER, by=MemberInfo(member_id=str(n), client_id=f"c{n}", client_host="/h"))
         for n in range(6)
         for _ in range(7 - n)
     ]
@@ -183,20 +192,23 @@ def test_a_summary_names_the_most_frequent_causes() -> None:
         (0.2, "second"),
     ],
 )
-def test_the_span_in_words(span: float, words: str) -> None:
+def test_span_in_words(span: float, words: str) -> None:
+    """A summary names the time span in words."""
     assert answer(until=span)["summary"] == f"Has not rebalanced in the last {words}."
 
 
-def test_only_what_lies_between_counts() -> None:
+def test_only_facts_within_span_count() -> None:
+    """Only facts within the requested span count."""
     facts = [completed(RebalanceCause.NEW_MEMBER, at=float(at), duration_seconds=float(at)) for at in range(5)]
     found = answer(*facts, since=1.0, until=3.0)
     figures = found["rebalances"], found["rebalancing_seconds"], found["longest_seconds"]
     assert figures == (3, 6.0, 3.0)
 
 
-def test_the_figures_beside_the_causes() -> None:
-    slow = Slowest(member_id="m4", client_id="consumer-4", client_host="/10.0.0.8", seconds=12.0)
-    slower = Slowest(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7", seconds=30.0)
+def test_figures_of_answer() -> None:
+    """The answer contains the slowest member, enforced refusals and failed commits."""
+    slow = SlowestMember(member_id="m4", client_id="consumer-4", client_host="/10.0.0.8", seconds=12.0)
+    slower = SlowestMember(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7", seconds=30.0)
     rest = {"policy": "p", "error_code": 81, "client_id": "c", "client_host": "/h", "size": 1, "limit": 1}
     found = answer(
         completed(RebalanceCause.NEW_MEMBER, slowest=slow),
@@ -228,6 +240,7 @@ def answered(recorder: FlightRecorder, since: float = 0.0, until: float = HOUR) 
 
 @pytest.mark.parametrize(("count", "every", "clients"), [(324, 1.0, 3), (5_000, 0.5, 7), (324, 10.0, 1)])
 def test_refusals_are_counted_in_full(count: int, every: float, clients: int) -> None:
+    """All refusals are counted, in total and per client, with the time of the first."""
     found = answered(refusals(count=count, every=every, clients=clients))
     assert (found["refusals"], found["at_least"]) == (count, [])
     assert sum(each["count"] for each in found["refused"]) == count
@@ -235,23 +248,28 @@ def test_refusals_are_counted_in_full(count: int, every: float, clients: int) ->
     assert found["refused"][0]["first_at"] == "1970-01-01T00:00:00.000Z"
 
 
-def test_refusals_of_more_clients_than_are_kept_are_told_as_the_least() -> None:
-    found = answered(refusals(count=2 * MOST_RUNS, every=1.0, clients=2 * MOST_RUNS))
-    assert (found["refusals"], found["at_least"]) == (MOST_RUNS, ["refusals"])
-    later = answered(refusals(count=2 * MOST_RUNS, every=1.0, clients=2 * MOST_RUNS), since=MOST_RUNS + 0.5)
+def test_refusals_beyond_capacity_are_at_least() -> None:
+    """Refusals of more clients than the recorder keeps are reported as a minimum."""
+    found = answered(refusals(count=2 * MAX_RUNS_PER_GROUP, every=1.0, clients=2 * MAX_RUNS_PER_GROUP))
+    assert (found["refusals"], found["at_least"]) == (MAX_RUNS_PER_GROUP, ["refusals"])
+    later = answered(
+        refusals(count=2 * MAX_RUNS_PER_GROUP, every=1.0, clients=2 * MAX_RUNS_PER_GROUP),
+        since=MAX_RUNS_PER_GROUP + 0.5,
+    )
     assert later["at_least"] == []
 
 
 @pytest.mark.parametrize("clients", [1, 10, 50])
-def test_storm_that_was_under_way_before_is_told_as_the_least(clients: int) -> None:
-    """It has gone on for three hours, and the last of them is asked about."""
+def test_storm_before_span_is_at_least(clients: int) -> None:
+    """A refusal storm that began before the requested hour is reported as a minimum within that hour."""
     found = answered(refusals(count=10_800, every=1.0, clients=clients), since=2 * HOUR + 30.5, until=3 * HOUR)
     assert found["at_least"] == ["refusals"]
     assert 0.5 * HOUR < found["refusals"] < HOUR - 30
 
 
-def test_rebalances_and_failed_commits_that_are_forgotten_are_told_as_the_least() -> None:
-    cells = [told(completed(RebalanceCause.NEW_MEMBER, at=float(at))) for at in (20, 30)]
+def test_forgotten_facts_are_at_least() -> None:
+    """If facts within the span were forgotten, rebalances and failed commits are reported as a minimum."""
+    cells = [timeline_entry(completed(RebalanceCause.NEW_MEMBER, at=float(at))) for at in (20, 30)]
     gone = {"changes": "1970-01-01T00:00:10.000Z", "commits": "1970-01-01T00:00:10.000Z", "refusals": None}
     found = why(cells, 0.0, HOUR, gone)
     assert found["at_least"] == ["rebalances", "failed_commits"]
@@ -261,7 +279,8 @@ def test_rebalances_and_failed_commits_that_are_forgotten_are_told_as_the_least(
     assert why([], 0.0, HOUR, gone)["summary"] == since
 
 
-def test_that_somebody_went_since_does_not_matter_to_why_they_came() -> None:
+def test_later_departure_keeps_join_cause() -> None:
+    """A departure between two joins of a client does not split the cause of its joins."""
     came = completed(RebalanceCause.NEW_MEMBER, at=10.0)
     back = completed(RebalanceCause.NEW_MEMBER, by=replace(THREE, member_id="m3-again"), at=30.0)
     [cause] = answer(came, gone(Departure.EXPIRED, at=20.0), back)["causes"]

@@ -25,8 +25,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 from starlette.types import ASGIApp
 
-from group_sidecar.proxy.admin.serving import serve_admin
-from tests.kafka.processes import PATIENCE
+from group_sidecar.proxy.admin.http_server import serve_admin
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 NAMES = "tbody th a"
@@ -74,7 +74,9 @@ class Browser:
 
     def one(self, selector: str) -> WebElement:
         """The element of a CSS selector, as soon as there is one."""
-        return WebDriverWait(self.driver, PATIENCE).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
+        return WebDriverWait(self.driver, GIVE_UP_SECONDS).until(
+            lambda driver: driver.find_element(By.CSS_SELECTOR, selector)
+        )
 
     def all(self, selector: str) -> list[WebElement]:
         """The elements of a CSS selector that are there."""
@@ -90,10 +92,12 @@ class Browser:
     def until(self, condition: Any, what: str) -> None:
         """Waits until a function of nothing gives something true."""
         try:
-            WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(lambda _: condition())
+            WebDriverWait(self.driver, GIVE_UP_SECONDS, poll_frequency=0.1).until(lambda _: condition())
         except TimeoutException:
             self.picture("waited-in-vain")
-            pytest.fail(f"{what}: not so after {PATIENCE} s, on a page that says: {' '.join(self.texts('body'))}")
+            pytest.fail(
+                f"{what}: not so after {GIVE_UP_SECONDS} s, on a page that says: {' '.join(self.texts('body'))}"
+            )
 
     def run(self, script: str, *arguments: object) -> Any:
         """What a function's body gives in the page."""
@@ -140,9 +144,9 @@ def served_aside(app: ASGIApp) -> Iterator[str]:
 
     thread = threading.Thread(target=trio.run, args=(serve,), daemon=True)
     thread.start()
-    assert started.wait(PATIENCE), "the server did not start"
+    assert started.wait(GIVE_UP_SECONDS), "the server did not start"
     try:
         yield inside["address"]
     finally:
         inside["token"].run_sync_soon(inside["stop"].cancel)
-        thread.join(PATIENCE)
+        thread.join(GIVE_UP_SECONDS)

@@ -9,22 +9,22 @@ from starlette.types import ASGIApp
 
 from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from group_sidecar.codecs.schema import encode
-from group_sidecar.coordinator.facts import (
+from group_sidecar.coordinator.model.facts import (
     ClientRefused,
     Departure,
     Fact,
     MemberGone,
+    MemberInfo,
     MemberJoined,
     OffsetsCommitted,
     RebalanceCause,
     RebalanceCompleted,
     RebalanceStarted,
-    Slowest,
-    Who,
+    SlowestMember,
 )
-from group_sidecar.coordinator.views import CommittedOffset, GroupState, GroupView, Lacking, MemberView
+from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState, GroupView, MemberView
 from group_sidecar.metrics.flight_recorder import FlightRecorder
-from tests.proxy.admin_stage import NOW, admin, numbers
+from tests.proxy.admin.served_app import NOW, admin, numbers
 
 COUNT = 10_000
 """Groups of a large fleet, besides the one with a story."""
@@ -103,7 +103,7 @@ class Story:
         self.rebalances(at, cause, who, gone=1, said=said)
 
     def rebalances(
-        self, at: float, cause: RebalanceCause, by: Who, *, joined: int = 0, gone: int = 0, said: str = ""
+        self, at: float, cause: RebalanceCause, by: MemberInfo, *, joined: int = 0, gone: int = 0, said: str = ""
     ) -> None:
         """One rebalance, from its beginning to its end."""
         self.facts.append(RebalanceStarted(group_id=CHECKOUT, at=at, cause=cause, by=by, said=said))
@@ -120,7 +120,7 @@ class Story:
             duration_seconds=SECONDS,
             joined=joined,
             gone=gone,
-            slowest=Slowest(member_id=self.there.get(2, ""), **client(2), seconds=2.6),
+            slowest=SlowestMember(member_id=self.there.get(2, ""), **client(2), seconds=2.6),
             moved_partitions=2,
         )
         self.facts.append(completed)
@@ -142,8 +142,8 @@ class Story:
         """A commit of a member that is not one any more."""
         self.facts.append(OffsetsCommitted(group_id=CHECKOUT, at=at, accepted=0, refused=((25, 3),)))
 
-    def who(self, number: int) -> Who:
-        return Who(member_id=self.there.get(number, ""), **client(number))
+    def who(self, number: int) -> MemberInfo:
+        return MemberInfo(member_id=self.there.get(number, ""), **client(number))
 
 
 def checkout_story(now: float = NOW) -> Story:
@@ -241,7 +241,7 @@ def _group(chance: Random, group_id: str, at: float) -> GroupView:
         members=tuple(members),
         roster_known=chance.random() > 0.02,
         offsets={("events", partition): CommittedOffset(offset, at=at) for partition, offset in enumerate(offsets)},
-        lacking=Lacking.COLD if chance.random() < 0.01 else None,
+        fallback_reason=FallbackReason.COLD if chance.random() < 0.01 else None,
         last_rebalance_at=at,
     )
 
@@ -263,21 +263,21 @@ def _rebalances(chance: Random, view: GroupView, at: float) -> Iterator[Fact]:
 
 
 def log_ends() -> dict[tuple[str, int], int]:
-    """Where logs end, for `tests.proxy.admin_stage.sources`."""
+    """Where logs end, for `tests.proxy.admin.served_app.sources`."""
     ends = {("events", partition): 10_000 for partition in range(4)}
     ends |= {("orders.placed", partition): 1_204_512 + 41 * partition for partition in range(16)}
     return ends | {("payments.settled", partition): 1_204_500 + 13 * partition for partition in range(7)}
 
 
 def fleet(count: int, **others: Any) -> ASGIApp:
-    """The admin port of a sidecar with that group and so many others; more as `tests.proxy.admin_stage.sources`."""
+    """The admin port of a sidecar with that group and so many others; more as `served_app.sources`."""
     view, story = checkout()
     views, facts = crowd(count)
-    told = replace(numbers(), answers={9: 18_204, 15: 911, 16: 377}, fallbacks={(9, Lacking.IN_DOUBT): 12})
+    told = replace(numbers(), answers={9: 18_204, 15: 911, 16: 377}, fallbacks={(9, FallbackReason.IN_DOUBT): 12})
     given = {
         "numbers": lambda: told,
         "recorder": recorded([*facts, *story.facts]),
         "log_ends": log_ends(),
-        "most_members": lambda _: LIMIT,
+        "max_members": lambda _: LIMIT,
     }
     return admin([view, *views], **{**given, **others})

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from group_sidecar.coordinator.facts import Departure
-from group_sidecar.coordinator.views import GroupState, GroupView
+from group_sidecar.coordinator.model.facts import Departure
+from group_sidecar.coordinator.model.views import GroupState, GroupView
 from group_sidecar.demo.cluster import EmbeddedCluster
-from group_sidecar.demo.crowd import Crowd
 from group_sidecar.demo.gateway import Gateway
-from group_sidecar.metrics.survey import Survey, survey
-from group_sidecar.proxy.surveying import in_slices
+from group_sidecar.demo.group_clients import GroupClients
+from group_sidecar.metrics.group_snapshot import GroupSnapshot, group_snapshot
+from group_sidecar.proxy.runtime.shared_snapshot import run_in_slices
 from tests.page.browser import NAMES, Browser, group_page, served_aside
 from tests.page.fleet import CHECKOUT, LIMIT, checkout, crowd, log_ends, recorded
-from tests.proxy.admin_stage import NOW, admin
+from tests.proxy.admin.served_app import NOW, admin
 
 
 class Stage:
@@ -29,7 +29,9 @@ class Stage:
         self.log_ends = {partition: (end, NOW) for partition, end in log_ends().items()}
         self._recorder = recorded(self.story.facts)
         self._told = len(self.story.facts)
-        self.app = admin(recorder=self._recorder, surveyed=self._surveyed, find=self.group_metadata_cache.get)
+        self.app = admin(
+            recorder=self._recorder, group_snapshot=self._surveyed, find_group=self.group_metadata_cache.get
+        )
 
     def existing(self, group_id: str, now: float) -> GroupView | None:
         return self.group_metadata_cache.get(group_id)
@@ -46,8 +48,8 @@ class Stage:
             self._recorder.observe(fact)
         self._told = len(self.story.facts)
 
-    async def _surveyed(self) -> Survey:
-        return await in_slices(survey([self], NOW, lambda _: LIMIT))
+    async def _surveyed(self) -> GroupSnapshot:
+        return await run_in_slices(group_snapshot([self], NOW, lambda _: LIMIT))
 
 
 @pytest.fixture
@@ -62,7 +64,8 @@ def small(stage: Stage) -> Iterator[str]:
         yield address
 
 
-def test_rows_follow_their_groups(browser: Browser, small: str, stage: Stage) -> None:
+def test_rows_follow_groups(browser: Browser, small: str, stage: Stage) -> None:
+    """The list of groups follows changed, new and deleted groups without a reload, and keeps the focus."""
     browser.driver.get(small)
     before = browser.texts(NAMES)
     browser.run("window.unloaded = false; document.querySelector('tr[data-key=checkout] a').focus()")
@@ -76,7 +79,8 @@ def test_rows_follow_their_groups(browser: Browser, small: str, stage: Stage) ->
     assert browser.run("return [window.unloaded, document.activeElement.textContent]") == [False, CHECKOUT]
 
 
-def test_what_is_selected_stays_selected(browser: Browser, small: str, stage: Stage) -> None:
+def test_selection_survives_update(browser: Browser, small: str, stage: Stage) -> None:
+    """Selected text stays selected when the list of groups changes."""
     stage.put(GroupView(group_id="another", state=GroupState.EMPTY))
     browser.driver.get(small)
     browser.run("getSelection().selectAllChildren(document.querySelector('tr[data-key=checkout] a'))")
@@ -85,7 +89,8 @@ def test_what_is_selected_stays_selected(browser: Browser, small: str, stage: St
     assert browser.run("return getSelection().toString()") == CHECKOUT
 
 
-def test_a_group_s_page_follows(browser: Browser, small: str, stage: Stage) -> None:
+def test_group_page_shows_new_events(browser: Browser, small: str, stage: Stage) -> None:
+    """The open page of a group shows a new event in its table, timeline and summary."""
     browser.driver.get(group_page(small, CHECKOUT) + "&span=900")
     lanes = len(browser.all("svg.timeline .label"))
     stage.story.goes(NOW - 10, 1, Departure.EXPIRED)
@@ -99,7 +104,8 @@ def test_a_group_s_page_follows(browser: Browser, small: str, stage: Stage) -> N
     assert gone in browser.one(".why").text
 
 
-def test_a_group_comes_and_goes_while_its_page_is_open(browser: Browser, small: str, stage: Stage) -> None:
+def test_group_page_follows_creation_and_deletion(browser: Browser, small: str, stage: Stage) -> None:
+    """The open page of a group follows its creation and deletion."""
     browser.driver.get(group_page(small, "another"))
     assert browser.one("h1").text == "No such group"
     assert [c for c in browser.complaints() if "404" not in c] == []
@@ -123,7 +129,8 @@ window.clearTimeout = (id) => { window.timers.delete(id); stop(id); };
 """
 
 
-def test_live_can_be_switched_off(browser: Browser, small: str, stage: Stage) -> None:
+def test_live_updates_can_be_disabled(browser: Browser, small: str, stage: Stage) -> None:
+    """The Live button stops the updates and resumes them at once."""
     watch = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TIMERS})
     browser.driver.get(small)
     browser.until(lambda: browser.run("return window.timers.size") == 1, "it will ask again")
@@ -139,7 +146,9 @@ def test_live_can_be_switched_off(browser: Browser, small: str, stage: Stage) ->
     browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
 
 
-def test_a_hidden_page_asks_nothing(browser: Browser, small: str, stage: Stage) -> None:
+def test_hidden_page_does_not_poll(browser: Browser, small: str, stage: Stage) -> None:
+    """A hidden page does not poll, and a page that becomes visible polls at once."""
+
     def hide(hidden: bool) -> None:
         browser.run(
             "Object.defineProperty(document, 'hidden', { value: arguments[0], configurable: true });"
@@ -161,7 +170,8 @@ def test_a_hidden_page_asks_nothing(browser: Browser, small: str, stage: Stage) 
     browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
 
 
-def test_a_sidecar_that_cannot_be_reached(browser: Browser, small: str, stage: Stage) -> None:
+def test_unreachable_sidecar(browser: Browser, small: str, stage: Stage) -> None:
+    """The page reports an unreachable sidecar, keeps its content and resumes when the sidecar is reachable again."""
     browser.driver.get(small)
     browser.offline(True)
     browser.until(lambda: "Not reached since" in browser.one("#live-status").text, "it says so")
@@ -177,10 +187,11 @@ def test_a_sidecar_that_cannot_be_reached(browser: Browser, small: str, stage: S
 # A real sidecar, real clients.
 
 
-def test_what_real_clients_do_is_seen(browser: Browser, tmp_path: Path) -> None:
+def test_real_clients_are_shown(browser: Browser, tmp_path: Path) -> None:
+    """The page shows groups, joins and departures of real clients with their causes."""
     cluster = EmbeddedCluster(1)
     with Gateway(cluster.brokers[0], tmp_path, limit=3) as gateway:
-        crowd = Crowd(gateway.bootstrap)
+        crowd = GroupClients(gateway.bootstrap)
         try:
             browser.driver.get(f"http://{gateway.admin}/")
             assert "No group is known yet" in browser.one(".empty").text
@@ -205,4 +216,4 @@ def test_what_real_clients_do_is_seen(browser: Browser, tmp_path: Path) -> None:
             browser.until(lambda: "billing-2 at 127.0.0.1 left" in browser.one(".why").text, "and that is why")
             browser.picture("real-clients")
         finally:
-            crowd.disperse()
+            crowd.leave_all()

@@ -6,16 +6,17 @@ from urllib.parse import quote
 import pytest
 from selenium.common.exceptions import NoAlertPresentException
 
-from group_sidecar.coordinator.facts import MemberJoined
-from group_sidecar.coordinator.views import GroupState, GroupView, MemberView
+from group_sidecar.coordinator.model.facts import MemberJoined
+from group_sidecar.coordinator.model.views import GroupState, GroupView, MemberView
 from tests.page.browser import NAMES, Browser, group_page, served_aside
 from tests.page.fleet import CHECKOUT, Story, recorded
-from tests.proxy.admin_stage import NOW, admin
+from tests.proxy.admin.served_app import NOW, admin
 
 ALERTING = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 
-def test_names_are_text_and_nothing_else(browser: Browser) -> None:
+def test_names_are_shown_as_text(browser: Browser) -> None:
+    """Names with markup appear as text, run no script and load nothing."""
     member = MemberView(member_id=ALERTING, client_id=ALERTING, client_host=f"/{ALERTING}", since=NOW)
     story = Story()
     story.joins(NOW - 60, 1)
@@ -37,7 +38,8 @@ def test_names_are_text_and_nothing_else(browser: Browser) -> None:
         assert {url for url in browser.asked() if not url.startswith((f"{address}/", "about:", "data:"))} == set()
 
 
-def test_pages_would_run_no_inline_script(browser: Browser, large: str) -> None:
+def test_inline_scripts_are_blocked(browser: Browser, large: str) -> None:
+    """The content security policy blocks inline scripts."""
     browser.driver.get(large)
     browser.run("document.querySelector('h1').insertAdjacentHTML('beforeend', '<b onclick=\"window.ran = 1\">x</b>')")
     browser.one("h1 b").click()
@@ -45,7 +47,8 @@ def test_pages_would_run_no_inline_script(browser: Browser, large: str) -> None:
     assert any("Content Security Policy" in complaint for complaint in browser.complaints())
 
 
-def test_nothing_is_fetched_from_elsewhere(browser: Browser, large: str) -> None:
+def test_pages_load_only_own_resources(browser: Browser, large: str) -> None:
+    """The pages load resources only from the sidecar."""
     for target in ("/", f"/group?group={CHECKOUT}", "/refusals", "/status"):
         browser.driver.get(large + target)
         browser.one("main")

@@ -15,7 +15,8 @@ MOST_ELEMENTS = 2_500
 # Ten thousand groups.
 
 
-def test_ten_thousand_groups_are_a_small_page(browser: Browser, large: str) -> None:
+def test_ten_thousand_groups_fit_small_page(browser: Browser, large: str) -> None:
+    """With ten thousand groups, the page shows 100 rows and stays below MOST_ELEMENTS elements."""
     browser.driver.get(large)
     assert browser.one(".pager p").text == f"1 to 100 of {COUNT + 1:,} groups"
     assert len(browser.all("tbody tr")) == 100
@@ -23,7 +24,8 @@ def test_ten_thousand_groups_are_a_small_page(browser: Browser, large: str) -> N
     browser.picture("groups-light")
 
 
-def test_the_filter_applies_as_one_types(browser: Browser, large: str) -> None:
+def test_filter_applies_while_typing(browser: Browser, large: str) -> None:
+    """The filter applies while the user types, and the address keeps it across a reload."""
     browser.driver.get(large)
     browser.one("#search").send_keys("CHECK")
     browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "one group is left")
@@ -34,7 +36,8 @@ def test_the_filter_applies_as_one_types(browser: Browser, large: str) -> None:
     assert browser.one("#search").get_attribute("value") == "CHECK"
 
 
-def test_a_choice_applies_at_once(browser: Browser, large: str) -> None:
+def test_selected_filters_apply_at_once(browser: Browser, large: str) -> None:
+    """Filters by state and cause apply as soon as they are selected."""
     browser.driver.get(large)
     browser.one("select[name=state]").send_keys("Empty")
     browser.until(lambda: set(browser.texts("tbody .state")) == {"Empty"}, "empty groups only")
@@ -43,7 +46,9 @@ def test_a_choice_applies_at_once(browser: Browser, large: str) -> None:
     browser.until(lambda: set(browser.texts("tbody td:nth-child(7)")) == {"session expired"}, "and by cause")
 
 
-def test_sorting_by_a_heading(browser: Browser, large: str) -> None:
+def test_sorting_by_heading(browser: Browser, large: str) -> None:
+    """A click on the lag heading sorts by lag, and a second click reverses the order."""
+
     def lags() -> list[int]:
         return [int(re.sub(r"\D", "", text)) for text in browser.texts("tbody td:nth-child(5)")]
 
@@ -56,7 +61,8 @@ def test_sorting_by_a_heading(browser: Browser, large: str) -> None:
     assert lags() == sorted(lags())
 
 
-def test_from_page_to_page(browser: Browser, large: str) -> None:
+def test_pager_shows_other_groups(browser: Browser, large: str) -> None:
+    """The pager leads to a page with other groups."""
     browser.driver.get(large)
     first = browser.texts(NAMES)
     browser.one(".pager li:nth-child(3) a").click()
@@ -64,7 +70,9 @@ def test_from_page_to_page(browser: Browser, large: str) -> None:
     assert not {*first} & {*browser.texts(NAMES)}
 
 
-def test_by_keyboard_alone(browser: Browser, large: str) -> None:
+def test_keyboard_navigation(browser: Browser, large: str) -> None:
+    """A user can reach, filter and open groups by keyboard alone."""
+
     def focused() -> str:
         told: str = browser.run("return document.activeElement.textContent.trim() || document.activeElement.name")
         return told
@@ -94,7 +102,8 @@ def test_by_keyboard_alone(browser: Browser, large: str) -> None:
 # One group.
 
 
-def test_a_group_and_its_picture(browser: Browser, large: str) -> None:
+def test_group_timeline(browser: Browser, large: str) -> None:
+    """The timeline of a group shows its members, rebalances and refusals, and its marks link to the events."""
     browser.size(1280, 2900)
     browser.driver.get(group_page(large, CHECKOUT))
     browser.picture("group-light")
@@ -115,7 +124,9 @@ def test_a_group_and_its_picture(browser: Browser, large: str) -> None:
     assert row.endswith("checkout-6 at 10.0.3.16 left, saying “the consumer is being closed”")
 
 
-def test_dark_and_light(browser: Browser, large: str) -> None:
+def test_dark_and_light_schemes(browser: Browser, large: str) -> None:
+    """The dark and light color schemes have a contrast of more than 7."""
+
     def luminance(what: str) -> float:
         channels: list[float] = browser.run(
             "return getComputedStyle(document.body)[arguments[0]].match(/[0-9.]+/g).slice(0, 3).map(Number)", what
@@ -141,7 +152,8 @@ def test_dark_and_light(browser: Browser, large: str) -> None:
     assert grounds["dark"] < 0.05
 
 
-def test_on_a_telephone_nothing_sticks_out(browser: Browser, large: str) -> None:
+def test_phone_width_has_no_overflow(browser: Browser, large: str) -> None:
+    """On a phone screen, no page is wider than the window."""
     browser.size(390, 844)
     for target in (large, group_page(large, CHECKOUT), f"{large}/refusals", f"{large}/status"):
         browser.driver.get(target)

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from group_sidecar.coordinator.views import GroupKind, GroupState, GroupView, Seats
+from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupView, Occupancy
 from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
 from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
 
@@ -20,14 +20,14 @@ FULL = "The consumer group has reached its maximum capacity of 2 members."
 def view(
     state: GroupState, members: str = "", parked: str = "", *, certain: bool = True, kind: GroupKind = GroupKind.CLASSIC
 ) -> GroupView:
-    seats = Seats(
+    seats = Occupancy(
         state=state,
         members=tuple(members),
         parked=len(parked),
         is_parked=lambda who: bool(who) and who in parked,
         certain=certain,
     )
-    return GroupView(group_id="g", kind=kind, state=state, seats=seats)
+    return GroupView(group_id="g", kind=kind, state=state, occupancy=seats)
 
 
 def policy(**settings: Any) -> GroupMaxSize:
@@ -63,7 +63,8 @@ def beats(group: GroupView, caller: str, epoch: int = 0, **settings: Any) -> Ver
         (PREPARING, "c", "abc", "a"),
     ],
 )
-def test_who_may_join(state: GroupState, caller: str, members: str, parked: str) -> None:
+def test_allowed_joins(state: GroupState, caller: str, members: str, parked: str) -> None:
+    """A join is allowed if the group has room or the caller already counts, as in Kafka."""
     assert joins(view(state, members, parked), caller) is ALLOW
 
 
@@ -80,7 +81,8 @@ def test_who_may_join(state: GroupState, caller: str, members: str, parked: str)
         (PREPARING, "z", "abc", "abc", 3, "z"),
     ],
 )
-def test_who_may_not(state: GroupState, caller: str, members: str, parked: str, size: int, remove: str) -> None:
+def test_refused_joins(state: GroupState, caller: str, members: str, parked: str, size: int, remove: str) -> None:
+    """A join beyond the limit is refused with the group's size, and the member to remove, as in Kafka."""
     verdict = joins(view(state, members, parked), caller)
     assert verdict == Refuse(error_code=77, size=size, limit=LIMIT, message=FULL, remove=remove)
 
@@ -99,13 +101,15 @@ def test_who_may_not(state: GroupState, caller: str, members: str, parked: str, 
         (PREPARING, "a", "", "ab", ALLOW),
     ],
 )
-def test_what_is_not_sure_is_confirmed_before_it_counts(
+def test_uncertain_join_is_confirmed(
     state: GroupState, caller: str, members: str, parked: str, verdict: Verdict
 ) -> None:
+    """A join is confirmed with the broker if the group's size is uncertain and the caller is unknown."""
     assert joins(view(state, members, parked, certain=False), caller) is verdict
 
 
-def test_the_error_that_is_told() -> None:
+def test_configured_error_code() -> None:
+    """A refusal has the configured error code, which is 77 by default."""
     for settings, told in (({}, 77), ({"error_code": 81}, 81), ({"error_code": "81"}, 81)):
         verdict = joins(view(STABLE, "a"), "", limit=1, **settings)
         assert isinstance(verdict, Refuse)
@@ -130,20 +134,25 @@ def test_the_error_that_is_told() -> None:
         ("z", -2, "ab", False),
     ],
 )
-def test_who_may_beat(kind: GroupKind, caller: str, epoch: int, members: str, refused: bool) -> None:
+def test_consumer_heartbeat_limit(kind: GroupKind, caller: str, epoch: int, members: str, refused: bool) -> None:
+    """A consumer group heartbeat of an unknown member is refused at the limit. Members and departures are allowed."""
     verdict = beats(view(STABLE, members, kind=kind), caller, epoch)
     size = len(members)
     assert verdict == (Refuse(error_code=81, size=size, limit=LIMIT, message=FULL) if refused else ALLOW)
 
 
-def test_of_a_consumer_group_that_is_not_read_only_new_members_are_refused() -> None:
+def test_uncertain_consumer_group() -> None:
+    """In an uncertain consumer group, the policy refuses only new members. In a classic group, it asks for
+    confirmation.
+    """
     unread = view(STABLE, "ab", certain=False, kind=GroupKind.CONSUMER)
     assert isinstance(beats(unread, "z"), Refuse), "a count at the limit is one, whoever else is in"
     assert beats(unread, "z", 5) is ALLOW, "it may have come in before"
     assert beats(view(STABLE, "ab", certain=False), "z") is CONFIRM, "the broker can say, where it is a classic one"
 
 
-def test_a_classic_member_of_a_consumer_group_comes_under_its_limit() -> None:
+def test_classic_member_uses_consumer_limit() -> None:
+    """A classic member of a consumer group is judged by the consumer group's limit."""
     group = view(STABLE, "ab", kind=GroupKind.CONSUMER)
     assert joins(group, "", limit=1, consumer_max_size=3) is ALLOW
     assert joins(group, "a", limit=1, consumer_max_size=2) is ALLOW
@@ -151,7 +160,8 @@ def test_a_classic_member_of_a_consumer_group_comes_under_its_limit() -> None:
     assert verdict == Refuse(error_code=77, size=2, limit=2, message=FULL)
 
 
-def test_each_protocol_has_its_own_limit() -> None:
+def test_limit_per_protocol() -> None:
+    """Each protocol has a limit of its own, and share groups have none."""
     assert beats(view(STABLE, "abc", kind=GroupKind.CONSUMER), "", limit=1) is ALLOW
     assert joins(view(STABLE, "abc"), "", consumer_max_size=1) is ALLOW
     assert joins(view(STABLE, "abc", kind=GroupKind.SHARE), "", limit=1, consumer_max_size=1) is ALLOW
@@ -179,12 +189,13 @@ OVERRIDES = [
         ("", (2, 3)),
     ],
 )
-def test_the_first_override_that_matches_counts(group_id: str, limits: tuple[int | None, int | None]) -> None:
+def test_first_matching_override_counts(group_id: str, limits: tuple[int | None, int | None]) -> None:
+    """The first override that matches the group id and sets the limit determines it."""
     rules = policy(limit=2, consumer_max_size=3, overrides=OVERRIDES)
     assert rules.limits(group_id) == limits
     for kind, limit in zip((GroupKind.CLASSIC, GroupKind.CONSUMER), limits, strict=True):
-        assert rules.most_members(GroupView(group_id=group_id, kind=kind)) == limit
-    assert rules.most_members(GroupView(group_id=group_id, kind=GroupKind.STREAMS)) is None
+        assert rules.max_members(GroupView(group_id=group_id, kind=kind)) == limit
+    assert rules.max_members(GroupView(group_id=group_id, kind=GroupKind.STREAMS)) is None
 
 
 @pytest.mark.parametrize(
@@ -202,6 +213,7 @@ def test_the_first_override_that_matches_counts(group_id: str, limits: tuple[int
         {"limit": 1, "overrides": [{"group": "g", "limit": 0}]},
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
+    """Invalid settings of the policy raise ValidationError."""
     with pytest.raises(ValidationError):
         policy(**settings)

@@ -1,7 +1,7 @@
 """group.max.size as a promise: whatever clients do, no generation completes with more members than the limit.
 
 And nobody is refused whom Kafka would have let in: where connections break, as far as can be known at all. What a lost
-join has come to is not always to be told, and then the first promise goes before the second (docs/decisions.md, 38).
+join has come to is not always to be told, and then the first promise goes before the second (decision 38).
 
 Requests and replies move in any order that connections allow, so the policy often judges by a copy that lags.
 """
@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.coordinator.model import Broker
 from tests.coordinator.world import Client, World
-from tests.policies.guarded import LIMIT, Guarded, GuardedWorld
+from tests.policies.limited_clients import LIMIT, LimitedClient, LimitedWorld
 
 VERSIONS = (9, 9, 5, 2, 2)
 INSTANCES = (None, "i", "j", None, None)
@@ -28,9 +28,9 @@ class Limit(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from((0.0, 3.0)))
     def start(self, delay: float) -> None:
-        self.world = GuardedWorld(initial_delay=delay, exclusive=self.exclusive, fair=self.fair)
+        self.world = LimitedWorld(initial_delay=delay, exclusive=self.exclusive, fair=self.fair)
         self.clients = [
-            Guarded(self.world, f"c{n}", "g", version=version, instance_id=instance)
+            LimitedClient(self.world, f"c{n}", "g", version=version, instance_id=instance)
             for n, (version, instance) in enumerate(zip(VERSIONS, INSTANCES, strict=True))
         ]
 
@@ -65,10 +65,10 @@ class Limit(RuleBasedStateMachine):
     def deliver(self, number: int) -> None:
         self.world.deliver(self.clients[number].connection)
 
-    @precondition(lambda self: self.world.arriving())
+    @precondition(lambda self: self.world.possible_arrivals())
     @rule(data=st.data())
     def handle_lost(self, data: st.DataObject) -> None:
-        self.world.handle_lost(data.draw(st.sampled_from(self.world.arriving())))
+        self.world.handle_lost(data.draw(st.sampled_from(self.world.possible_arrivals())))
 
     @rule(who=st.sets(numbers, min_size=2))
     def gather(self, who: set[int]) -> None:
@@ -84,7 +84,7 @@ class Limit(RuleBasedStateMachine):
 
     @invariant()
     def no_generation_is_larger(self) -> None:
-        if hasattr(self, "world") and not self.world.intruders:
+        if hasattr(self, "world") and not self.world.bypassing_clients:
             assert all(size <= LIMIT for _, _, size in self.world.broker.completed)
 
 
@@ -95,12 +95,12 @@ class LimitBesideOthers(Limit):
 
     @rule(again=st.booleans())
     def join_around(self, again: bool) -> None:
-        self.world.intrude(again=again)
+        self.world.join_bypassing_sidecar(again=again)
 
-    @precondition(lambda self: self.world.intruders)
+    @precondition(lambda self: self.world.bypassing_clients)
     @rule()
     def leave_around(self) -> None:
-        self.world.intruder_leaves()
+        self.world.bypassing_client_leaves()
 
 
 def _idle(machine: Limit, number: int) -> bool:
@@ -138,24 +138,27 @@ TestFair = Fair.TestCase
 TestFairBesideOthers = FairBesideOthers.TestCase
 
 
-def test_without_the_policy_it_is_larger() -> None:
+def test_group_exceeds_limit_without_policy() -> None:
+    """Without the policy, a group grows beyond the limit."""
     world = World(Broker())
     world.gather(*(Client(world, name, "g") for name in "abc"))
     assert world.broker.completed[-1][2] == 3
 
 
-def test_the_first_stay_and_go_on() -> None:
-    world = GuardedWorld()
-    clients = [Guarded(world, name, "g") for name in "abc"]
+def test_first_members_stay() -> None:
+    """The first two members stay and sync, and the third is refused."""
+    world = LimitedWorld()
+    clients = [LimitedClient(world, name, "g") for name in "abc"]
     world.gather(*clients, steps=12)
     assert [client.refused > 0 for client in clients] == [False, False, True]
     assert {member.client_id for member in world.view().members} == {"a", "b"}
     assert all(client.synced for client in clients[:2])
 
 
-def test_who_is_last_in_a_rebalance_is_out_and_nobody_waits_for_it() -> None:
-    world = GuardedWorld()
-    a, b, late = (Guarded(world, name, "g", version=2) for name in ("a", "b", "late"))
+def test_last_rejoiner_is_removed() -> None:
+    """A member that rejoins last in a full rebalance is refused, and the rebalance completes without it."""
+    world = LimitedWorld()
+    a, b, late = (LimitedClient(world, name, "g", version=2) for name in ("a", "b", "late"))
     world.gather(a)
     world.gather(a, b)
     a.join(("range", "sticky"))
@@ -170,9 +173,10 @@ def test_who_is_last_in_a_rebalance_is_out_and_nobody_waits_for_it() -> None:
     assert (a.synced, late.synced) == (True, True)
 
 
-def test_an_id_that_was_only_issued_does_not_hold_a_rebalance_up() -> None:
-    world = GuardedWorld()
-    a, b, c = (Guarded(world, name, "g", version=version) for name, version in (("a", 2), ("b", 2), ("c", 9)))
+def test_issued_id_does_not_block_rebalance() -> None:
+    """A client that was only issued a member id and is then refused does not block the rebalance."""
+    world = LimitedWorld()
+    a, b, c = (LimitedClient(world, name, "g", version=version) for name, version in (("a", 2), ("b", 2), ("c", 9)))
     world.gather(a)
     c.join()
     world.settle()
@@ -193,14 +197,15 @@ def test_an_id_that_was_only_issued_does_not_hold_a_rebalance_up() -> None:
 # What the state machine has found.
 
 
-def four(world: GuardedWorld) -> list[Guarded]:
+def four(world: LimitedWorld) -> list[LimitedClient]:
     """Clients of the first four kinds."""
     kinds = zip(VERSIONS[:4], INSTANCES, strict=False)
-    return [Guarded(world, f"c{n}", "g", version=v, instance_id=i) for n, (v, i) in enumerate(kinds)]
+    return [LimitedClient(world, f"c{n}", "g", version=v, instance_id=i) for n, (v, i) in enumerate(kinds)]
 
 
-def test_members_whose_sessions_may_have_run_out_before_their_sync_keep_nobody_out() -> None:
-    world = GuardedWorld()
+def test_expired_unsynced_members_free_places() -> None:
+    """Members whose sessions may have expired before their sync do not keep another client out."""
+    world = LimitedWorld()
     a, b, c, _ = four(world)
     c.go_on()
     world.gather(a, b)
@@ -212,9 +217,10 @@ def test_members_whose_sessions_may_have_run_out_before_their_sync_keep_nobody_o
     assert (b.refused, world.broker.groups["g"].static("i") is not None) == (refused, True)
 
 
-def test_who_comes_back_with_the_id_of_a_group_that_died_takes_nobody_s_place() -> None:
-    world = GuardedWorld()
-    a, b, c, d = (Guarded(world, name, "g", version=2) for name in "abcd")
+def test_dead_group_id_takes_no_place() -> None:
+    """Clients that rejoin with ids of a dead group do not take the places of new clients."""
+    world = LimitedWorld()
+    a, b, c, d = (LimitedClient(world, name, "g", version=2) for name in "abcd")
     world.gather(a, b)
     world.pass_time(31.0)
     for client in (a, b, c, d):
@@ -224,8 +230,9 @@ def test_who_comes_back_with_the_id_of_a_group_that_died_takes_nobody_s_place() 
     assert {member.client_id for member in world.broker.groups["g"].members.values()} == {"c", "d"}
 
 
-def test_members_of_whom_the_broker_tells_first_are_not_parked_for_that() -> None:
-    world = GuardedWorld(exclusive=False)
+def test_described_members_are_not_parked() -> None:
+    """The limit holds if the broker describes members before the sidecar has seen their joins."""
+    world = LimitedWorld(exclusive=False)
     clients = four(world)
     clients[2].go_on()
     clients[2].leave()
@@ -234,9 +241,10 @@ def test_members_of_whom_the_broker_tells_first_are_not_parked_for_that() -> Non
     assert all(size <= LIMIT for _, _, size in world.broker.completed)
 
 
-def test_a_member_has_no_place_where_lost_joins_have_taken_all() -> None:
-    world = GuardedWorld()
-    member, one, other = (Guarded(world, name, "g", version=2) for name in ("member", "one", "other"))
+def test_lost_joins_take_member_place() -> None:
+    """A member is refused if lost joins have taken all places."""
+    world = LimitedWorld()
+    member, one, other = (LimitedClient(world, name, "g", version=2) for name in ("member", "one", "other"))
     world.gather(member)
     one.join()
     other.join()
@@ -250,8 +258,9 @@ def test_a_member_has_no_place_where_lost_joins_have_taken_all() -> None:
     assert world.broker.completed[-1][2] == 2
 
 
-def test_who_leaves_by_its_instance_id_takes_no_lost_join_with_it() -> None:
-    world = GuardedWorld(initial_delay=3.0)
+def test_static_leave_keeps_lost_join() -> None:
+    """A leave by instance id does not discard a lost join, so the limit holds."""
+    world = LimitedWorld(initial_delay=3.0)
     clients = four(world)[:3]
     world.gather(*clients)
     clients[1].reconnect()

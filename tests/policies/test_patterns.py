@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from group_sidecar.policies.patterns import GroupPattern, matcher, selection
+from group_sidecar.policies.patterns import GroupPattern, group_filter, matcher
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,14 @@ from group_sidecar.policies.patterns import GroupPattern, matcher, selection
         (".+", "", False),
     ],
 )
-def test_a_pattern_matches_the_whole_id(pattern: str, group_id: str, matches: bool) -> None:
+def test_pattern_matches_whole_id(pattern: str, group_id: str, matches: bool) -> None:
+    """A pattern must match the whole group id."""
     assert bool(matcher(pattern)(group_id)) is matches
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "[a", "a{99999999999}", "(" * 5000 + ")" * 5000])
-def test_what_is_no_regular_expression_is_refused(pattern: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str) -> None:
+    """An invalid regular expression raises an error."""
     with pytest.raises(ValueError, match=r"is no regular expression|is nested too deeply"):
         matcher(pattern)
     with pytest.raises(ValidationError):
@@ -40,6 +42,7 @@ def test_what_is_no_regular_expression_is_refused(pattern: str) -> None:
         (["nothing"], [], []),
     ],
 )
-def test_what_is_denied_is_not_chosen_be_it_allowed(allow: list[str], deny: list[str], chosen: list[str]) -> None:
-    choose = selection(allow, deny)
+def test_deny_overrides_allow(allow: list[str], deny: list[str], chosen: list[str]) -> None:
+    """A denied group is not chosen, even if it is allowed."""
+    choose = group_filter(allow, deny)
     assert [group for group in ("a", "b", "tmp-a") if choose(group)] == chosen

@@ -1,6 +1,6 @@
 """A broker and clients for tests of the shell: real sockets on the loopback, and frames that say nothing.
 
-Owns: `FakeBroker`, which does with each connection what a test scripts; `carried`, a pump and a server before it.
+Owns: `FakeBroker`, which does with each connection what a test scripts; `running_proxy`, a pump and a server before it.
 """
 
 import socket
@@ -14,16 +14,26 @@ from typing import Any
 import trio
 
 from group_sidecar.codecs.headers import REQUEST_HEAD
-from group_sidecar.metrics.traffic import CloseReason, Traffic
-from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.disposals import Answer, Desk, Disposal, Forward, Origin, Pass, Reply
-from group_sidecar.proxy.framing import Look
-from group_sidecar.proxy.hosting import carry
-from group_sidecar.proxy.link import Silence
-from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.pump import NEVER, Pump
-from group_sidecar.proxy.server import Server, listen, port_of
-from group_sidecar.proxy.session import Session
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
+from group_sidecar.proxy.dataplane.connections import NO_TIMEOUTS, ConnectionManager
+from group_sidecar.proxy.dataplane.event_loop import run_in_task
+from group_sidecar.proxy.dataplane.framing import FrameAction
+from group_sidecar.proxy.dataplane.outcomes import (
+    UNCHANGED,
+    Answer,
+    Dispatcher,
+    Forward,
+    Origin,
+    Pass,
+    PendingReply,
+    Reply,
+    RequestOutcome,
+)
+from group_sidecar.proxy.dataplane.poller import Poller
+from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.listeners.server import Server, listen, port_of
+from group_sidecar.proxy.runtime.addresses import Address
 
 LARGEST_FRAME = 1 << 20
 SILENT_API = 18
@@ -32,58 +42,76 @@ PLAIN_API = 3
 ANY_PORT = Address("127.0.0.1", 0)
 
 
-class PassingDesk:
+class Named(PendingReply):
+    """A pending reply that tests know by its name, and that is equal to its name."""
+
+    api_key = PLAIN_API
+
+    def __init__(self, name: object) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == (other.name if isinstance(other, Named) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def classify_reply(self, size: int, now: float) -> FrameAction:
+        return FrameAction.HOLD
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        return UNCHANGED
+
+
+class PassthroughDispatcher:
     """Looks into nothing."""
 
-    sees_each = False
+    must_classify_all = False
 
-    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+    def classify(self, api_key: int, api_version: int, size: int) -> Any:
         return None
 
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> Any:
-        return Look.TAKE
+        return FrameAction.HOLD
 
-    def let_go(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
+    def evict_partial(self, api_key: int, api_version: int, origin: Origin, reason: CloseReason) -> Any:
         return None
 
-    def forget(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
+    def evict_kept(self, note: Any, origin: Origin, reason: CloseReason) -> Any:
         return note
 
     def release(self, origin: Origin) -> None:
         pass
 
-    def request(self, frame: bytes, origin: Origin, now: float) -> Disposal:
+    def request(self, frame: bytes, origin: Origin, now: float) -> RequestOutcome:
         return Pass()
 
-    def bound_reply(self, api_key: int, size: int) -> Look:
-        return Look.TAKE
+    def check_reply_size(self, api_key: int, size: int) -> FrameAction:
+        return FrameAction.HOLD
 
-    def glance_reply(self, note: Any, size: int, now: float) -> Look:
-        return Look.PASS
+    def classify_reply(self, note: Any, size: int, now: float) -> FrameAction:
+        return FrameAction.PASS
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         raise AssertionError("no reply was asked for")
 
-    def tls_begins(self, origin: Origin) -> CloseReason | None:
+    def check_tls_client(self, origin: Origin) -> CloseReason | None:
         return None
 
-    def longest_wait(self, note: Any) -> float:
+    def max_reply_seconds(self, note: Any) -> float:
         return 0.0
 
-    def later(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
+    def defer_reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown behind")
 
-    def begun(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
+    def defer_reply_head(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown in part")
-
-    def catch_up(self) -> None:
-        pass
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         pass
 
 
-class AnsweringDesk(PassingDesk):
+class AnsweringDispatcher(PassthroughDispatcher):
     """Answers `answered` itself, with `size` bytes, and fails over `failing`."""
 
     def __init__(self, *, answered: int = -1, size: int = 0, failing: int = -1) -> None:
@@ -91,10 +119,10 @@ class AnsweringDesk(PassingDesk):
         self._size = size
         self._failing = failing
 
-    def glance(self, api_key: int, api_version: int, size: int) -> Any:
+    def classify(self, api_key: int, api_version: int, size: int) -> Any:
         if api_key == self._failing:
             raise RuntimeError("a desk that fails")
-        return Look.TAKE if api_key == self._answered else None
+        return FrameAction.HOLD if api_key == self._answered else None
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
         correlation = int.from_bytes(frame[4:8], "big")
@@ -179,12 +207,12 @@ class FakeBroker:
 
 
 @dataclass
-class Carried:
-    """What `carried` gives."""
+class RunningProxy:
+    """What `running_proxy` gives."""
 
     address: Address
-    pump: Pump
-    traffic: Traffic
+    connection_manager: ConnectionManager
+    traffic: TrafficCounters
     broker: FakeBroker
 
     async def connect(self) -> trio.SocketStream:
@@ -204,32 +232,32 @@ class Carried:
 
 
 @asynccontextmanager
-async def carried(
+async def running_proxy(
     behaviour: Behaviour = echo,
     *,
-    desk: Desk | None = None,
+    dispatcher: Dispatcher | None = None,
     most_connections: int = 10_000,
-    silence: Silence = NEVER,
-) -> AsyncIterator[Carried]:
+    timeouts: InactivityTimeouts = NO_TIMEOUTS,
+) -> AsyncIterator[RunningProxy]:
     """A pump and a server before a fake broker."""
-    traffic = Traffic()
+    traffic = TrafficCounters()
     poller = Poller()
-    pump = Pump(poller, traffic, silence)
-    server = Server(pump, traffic, most_connections)
+    connection_manager = ConnectionManager(poller, traffic, timeouts)
+    server = Server(connection_manager, traffic, most_connections)
     broker = FakeBroker(behaviour)
-    chosen = desk or PassingDesk()
+    chosen = dispatcher or PassthroughDispatcher()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
         listeners = listen(ANY_PORT)
-        nursery.start_soon(carry, poller)
-        nursery.start_soon(pump.run)
+        nursery.start_soon(run_in_task, poller)
+        nursery.start_soon(connection_manager.run)
         nursery.start_soon(
             server.serve,
             listeners,
             lambda: address,
             lambda host, peer: Session(chosen, traffic, Origin(host), LARGEST_FRAME),
         )
-        yield Carried(Address("127.0.0.1", port_of(listeners)), pump, traffic, broker)
+        yield RunningProxy(Address("127.0.0.1", port_of(listeners)), connection_manager, traffic, broker)
         nursery.cancel_scope.cancel()
 
 

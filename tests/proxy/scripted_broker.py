@@ -14,16 +14,16 @@ from typing import Any
 import trio
 from trio.testing import memory_stream_pair
 
+from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, decode_request_header, encode_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from group_sidecar.codecs.registry import APIS
 from group_sidecar.codecs.schema import Struct, decode
-from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.runtime.addresses import Address
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawReply:
     """In place of a reply: these bytes, with their length before them."""
 
     data: bytes
@@ -33,15 +33,15 @@ class HangUp(Exception):
     """Raised by an answer: close the connection."""
 
 
-class Mute(Exception):
+class NoReply(Exception):
     """Raised by an answer: say nothing, and keep the connection."""
 
 
-class PassOver(Exception):
+class SkipRequest(Exception):
     """Raised by an answer: say nothing, and go on with what comes next."""
 
 
-Said = Struct | Raw
+Said = Struct | RawReply
 Answer = Said | Exception | Callable[[Any, int], Said]
 """What to say: always the same, or what it makes of the request and its version."""
 
@@ -98,9 +98,9 @@ class ScriptedBroker:
             self.asked.append((request, version))
         try:
             return self._said(request, header)
-        except PassOver:
+        except SkipRequest:
             return b""
-        except Mute:
+        except NoReply:
             await trio.sleep_forever()
             raise
 
@@ -109,7 +109,7 @@ class ScriptedBroker:
         if isinstance(answer, Exception):
             raise answer
         said = answer(request, header.api_version) if callable(answer) else answer
-        if isinstance(said, Raw):
+        if isinstance(said, RawReply):
             return len(said.data).to_bytes(4, "big") + said.data
         if isinstance(said, ApiVersionsResponse) and said.error_code == ErrorCode.UNSUPPORTED_VERSION:
             return encode_reply(said, 0, header.correlation_id)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from group_sidecar.proxy import cli
-from group_sidecar.proxy.server import listen, port_of
-from tests.kafka.processes import PATIENCE
+from group_sidecar.proxy.listeners.server import listen, port_of
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT
 
 COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli")
@@ -30,22 +30,25 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_the_version_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The flag --version prints the program's name and version."""
     assert call(monkeypatch, "--version") == 0
     assert capsys.readouterr().out.startswith("group-sidecar 0.")
 
 
 def test_help_names_all_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The help text names the commands run, check-config and groups."""
     assert call(monkeypatch, "--help") == 0
     shown = capsys.readouterr().out
     assert all(f" {command} " in shown for command in ("run", "check-config", "groups"))
 
 
-HEAVY = ("trio", "httpx", "construct", "h11", "group_sidecar.codecs.registry")
+HEAVY = ("trio", "httpx", "construct", "h11", "group_sidecar.codecs.api_registry")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["groups", "--help"], ["groups", "top", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """The help text is printed without the import of trio, httpx, construct, h11 or the codecs."""
     asked = f"""
 import sys
 from group_sidecar.proxy import cli
@@ -55,7 +58,9 @@ try:
 finally:
     print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True
+    )
     assert "Usage" in done.stdout
     assert done.stderr == "[]\n"
 
@@ -63,15 +68,17 @@ finally:
 @pytest.mark.parametrize(
     ("shell", "line"), [("bash", "complete -o default -F"), ("zsh", "#compdef group-sidecar"), ("fish", "complete ")]
 )
-def test_there_is_a_script_for_each_shell(
+def test_completion_script_for_each_shell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str, line: str
 ) -> None:
+    """The program prints a completion script for bash, zsh and fish."""
     monkeypatch.setenv("_GROUP_SIDECAR_COMPLETE", f"source_{shell}")
     assert call(monkeypatch) == 0
     assert line in capsys.readouterr().out
 
 
-def test_an_interrupt_is_no_traceback() -> None:
+def test_interrupt_prints_no_traceback() -> None:
+    """An interrupted groups command prints nothing and exits with status 130."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         for flag in ("--sidecar", "--bootstrap"):
@@ -81,13 +88,12 @@ def test_an_interrupt_is_no_traceback() -> None:
                 with connection:
                     assert connection.recv(1)
                     process.send_signal(signal.SIGINT)
-                    assert process.communicate(timeout=PATIENCE) == ("", "")
+                    assert process.communicate(timeout=GIVE_UP_SECONDS) == ("", "")
             assert process.returncode == 130
 
 
-def test_groups_are_asked_for_by_their_own_commands(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_help_lists_subcommands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The help text of groups lists its subcommands."""
     assert call(monkeypatch, "groups", "--help") == 0
     assert "describe" in capsys.readouterr().out
 
@@ -106,12 +112,13 @@ def test_groups_are_asked_for_by_their_own_commands(
         (["check-config"], "Missing argument 'FILE'."),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_status_2(
+def test_bad_usage_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     line: str,
 ) -> None:
+    """An invalid command line prints one line on standard error and exits with status 2."""
     assert call(monkeypatch, *arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -120,23 +127,28 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
     assert line in only
 
 
-def test_without_arguments_help_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_print_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without arguments, the program prints its help and exits with status 2."""
     assert call(monkeypatch) == 2
     shown = capsys.readouterr()
     assert "check-config" in shown.out
     assert shown.err == ""
 
 
-def test_a_good_file_is_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_config_accepts_valid_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The command check-config prints ok for a valid file and exits with status 0."""
     file = tmp_path / "sidecar.yaml"
     file.write_text("{listen: '0.0.0.0:9092', upstream: 'broker:9092'}")
     assert call(monkeypatch, "check-config", str(file)) == 0
     assert capsys.readouterr().out == f"{file}: ok\n"
 
 
-def test_a_bad_file_has_a_line_for_each_fault(
+def test_check_config_prints_each_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """The command check-config prints one line for each fault and exits with status 2."""
     file = tmp_path / "sidecar.yaml"
     file.write_text("{listen: '0.0.0.0:9092', policies: {group_max_size: {limit: 0}}}")
     assert call(monkeypatch, "check-config", str(file)) == 2
@@ -147,13 +159,16 @@ def test_a_bad_file_has_a_line_for_each_fault(
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--admin"])
-def test_an_address_in_use_is_one_line_and_status_2(flag: str) -> None:
+def test_address_in_use_prints_one_line(flag: str) -> None:
+    """If an address is in use, run prints one line with that address and exits with status 2."""
     [taken] = listen(ANY_PORT)
     with taken:
         address = f"127.0.0.1:{port_of([taken])}"
         addresses = {"--listen": "127.0.0.1:0", "--upstream": "127.0.0.1:1", flag: address}
         flags = [part for pair in addresses.items() for part in pair]
-        ended = subprocess.run([*COMMAND, "run", *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        ended = subprocess.run(
+            [*COMMAND, "run", *flags], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False
+        )
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
     assert line.startswith("group-sidecar: cannot listen on ")
@@ -187,7 +202,8 @@ def logged(process: subprocess.Popen[str]) -> dict[str, Any]:
             return line
 
 
-def test_a_hangup_without_a_file_ends_nothing() -> None:
+def test_sighup_without_file_logs_warning() -> None:
+    """SIGHUP without --config logs a warning, and the sidecar keeps running."""
     with running("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1") as process:
         os.kill(process.pid, signal.SIGHUP)
         line = logged(process)
@@ -195,7 +211,8 @@ def test_a_hangup_without_a_file_ends_nothing() -> None:
         assert "without --config" in line["cause"]
 
 
-def test_a_hangup_reads_the_file_again_below_the_flags(tmp_path: Path) -> None:
+def test_sighup_reloads_file_below_flags(tmp_path: Path) -> None:
+    """SIGHUP reloads the file, whose values do not override flags. An invalid file leaves the old settings in force."""
     file = tmp_path / "sidecar.yaml"
     rest = "listen: '127.0.0.1:0', upstream: '127.0.0.1:1'"
     file.write_text(f"{{{rest}, policies: {{group_max_size: {{limit: 5}}}}}}")
@@ -222,7 +239,8 @@ def test_a_hangup_reads_the_file_again_below_the_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_sidecar_runs_until_it_is_told_to_stop(number: signal.Signals) -> None:
+def test_signals_stop_the_sidecar(number: signal.Signals) -> None:
+    """A sidecar accepts clients until SIGTERM or SIGINT and then exits with status 0."""
     flags = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--log-format", "console"]
     with subprocess.Popen([*COMMAND, "run", *flags], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -230,10 +248,12 @@ def test_a_sidecar_runs_until_it_is_told_to_stop(number: signal.Signals) -> None
             started = process.stderr.readline()
             assert "started" in started
             [listening] = [word for word in started.split() if word.startswith("listen=")]
-            with socket.create_connection(("127.0.0.1", int(listening.rpartition(":")[2])), timeout=PATIENCE) as client:
+            with socket.create_connection(
+                ("127.0.0.1", int(listening.rpartition(":")[2])), timeout=GIVE_UP_SECONDS
+            ) as client:
                 assert client.recv(1) == b""  # Its broker is unreachable.
             os.kill(process.pid, number)
-            assert process.wait(timeout=PATIENCE) == 0
+            assert process.wait(timeout=GIVE_UP_SECONDS) == 0
             assert "stopped" in process.stderr.read().splitlines()[-1]
         finally:
             process.kill()

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.proxy.addresses import Address
+from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.served_brokers import ServedBrokers
-from tests.proxy.playbook import broker_copy
+from tests.proxy.dataplane.playbook import broker_copy
 
 
 @pytest.mark.parametrize(("refuses", "denied"), [(True, False), (False, True), (True, True)])
-async def test_a_broker_that_is_gone_refuses_nobody(refuses: bool, denied: bool) -> None:
-    """The right to read the log is asked for again after a minute only."""
+async def test_unreachable_broker_counts_not_refusing(refuses: bool, denied: bool) -> None:
+    """An unreachable broker does not count as refusing, although it refused the sidecar or denied the log before."""
     copy, brokers = broker_copy(), ServedBrokers()
     broker: Any = SimpleNamespace(copy=copy, tail=SimpleNamespace(denied=denied))
     brokers.put(Address("127.0.0.1", 9092), broker)
@@ -21,6 +21,6 @@ async def test_a_broker_that_is_gone_refuses_nobody(refuses: bool, denied: bool)
         copy.probe_refused()
     else:
         copy.probe_succeeded()
-    assert brokers.refusing() == 1
+    assert brokers.count_refusing() == 1
     copy.probe_failed("closed the connection")
-    assert brokers.refusing() == 0
+    assert brokers.count_refusing() == 0

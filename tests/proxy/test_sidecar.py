@@ -13,6 +13,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from group_sidecar.codecs.messages.describe_groups import (
@@ -24,17 +25,16 @@ from group_sidecar.codecs.messages.describe_groups import (
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from group_sidecar.codecs.registry import ApiKey
-from group_sidecar.metrics.traffic import Traffic
-from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.client import BrokerClosed, KafkaClient, connect
-from group_sidecar.proxy.config import Config, ConfigError
-from group_sidecar.proxy.poller import Poller
-from group_sidecar.proxy.pump import Pump
-from group_sidecar.proxy.questions import brokers
-from group_sidecar.proxy.server import ListenError, listen, port_of
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.group_queries import brokers
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, connect
+from group_sidecar.proxy.config.model import Config, ConfigError
+from group_sidecar.proxy.dataplane.connections import ConnectionManager
+from group_sidecar.proxy.dataplane.poller import Poller
+from group_sidecar.proxy.listeners.server import ListenError, listen, port_of
+from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.sidecar import Addresses, run_sidecar
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, reply_frame, request_frame
 from tests.proxy.scripted_broker import HangUp, ScriptedBroker
 
@@ -117,7 +117,8 @@ async def ready(at: Addresses) -> dict[str, Any]:
                 return told
 
 
-async def test_clients_reach_the_broker_and_the_admin_port_tells_of_it(nursery: trio.Nursery) -> None:
+async def test_clients_reach_broker_through_sidecar(nursery: trio.Nursery) -> None:
+    """Clients reach the broker, and the admin port reports the broker, its log and the connection."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     async with sidecar(upstream) as (at, _):
@@ -133,7 +134,8 @@ async def test_clients_reach_the_broker_and_the_admin_port_tells_of_it(nursery: 
     nursery.cancel_scope.cancel()
 
 
-async def test_the_log_is_not_read_where_that_is_switched_off(nursery: trio.Nursery) -> None:
+async def test_disabled_log_reading_skips_log(nursery: trio.Nursery) -> None:
+    """With offsets_log.read off, the sidecar requests no metadata and readiness omits the log."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     async with sidecar(upstream, offsets_log={"read": False}) as (at, _):
@@ -142,8 +144,8 @@ async def test_the_log_is_not_read_where_that_is_switched_off(nursery: trio.Nurs
     nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_that_refuses_the_sidecar_is_counted(nursery: trio.Nursery) -> None:
-    """Such a broker serves its clients: `mirror_ready` stays 1, so another metric has to say it."""
+async def test_refusing_broker_is_counted(nursery: trio.Nursery) -> None:
+    """A broker that refuses the sidecar is counted in the metrics, while mirror_ready stays 1."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     answers = cluster.scripted[1].answers
@@ -151,7 +153,7 @@ async def test_a_broker_that_refuses_the_sidecar_is_counted(nursery: trio.Nurser
     answers[DescribeAclsRequest] = HangUp()
 
     async def told(at: Addresses, line: bytes) -> None:
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(GIVE_UP_SECONDS):
             while True:
                 _, metrics = await get(at.admin, "/metrics")
                 if line in metrics:
@@ -165,7 +167,8 @@ async def test_a_broker_that_refuses_the_sidecar_is_counted(nursery: trio.Nurser
     nursery.cancel_scope.cancel()
 
 
-async def test_an_unreachable_broker_is_told_and_heals(nursery: trio.Nursery) -> None:
+async def test_unreachable_broker_recovers(nursery: trio.Nursery) -> None:
+    """Readiness is 503 and clients are disconnected until the broker listens. Then both recover."""
     [taken] = listen(ANY_PORT)
     upstream = Address("127.0.0.1", port_of([taken]))
     taken.close()
@@ -183,7 +186,8 @@ async def test_an_unreachable_broker_is_told_and_heals(nursery: trio.Nursery) ->
     nursery.cancel_scope.cancel()
 
 
-async def test_a_gentle_stop_refuses_new_clients_and_closes_old_ones(nursery: trio.Nursery) -> None:
+async def test_graceful_stop_closes_idle_connections(nursery: trio.Nursery) -> None:
+    """A graceful stop closes the listener and the idle connections."""
     upstream = await Cluster().start(nursery, 1)
     async with sidecar(upstream) as (at, stop):
         async with await trio.open_tcp_stream(*at.listen) as client:
@@ -195,7 +199,8 @@ async def test_a_gentle_stop_refuses_new_clients_and_closes_old_ones(nursery: tr
     nursery.cancel_scope.cancel()
 
 
-async def test_a_gentle_stop_waits_for_replies(nursery: trio.Nursery) -> None:
+async def test_graceful_stop_waits_for_replies(nursery: trio.Nursery) -> None:
+    """A graceful stop delivers the reply of an in-flight request before it closes the connection."""
     asked, answer = trio.Event(), trio.Event()
 
     async def behaviour(stream: trio.SocketStream) -> None:
@@ -218,7 +223,8 @@ async def test_a_gentle_stop_waits_for_replies(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
-async def test_a_cancelled_sidecar_closes_everything(nursery: trio.Nursery) -> None:
+async def test_cancellation_closes_connections(nursery: trio.Nursery) -> None:
+    """A cancelled sidecar closes its client connections."""
     upstream = await Cluster().start(nursery, 1)
     async with trio.open_nursery() as life:
         at = await life.start(run_sidecar, configured(upstream=str(upstream)))
@@ -231,7 +237,8 @@ async def test_a_cancelled_sidecar_closes_everything(nursery: trio.Nursery) -> N
 
 
 @pytest.mark.parametrize("name", ["listen", "admin"])
-async def test_an_address_in_use_comes_out_as_it_is(name: str) -> None:
+async def test_address_in_use_raises_listen_error(name: str) -> None:
+    """A listen or admin address in use raises ListenError with the system's reason."""
     [taken] = listen(ANY_PORT)
     with taken:
         addresses = {"upstream": "127.0.0.1:1", name: f"127.0.0.1:{port_of([taken])}"}
@@ -240,11 +247,12 @@ async def test_an_address_in_use_comes_out_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_the_log_tells_how_small_frames_are_sent(wanted: bool, nursery: trio.Nursery) -> None:
+async def test_start_line_reports_send_mode(wanted: bool, nursery: trio.Nursery) -> None:
+    """The start line of the log reports the send mode of small frames that is in use."""
     with capture_logs() as lines:
         await nursery.start(run_sidecar, configured(upstream="127.0.0.1:1", io_uring=wanted))
     [started] = [line for line in lines if line["event"] == "started"]
-    possible = Pump(Poller(), Traffic(), together=wanted).small_frames
+    possible = ConnectionManager(Poller(), TrafficCounters(), batched=wanted).send_mode
     assert started["small_frames"] == possible
     assert wanted or not possible.endswith("together")
     nursery.cancel_scope.cancel()
@@ -291,7 +299,8 @@ async def limit_shown(at: Addresses) -> list[str]:
     return [line.rpartition(" ")[2] for line in body.decode().splitlines() if line.startswith(shown)]
 
 
-async def test_a_reload_is_in_force_at_once_on_open_connections(nursery: trio.Nursery) -> None:
+async def test_reload_applies_to_open_connections(nursery: trio.Nursery) -> None:
+    """A reload applies new limits to open connections at once. A failed reload keeps the old limits."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     cluster.scripted[1].answers |= {JoinGroupRequest: LET_IN, DescribeGroupsRequest: full("orders", 3)}
@@ -333,7 +342,8 @@ async def test_a_reload_is_in_force_at_once_on_open_connections(nursery: trio.Nu
     nursery.cancel_scope.cancel()
 
 
-async def test_a_sidecar_without_a_file_says_so(nursery: trio.Nursery) -> None:
+async def test_reload_without_file_is_refused(nursery: trio.Nursery) -> None:
+    """Without --config, a reload request gets status 400 and a line that names the missing file."""
     upstream = await Cluster().start(nursery, 1)
     async with sidecar(upstream) as (at, _):
         status, body = await get(at.admin, "/-/reload", "POST")
@@ -343,7 +353,8 @@ async def test_a_sidecar_without_a_file_says_so(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
-async def test_the_journal_is_whole_when_the_sidecar_has_stopped(nursery: trio.Nursery, tmp_path: Path) -> None:
+async def test_stopped_sidecar_journal_is_complete(nursery: trio.Nursery, tmp_path: Path) -> None:
+    """After the sidecar stops, its journal folder has one segment whose first record is a complete heartbeat."""
     upstream = await Cluster().start(nursery, 1)
     settings = {"folder": tmp_path / "records", "interval_seconds": 60}
     async with sidecar(upstream, journal=settings, sidecar_id="here") as (at, _):
@@ -356,7 +367,8 @@ async def test_the_journal_is_whole_when_the_sidecar_has_stopped(nursery: trio.N
     nursery.cancel_scope.cancel()
 
 
-async def test_a_gateway_stands_for_all_brokers(nursery: trio.Nursery) -> None:
+async def test_gateway_proxies_all_brokers(nursery: trio.Nursery) -> None:
+    """A gateway advertises a port of its own for each broker and keeps it when the broker's address changes."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     await cluster.start(nursery, 2)
@@ -376,7 +388,8 @@ async def test_a_gateway_stands_for_all_brokers(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
-async def test_a_gateway_knows_its_bootstrap_s_broker_under_another_name(nursery: trio.Nursery) -> None:
+async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery) -> None:
+    """A gateway keeps one copy for a bootstrap broker that advertises another host name."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     cluster.nodes[1] = Address("localhost", upstream.port)
@@ -407,7 +420,8 @@ def two_ports() -> tuple[socket.socket, int]:
             return taken, port - 1
 
 
-async def test_a_gateway_s_ports_follow_the_node_ids(nursery: trio.Nursery) -> None:
+async def test_gateway_ports_follow_node_ids(nursery: trio.Nursery) -> None:
+    """A node's port is first_port plus its node id, or any other port if that one is taken."""
     cluster = Cluster()
     first, base = two_ports()
     upstream = await cluster.start(nursery, 1)
@@ -421,8 +435,8 @@ async def test_a_gateway_s_ports_follow_the_node_ids(nursery: trio.Nursery) -> N
     nursery.cancel_scope.cancel()
 
 
-async def test_a_half_request_gives_way_to_another_clients() -> None:
-    """Sixteen such requests kept the room for good, and long joins of everybody else were closed."""
+async def test_incomplete_request_yields_to_newer() -> None:
+    """At the limit of held frames, an older incomplete request is closed when a newer one arrives."""
     begun = (90_000).to_bytes(4, "big") + request_frame(1, bytes(100), api_key=ApiKey.JOIN_GROUP)[4:]
     settings = {"policies": {"group_max_size": {"limit": 5}}, "limits": {"held_frames": 100_000}}
     async with trio.open_nursery() as nursery:

@@ -13,12 +13,14 @@ AWAY = Need("Java 17", "openjdk-17-jre-headless", lambda: False)
 AWAY_TOO = Need("promtool", "prometheus", lambda: False)
 
 
-def test_nothing_is_installed_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_missing_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is installed if nothing is missing."""
     monkeypatch.setattr(bootstrap, "apt_install", lambda *_: pytest.fail("nothing was missing"))
     bootstrap.install_system((HERE, HERE))
 
 
-def test_one_line_names_all_that_is_missing_where_nothing_may_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If installation is not possible, one line names everything that is missing and the command to install it."""
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
     with pytest.raises(SetupFailed) as failed:
         bootstrap.install_system((AWAY, HERE, AWAY_TOO))
@@ -27,13 +29,15 @@ def test_one_line_names_all_that_is_missing_where_nothing_may_be_installed(monke
     )
 
 
-def test_what_an_installation_did_not_bring_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_after_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is still missing after the installation is named."""
     monkeypatch.setattr(bootstrap, "apt_install", lambda *_: None)
     with pytest.raises(SetupFailed, match="still missing after installation: promtool"):
         bootstrap.install_system((AWAY_TOO,))
 
 
-def test_only_what_is_missing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_missing_packages_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the missing packages are installed."""
     commands: list[Sequence[str]] = []
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: ["apt-get"])
     monkeypatch.setattr(bootstrap, "available", lambda package: package)
@@ -43,30 +47,32 @@ def test_only_what_is_missing_is_installed(monkeypatch: pytest.MonkeyPatch) -> N
     assert commands == [["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "prometheus"]]
 
 
-def test_a_python_without_ensurepip_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ensurepip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a Python without ensurepip, the message names the package to install."""
     monkeypatch.setattr(bootstrap, "importable", lambda module: False)
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
     with pytest.raises(SetupFailed, match=r"no ensurepip.*install the package python3\.\d+-venv"):
         bootstrap.require_ensurepip()
 
 
-def test_the_demo_goes_on_without_java(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_demo_continues_without_java(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """The bootstrap of the demo succeeds silently without Java."""
     monkeypatch.setattr(bootstrap, "JAVA", AWAY)
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
     assert bootstrap.main(["java"]) == 0
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_benchmarks_go_on_without_haproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmarks_continue_without_haproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bootstrap of the benchmarks succeeds without HAProxy."""
     for name, need in (("JAVA", HERE), ("MAVEN", HERE), ("HAPROXY", AWAY_TOO)):
         monkeypatch.setattr(bootstrap, name, need)
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
     assert bootstrap.main(["proxies"]) == 0
 
 
-def test_the_benchmarks_do_not_go_on_without_maven(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_benchmarks_stop_without_maven(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """The bootstrap of the benchmarks fails without Maven and names what is missing."""
     for name, need in (("JAVA", HERE), ("MAVEN", AWAY_TOO), ("HAPROXY", HERE)):
         monkeypatch.setattr(bootstrap, name, need)
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
@@ -74,15 +80,17 @@ def test_the_benchmarks_do_not_go_on_without_maven(
     assert capfd.readouterr().err.startswith("missing: promtool")
 
 
-def test_a_command_that_fails_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_failed_command_shows_output(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """A failed command shows the end of its output."""
     monkeypatch.setattr(bootstrap, "LOGS", tmp_path)
     with pytest.raises(SetupFailed, match="the reason\nwhat it was failed"):
         bootstrap.run("what it was", ["sh", "-c", "echo the reason; exit 3"])
 
 
-def test_a_slow_command_shows_that_it_goes_on(
+def test_slow_command_shows_progress(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """A slow command shows its duration and its last line."""
     monkeypatch.setattr(bootstrap, "LOGS", tmp_path)
     monkeypatch.setattr(bootstrap, "PROGRESS_SECONDS", 0.05)
     bootstrap.run("fetching", ["sh", "-c", "echo half of it; sleep 0.5"])

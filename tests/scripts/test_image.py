@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.as_python import ROOMS, ROOT
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 COPY = re.compile(r"^COPY (?!--from)(?P<sources>.+) \S+$", re.MULTILINE)
 COPIED = [source for found in COPY.finditer((ROOT / "Dockerfile").read_text()) for source in found["sources"].split()]
@@ -27,26 +28,30 @@ def left_out(path: str) -> bool:
 
 
 @pytest.mark.parametrize("source", COPIED)
-def test_copied_source_is_not_left_out(source: str) -> None:
+def test_copied_source_is_not_ignored(source: str) -> None:
+    """Each path that the Dockerfile copies exists and is not in .dockerignore."""
     assert (ROOT / source).exists()
     assert not left_out(source)
 
 
-def test_everything_that_the_build_reads_is_copied() -> None:
+def test_dockerfile_copies_build_inputs() -> None:
+    """The Dockerfile copies everything that the build reads."""
     project = PROJECT["project"]
     read = {"pyproject.toml", "setup.py", project["readme"], *project["license-files"]}
-    packages = {place for name, place in PROJECT["tool"]["setuptools"]["package-dir"].items() if "." not in place}
-    assert read | packages <= set(COPIED)
+    rooms = {room.name for room in ROOMS}
+    assert read | rooms | {"group_sidecar"} <= set(COPIED)
 
 
-def test_what_lies_in_the_rooms_is_not_left_out() -> None:
+def test_needed_package_files_are_not_ignored() -> None:
+    """Sources and static files that the product needs are not in .dockerignore."""
     needed = [*PROJECT["tool"]["group-sidecar"]["compiled"]]
-    needed += [str(each.relative_to(ROOT)) for kind in ("*.pyx", "*.h") for each in ROOT.glob(f"*/{kind}")]
+    needed += [str(each.relative_to(ROOT)) for kind in ("*.pyx", "*.h") for each in ROOT.glob(f"proxy/**/{kind}")]
     needed += ["proxy/admin/templates/layout.html", "proxy/admin/static/page.css"]
     assert [path for path in needed if left_out(path)] == []
 
 
-def test_nothing_else_gets_into_the_image() -> None:
+def test_other_files_stay_out_of_image() -> None:
+    """Tests, Git data and Python caches are in .dockerignore."""
     assert left_out("tests/conftest.py")
     assert left_out(".git/config")
     assert left_out("proxy/__pycache__/cli.cpython-311.pyc")

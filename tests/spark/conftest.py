@@ -1,17 +1,17 @@
-"""One Spark session for all of these tests: it takes longer to start than they take."""
+"""One Spark session for all tests in this folder, because it takes longer to start than the tests take."""
 
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark.requirements import java_missing
-from group_sidecar.spark.session import session
+from group_sidecar.spark.environment import java_missing
+from group_sidecar.spark.spark_session import session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that the job itself would have for a small input."""
+    """The session that the job itself uses for a small input."""
     if missing := java_missing():
         pytest.fail(missing)
     spark = session(small=True)

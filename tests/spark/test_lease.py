@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from group_sidecar.spark import lease as lease_module
-from group_sidecar.spark.folders import FolderError, Folders
-from group_sidecar.spark.lease import Lease, LeaseLostError, LeaseTakenError, held
+from group_sidecar.spark.filesystem import FolderError, Folders
+from group_sidecar.spark.lease import Lease, LeaseLostError, LeaseTakenError, hold_lease
 
 NEVER = 1e6
 """Seconds: these leases do not expire by themselves, and give no sign of life."""
@@ -40,21 +40,23 @@ def suspend(tmp_path: Path, lease: Lease, seconds: float) -> None:
     os.utime(file, (before, before))
 
 
-def test_a_lease_is_one_processs_until_it_is_released(folders: Folders) -> None:
-    with held(folders) as first:
+def test_lease_is_exclusive_until_release(folders: Folders) -> None:
+    """Only one process holds a lease until it is released. The next lease has a higher token."""
+    with hold_lease(folders) as first:
         first.check()
         with (
             pytest.raises(LeaseTakenError, match=rf"^process {os.getpid()} on .* writes to .*: only one may"),
-            held(folders),
+            hold_lease(folders),
         ):
             pass
         first.check()
-    with held(folders) as second:
+    with hold_lease(folders) as second:
         assert second.token == first.token + 1
         second.check()
 
 
-def test_of_many_that_try_at_once_one_has_the_lease(folders: Folders) -> None:
+def test_concurrent_attempts_yield_one_lease(folders: Folders) -> None:
+    """Of many concurrent attempts, exactly one gets the lease."""
     for _ in range(5):
         ready, refused, over = Barrier(8), Semaphore(0), Event()
         tokens: list[int] = []
@@ -62,7 +64,7 @@ def test_of_many_that_try_at_once_one_has_the_lease(folders: Folders) -> None:
         def take(ready: Barrier, refused: Semaphore, over: Event, tokens: list[int]) -> None:
             ready.wait()
             try:
-                with held(folders, NEVER) as lease:
+                with hold_lease(folders, NEVER) as lease:
                     tokens.append(lease.token)
                     lease.check()
                     over.wait()
@@ -80,29 +82,31 @@ def test_of_many_that_try_at_once_one_has_the_lease(folders: Folders) -> None:
         assert len(tokens) == 1
 
 
-def test_a_lease_that_expired_is_taken_over_and_its_holder_is_fenced_off(folders: Folders, tmp_path: Path) -> None:
+def test_expired_lease_is_fenced(folders: Folders, tmp_path: Path) -> None:
+    """An expired lease is taken over, and the former holder's check fails without releasing the new lease."""
     now = 0.0
-    with passing_for_another_machine(), held(folders, NEVER, lambda: now) as suspended:
+    with passing_for_another_machine(), hold_lease(folders, NEVER, lambda: now) as suspended:
         suspended.check()
         suspend(tmp_path, suspended, NEVER - 60)
-        with pytest.raises(LeaseTakenError), held(folders, NEVER):
+        with pytest.raises(LeaseTakenError), hold_lease(folders, NEVER):
             pass
         suspend(tmp_path, suspended, 120)
-        with held(folders, NEVER) as next_one:
+        with hold_lease(folders, NEVER) as next_one:
             now += 2
             for _ in range(2):
                 with pytest.raises(LeaseLostError, match=r"^lost the lease on .* has taken it over"):
                     suspended.check()
             next_one.check()
     # The holder that lost it released nothing that is not its own.
-    with held(folders, NEVER) as last:
+    with hold_lease(folders, NEVER) as last:
         assert last.token == next_one.token + 1
 
 
-def test_a_check_holds_for_a_second_only(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_is_valid_for_one_second(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the lease holds for one second, and the next check after that renews the lease."""
     times = iter((0.0, 0.5, 0.9, 1.1, 1.2, 7.0))
     signs: list[int] = []
-    with held(folders, NEVER, lambda: next(times)) as lease:
+    with hold_lease(folders, NEVER, lambda: next(times)) as lease:
         monkeypatch.setattr(lease, "renew", lambda: signs.append(1))
         given = []
         for _ in range(6):
@@ -111,8 +115,9 @@ def test_a_check_holds_for_a_second_only(folders: Folders, monkeypatch: pytest.M
     assert given == [1, 1, 1, 2, 2, 3]
 
 
-def test_a_holder_that_lives_gives_signs_of_life(folders: Folders, tmp_path: Path) -> None:
-    with passing_for_another_machine(), held(folders, 0.06) as lease:
+def test_live_holder_renews_lease(folders: Folders, tmp_path: Path) -> None:
+    """A live holder renews its lease regularly."""
+    with passing_for_another_machine(), hold_lease(folders, 0.06) as lease:
         file = tmp_path / "_lease" / f"{lease.token:08}"
 
         def signs() -> int:
@@ -122,46 +127,50 @@ def test_a_holder_that_lives_gives_signs_of_life(folders: Folders, tmp_path: Pat
             pass
 
 
-def test_a_sign_of_life_in_the_last_moment_keeps_the_lease(
-    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with passing_for_another_machine(), held(folders, NEVER) as lease:
+def test_late_renewal_keeps_lease(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal in the last moment keeps the lease and defeats the takeover."""
+    with passing_for_another_machine(), hold_lease(folders, NEVER) as lease:
         suspend(tmp_path, lease, NEVER + 60)
-        claim = Folders.claim
+        create_exclusively = Folders.create_exclusively
 
         def woken(self: Folders, file: str, text: str) -> bool:
             lease.renew()
-            return claim(self, file, text)
+            return create_exclusively(self, file, text)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Folders, "claim", woken)
-            with pytest.raises(LeaseTakenError), held(folders, NEVER):
+            patch.setattr(Folders, "create_exclusively", woken)
+            with pytest.raises(LeaseTakenError), hold_lease(folders, NEVER):
                 pass
         lease.check()
 
 
-def test_a_holder_that_died_on_this_machine_is_no_holder(folders: Folders, tmp_path: Path) -> None:
-    dead = "import sys\nfrom group_sidecar.spark.lease import _spelled\nopen(sys.argv[1], 'w').write(_spelled(signs=1))"
+def test_dead_local_holder_loses_lease(folders: Folders, tmp_path: Path) -> None:
+    """A lease of a dead process on the same machine is taken over at once."""
+    dead = (
+        "import sys\nfrom group_sidecar.spark.lease import _to_json\nopen(sys.argv[1], 'w').write(_to_json(renewals=1))"
+    )
     file = tmp_path / "_lease" / "00000007"
     file.parent.mkdir()
     subprocess.run([sys.executable, "-c", dead, file], check=True)
-    with held(folders) as lease:
+    with hold_lease(folders) as lease:
         assert lease.token == 8
     assert [path.name for path in file.parent.iterdir()] == ["00000008"]
 
 
-def test_a_lease_that_was_never_written_whole_expires_too(folders: Folders, tmp_path: Path) -> None:
+def test_incomplete_lease_file_expires(folders: Folders, tmp_path: Path) -> None:
+    """A lease file without content is respected at first and expires."""
     file = tmp_path / "_lease" / "00000001"
     file.parent.mkdir()
     file.touch()
-    with pytest.raises(LeaseTakenError, match=r"^another process writes to "), held(folders):
+    with pytest.raises(LeaseTakenError, match=r"^another process writes to "), hold_lease(folders):
         pass
     os.utime(file, (0, 0))
-    with held(folders) as lease:
+    with hold_lease(folders) as lease:
         assert lease.token == 2
 
 
-def test_no_lease_where_the_folder_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_unwritable_folder_has_no_lease(spark: SparkSession, tmp_path: Path) -> None:
+    """A folder that cannot be written raises FolderError."""
     (tmp_path / "file").touch()
-    with pytest.raises(FolderError, match=r"^cannot "), held(Folders(spark, str(tmp_path / "file"))):
+    with pytest.raises(FolderError, match=r"^cannot "), hold_lease(Folders(spark, str(tmp_path / "file"))):
         pass

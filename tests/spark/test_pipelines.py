@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from group_sidecar.spark.fleet import arguments
+from group_sidecar.spark.cli import arguments
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "spark"
 PROGRAM = Path(sys.executable).with_name("spark-pipelines")
@@ -45,6 +45,7 @@ def checked(specification: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_table_can_be_planned(project: Path) -> None:
+    """Spark's dry run of the declarative pipeline completes."""
     done = checked(project)
     assert done.returncode == 0, done.stderr
     assert "Run is COMPLETED." in done.stderr + done.stdout
@@ -57,9 +58,10 @@ def test_every_table_can_be_planned(project: Path) -> None:
         ("kubernetes.sh", {"CLUSTER": "https://127.0.0.1:6443", "IMAGE": "i"}),
     ],
 )
-def test_what_is_submitted_is_what_spark_and_the_job_know(
+def test_submit_scripts_use_known_options(
     script: str, environment: dict[str, str], tmp_path: Path, known_options: set[str]
 ) -> None:
+    """The submit scripts pass only options that spark-submit and the job accept."""
     fake = tmp_path / "spark-submit"
     fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     fake.chmod(0o755)
@@ -71,7 +73,7 @@ def test_what_is_submitted_is_what_spark_and_the_job_know(
         text=True,
         check=True,
     ).stdout.splitlines()
-    application = next(index for index, word in enumerate(told) if word.endswith("fleet.py"))
+    application = next(index for index, word in enumerate(told) if word.endswith(("cli.py", "fleet.py")))
     options = dict(zip(told[:application:2], told[1:application:2], strict=True))
     assert set(options) <= known_options
     assert options["--deploy-mode"] == "cluster"

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from group_sidecar.spark.progress import Health, Progress
+from group_sidecar.spark.progress import Progress, StreamHealth
 
 
 def query(spark: SparkSession, folder: Path, fails: str = "") -> StreamingQuery:
@@ -25,7 +25,8 @@ def query(spark: SparkSession, folder: Path, fails: str = "") -> StreamingQuery:
     return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
 
 
-def test_a_query_is_heard_of_from_beginning_to_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_query_progress_is_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """The listener reports a query's batches, rows and durations until it ends."""
     lines: list[str] = []
     progress = Progress(lines.append, clock=lambda: 7.0)
     spark.streams.addListener(progress)
@@ -45,7 +46,8 @@ def test_a_query_is_heard_of_from_beginning_to_end(spark: SparkSession, tmp_path
     assert lines[0].startswith("batch 0: 2 lines (")
 
 
-def test_a_failure_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_failure_is_reported_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    """A failed query is reported in one line."""
     lines: list[str] = []
     progress = Progress(lines.append)
     spark.streams.addListener(progress)
@@ -60,13 +62,17 @@ def test_a_failure_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> N
     assert "\n" not in lines[-1]
 
 
-def test_what_waits_in_the_source_is_told() -> None:
-    health = Health(batch=3, input_rows=10, seconds={"triggerExecution": 2.0}, behind={"maxOffsetsBehindLatest": 40.0})
+def test_source_backlog_is_reported() -> None:
+    """The health text contains the backlog of the source."""
+    health = StreamHealth(
+        batch=3, input_rows=10, seconds={"triggerExecution": 2.0}, source_backlog={"maxOffsetsBehindLatest": 40.0}
+    )
     assert str(health) == "batch 3: 10 lines in 2.0 s, maxOffsetsBehindLatest 40"
 
 
-def test_nothing_is_heard_before_the_query_starts() -> None:
+def test_no_progress_before_query_starts() -> None:
+    """Before a query starts, the health is empty and the end event is not set."""
     progress = Progress(lambda _: None)
-    assert progress.health == Health()
+    assert progress.health == StreamHealth()
     assert isinstance(progress.ended, threading.Event)
     assert not progress.ended.is_set()

@@ -2,11 +2,12 @@
 
 from pyspark.sql import SparkSession
 
-from tests.spark.frames import Told, at, cut, table
+from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 
 
-def test_rebalances_are_counted_with_their_causes_and_what_they_cost(spark: SparkSession) -> None:
-    told, other = Told(), Told("b")
+def test_rebalances_by_cause_and_cost(spark: SparkSession) -> None:
+    """Rebalances are counted by window, group, cause and reason, with their durations and lost consumer time."""
+    told, other = RecordsOfBoot(), RecordsOfBoot("b")
     found = table(
         spark,
         "rebalances",
@@ -24,7 +25,7 @@ def test_rebalances_are_counted_with_their_causes_and_what_they_cost(spark: Spar
         told.group(5, "quiet", 1),
     )
     columns = ("rebalances", "seconds", "longest_seconds", "lost_consumer_seconds", "members", "last_at")
-    assert cut(found, *columns) == {
+    assert select_columns(found, *columns) == {
         (0, "orders", "new_member", "join"): (2, 0.75, 0.5, 2.0, 4, at(7)),
         (0, "orders", "static_replaced", "join"): (1, 1.5, 1.5, 1.5, 1, at(3)),
         (300, "orders", "new_member", "join"): (1, 0.25, 0.25, 1.0, 4, at(301)),
@@ -35,8 +36,9 @@ def test_rebalances_are_counted_with_their_causes_and_what_they_cost(spark: Spar
     }
 
 
-def test_verdicts_are_counted_by_policy_and_error_and_audits_apart(spark: SparkSession) -> None:
-    told = Told()
+def test_verdicts_by_policy_and_error(spark: SparkSession) -> None:
+    """Refusals are counted by group, policy and error, and audits separately."""
+    told = RecordsOfBoot()
     records = [
         told.refusal(1, "orders", "group_max_size", 77),
         told.refusal(3, "orders", "group_max_size", 77),
@@ -48,20 +50,21 @@ def test_verdicts_are_counted_by_policy_and_error_and_audits_apart(spark: SparkS
         told.refusal(2, "orders", "group_max_size", 77, kind="audit"),
         told.refusal(3, "orders", "group_max_size", 77, kind="audit"),
     ]
-    assert cut(table(spark, "refusals", *records), "refusals", "clients", "last_at") == {
+    assert select_columns(table(spark, "refusals", *records), "refusals", "clients", "last_at") == {
         (0, "orders", "group_max_size", 77): (3, 2, at(3)),
         (0, "orders", "group_max_size", 81): (1, 1, at(2)),
         (0, "orders", "quiet_hours", 77): (1, 1, at(2)),
         (0, "", "group_max_size", 77): (1, 1, at(2)),
         (300, "orders", "group_max_size", 77): (1, 1, at(300)),
     }
-    assert cut(table(spark, "audits", *records), "audits", "clients", "last_at") == {
+    assert select_columns(table(spark, "audits", *records), "audits", "clients", "last_at") == {
         (0, "orders", "group_max_size", 77): (2, 1, at(3))
     }
 
 
-def test_members_are_counted_as_they_come_and_go(spark: SparkSession) -> None:
-    told = Told()
+def test_member_changes(spark: SparkSession) -> None:
+    """Member changes are counted by window, group and kind of change."""
+    told = RecordsOfBoot()
     found = table(
         spark,
         "churn",
@@ -72,7 +75,7 @@ def test_members_are_counted_as_they_come_and_go(spark: SparkSession) -> None:
         told.member(4, "größe ☂", "fenced"),
         told.member(301, "orders", "expired", "m2"),
     )
-    assert cut(found, "members") == {
+    assert select_columns(found, "members") == {
         (0, "orders", "joined"): (3,),
         (0, "orders", "left"): (1,),
         (0, "größe ☂", "fenced"): (1,),

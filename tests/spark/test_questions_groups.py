@@ -2,11 +2,12 @@
 
 from pyspark.sql import SparkSession
 
-from tests.spark.frames import Told, at, cut, table
+from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 
 
-def test_a_group_stands_as_its_sidecar_told_last_in_each_window(spark: SparkSession) -> None:
-    told = Told()
+def test_latest_group_record_per_window(spark: SparkSession) -> None:
+    """The state of a group in each window is that of its sidecar's last record."""
+    told = RecordsOfBoot()
     # Two snapshots of one moment: the last one told holds.
     hasty = [told.group(1, "hasty", 1, members=9), told.group(1, "hasty", 1, members=2)]
     calmer = [told.group(1, "calmer", 1, members=2), told.group(1, "calmer", 1, members=9)]
@@ -31,7 +32,7 @@ def test_a_group_stands_as_its_sidecar_told_last_in_each_window(spark: SparkSess
         told.group(2, "back", 5, members=2),
         told.group(3, "back", 5, members=1),
     )
-    assert cut(found, "state", "generation", "members", "max_size", "observed_at") == {
+    assert select_columns(found, "state", "generation", "members", "max_size", "observed_at") == {
         (0, "orders"): ("Stable", 4, 3, 6, at(299.999)),
         (300, "orders"): ("Empty", 4, 0, None, at(300)),
         (0, ""): ("Empty", -1, 0, None, at(5)),
@@ -46,9 +47,10 @@ def test_a_group_stands_as_its_sidecar_told_last_in_each_window(spark: SparkSess
     assert {row["sidecars"] for row in found.values()} == {1}
 
 
-def test_of_several_coordinators_the_newest_generation_holds_then_the_newest_time(spark: SparkSession) -> None:
-    old, new = Told("old"), Told("new")
-    liar, fast = Told("liar"), Told("fast", ahead=120)
+def test_newest_generation_wins(spark: SparkSession) -> None:
+    """Of several coordinators' records, the newest valid generation wins, then the newest time."""
+    old, new = RecordsOfBoot("old"), RecordsOfBoot("new")
+    liar, fast = RecordsOfBoot("liar"), RecordsOfBoot("fast", ahead=120)
     found = table(
         spark,
         "groups",
@@ -76,7 +78,7 @@ def test_of_several_coordinators_the_newest_generation_holds_then_the_newest_tim
         # Only the liar knows of it.
         liar.group(7, "nobody else's", 2**62),
     )
-    assert cut(found, "sidecar", "generation", "members", "state", "sidecars") == {
+    assert select_columns(found, "sidecar", "generation", "members", "state", "sidecars") == {
         (0, "moved"): ("new", 8, 4, "Stable", 2),
         (300, "moved"): ("new", 8, 4, "Stable", 1),
         (0, "tied"): ("new", 3, 1, "Stable", 2),

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.tables import TABLES
-from tests.spark.frames import WIDTH, Row, Told, at, by_key, frame
-from tests.spark.oracle import ORACLE
+from tests.spark.record_frames import WIDTH, RecordsOfBoot, Row, at, by_key, frame
+from tests.spark.table_oracle import ORACLE
 
 FLEETS = 40
 """Histories in one job. Names begin with the number of the fleet, so none sees the others."""
@@ -44,9 +44,9 @@ class Fleet:
                 told.skip(random.randint(1, 3))
             yield from random.choice((self._restated, self._happened))(told, moment)
 
-    def _boot(self, number: int, boot: int) -> Told:
+    def _boot(self, number: int, boot: int) -> RecordsOfBoot:
         random = self._random
-        return Told(
+        return RecordsOfBoot(
             f"{self._name}-{number}",
             str(boot),
             # No two clocks ever show the same moment, so there is one right answer.
@@ -58,7 +58,7 @@ class Fleet:
         self._now += self._random.choice((1, 10, 10, 60, 200, 400))
         return self._now
 
-    def _restated(self, told: Told, now: float) -> Iterator[Row]:
+    def _restated(self, told: RecordsOfBoot, now: float) -> Iterator[Row]:
         random = self._random
         figures = {"groups": random.random(), "joins_total": random.randint(0, 20), "flush_timestamp_seconds": now}
         chosen = {f"{self._name}_{name}": figures[name] for name in figures if random.random() < 0.8}
@@ -77,7 +77,7 @@ class Fleet:
     def _position(self, now: float) -> tuple[int, float]:
         return self._random.randint(0, 30), now - self._random.choice((0, 0, 1, 30, 290, 5000))
 
-    def _happened(self, told: Told, now: float) -> Iterator[Row]:
+    def _happened(self, told: RecordsOfBoot, now: float) -> Iterator[Row]:
         random = self._random
         for group in ("", "größe"):
             name, members = self._name + group, random.randint(0, 3)
@@ -91,7 +91,7 @@ class Fleet:
 def answers(name: str, *parts: DataFrame) -> dict[Any, Row]:
     """What a table says of these records, asked of one part after the other."""
     table = TABLES[name]
-    together = reduce(DataFrame.unionByName, (table.asked_of(records, WIDTH) for records in parts))
+    together = reduce(DataFrame.unionByName, (table.compute(records, WIDTH) for records in parts))
     return by_key(together, "window", *table.keys)
 
 
@@ -102,7 +102,8 @@ def near(row: Row) -> Row:
 
 @settings(max_examples=2, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(seed=st.integers(0, 2**32), at_once=st.booleans())
-def test_random_histories_are_answered_as_plain_python_does(seed: int, at_once: bool, spark: SparkSession) -> None:
+def test_random_histories_match_oracle(seed: int, at_once: bool, spark: SparkSession) -> None:
+    """Every table of random histories matches the plain Python oracle."""
     random = Random(seed)
     told = [record for number in range(FLEETS) for record in Fleet(random, f"{number}").records()]
     shuffled = random.sample(told, len(told)) + random.sample(told, len(told) // 10)

@@ -2,11 +2,12 @@
 
 from pyspark.sql import SparkSession
 
-from tests.spark.frames import Told, at, cut, table
+from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 
 
-def test_lag_is_between_the_latest_commit_and_the_latest_log_end(spark: SparkSession) -> None:
-    coordinator, leader, old = Told("coordinator"), Told("leader"), Told("old")
+def test_lag_per_partition(spark: SparkSession) -> None:
+    """Lag is the difference of the latest commit and the latest log end in the window, and never negative."""
+    coordinator, leader, old = RecordsOfBoot("coordinator"), RecordsOfBoot("leader"), RecordsOfBoot("old")
     found = table(
         spark,
         "lag",
@@ -39,7 +40,7 @@ def test_lag_is_between_the_latest_commit_and_the_latest_log_end(spark: SparkSes
         coordinator.commit(301, "orders", "t", 0, 160),
     )
     columns = ("committed", "log_end", "lag", "committed_at", "log_end_at")
-    assert cut(found, *columns) == {
+    assert select_columns(found, *columns) == {
         (0, "orders", "t", 0): (130, 150, 20, at(9), at(8)),
         (0, "logs", "t", 0): (10, 150, 140, at(9), at(8)),
         (0, "orders", "unseen", 0): (7, None, None, at(9), None),
@@ -55,8 +56,9 @@ def test_lag_is_between_the_latest_commit_and_the_latest_log_end(spark: SparkSes
     assert (unseen["lag_seconds"], unseen["skew_seconds"]) == (None, None)
 
 
-def test_lag_in_seconds_goes_by_how_the_log_grew_within_the_window(spark: SparkSession) -> None:
-    told, other = Told(), Told("b")
+def test_lag_seconds_use_log_growth(spark: SparkSession) -> None:
+    """Lag in seconds is computed from the log's growth within the window, or null without growth."""
+    told, other = RecordsOfBoot(), RecordsOfBoot("b")
     found = table(
         spark,
         "lag",
@@ -82,7 +84,7 @@ def test_lag_in_seconds_goes_by_how_the_log_grew_within_the_window(spark: SparkS
         told.log_end(340, "grows", 0, 190),
         told.commit(340, "g", "grows", 0, 160),
     )
-    assert cut(found, "lag", "lag_seconds") == {
+    assert select_columns(found, "lag", "lag_seconds") == {
         (0, "g", "grows", 0): (25, 10.0),
         (0, "level", "grows", 0): (0, 0.0),
         (0, "g", "rests", 0): (1, None),
@@ -94,8 +96,9 @@ def test_lag_in_seconds_goes_by_how_the_log_grew_within_the_window(spark: SparkS
     }
 
 
-def test_skew_is_how_far_the_log_end_was_seen_from_while_the_commit_held(spark: SparkSession) -> None:
-    told = Told()
+def test_skew_of_log_end_and_commit(spark: SparkSession) -> None:
+    """The skew is the time between the observed log end and the period in which the commit was valid."""
+    told = RecordsOfBoot()
     found = table(
         spark,
         "lag",
@@ -105,15 +108,16 @@ def test_skew_is_how_far_the_log_end_was_seen_from_while_the_commit_held(spark: 
         told.commit(30, "silent since", "t", 0, 5, seen=20),
         told.commit(40, "silent since", "t", 0, 5, seen=20),
     )
-    assert cut(found, "skew_seconds") == {
+    assert select_columns(found, "skew_seconds") == {
         (0, "held", "t", 0): (0.0,),
         (0, "younger", "t", 0): (-12.5,),
         (0, "silent since", "t", 0): (10.0,),
     }
 
 
-def test_the_lag_of_a_group_is_that_of_its_partitions_with_a_log_end(spark: SparkSession) -> None:
-    told = Told()
+def test_group_lag_sums_known_partitions(spark: SparkSession) -> None:
+    """The lag of a group sums its partitions with a known log end. An overflow is null."""
+    told = RecordsOfBoot()
     found = table(
         spark,
         "group_lag",
@@ -133,7 +137,7 @@ def test_the_lag_of_a_group_is_that_of_its_partitions_with_a_log_end(spark: Spar
         told.commit(1, "lied to", "lied about", 1, 0),
     )
     columns = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
-    assert cut(found, *columns) == {
+    assert select_columns(found, *columns) == {
         (0, "some"): (17, 10, 1.0, 2, 3, 1),
         (0, "none"): (None, None, None, 1, 1, 1),
         (300, "some"): (0, 0, 0.0, 1, 1, 0),

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark.summaries import SUMMARIES
 from group_sidecar.spark.tables import TABLES
-from tests.spark.frames import WIDTH, Told, frame
+from tests.spark.record_frames import WIDTH, RecordsOfBoot, frame
 
 SCANS = {"lag": 2, "group_lag": 2, "metrics": 2}
 """How often the tables read the records that read them more than once: two kinds, or two columns, each by itself."""
@@ -23,13 +23,14 @@ def plan(answer: DataFrame) -> str:
 @pytest.fixture(scope="module")
 def records(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
     folder = str(tmp_path_factory.mktemp("records") / "records")
-    frame(spark, Told().heartbeat(1)).write.parquet(folder)
+    frame(spark, RecordsOfBoot().heartbeat(1)).write.parquet(folder)
     return spark.read.parquet(folder)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_is_made_by_aggregations_and_joins_on_equal_keys_alone(name: str, records: DataFrame) -> None:
-    found = plan(TABLES[name].asked_of(records, WIDTH))
+def test_tables_avoid_expensive_operators(name: str, records: DataFrame) -> None:
+    """The plan of each table reads the records as often as expected and has no expensive operators."""
+    found = plan(TABLES[name].compute(records, WIDTH))
     assert found.count("FileScan parquet") == SCANS.get(name, 1)
     assert re.findall(DEAR, found) == []
     # What there is most of is not sorted: aggregations that sort do so for structs, text and maps.
@@ -37,8 +38,9 @@ def test_a_table_is_made_by_aggregations_and_joins_on_equal_keys_alone(name: str
         assert "Sort" not in found
 
 
-def test_summaries_too(records: DataFrame) -> None:
+def test_summaries_avoid_expensive_operators(records: DataFrame) -> None:
+    """The plan of each summary has no expensive operators."""
     for name, summary in SUMMARIES.items():
         if name != "quarantine":
-            found = plan(summary.ask(lambda table: TABLES[table].asked_of(records, WIDTH)))
+            found = plan(summary.ask(lambda table: TABLES[table].compute(records, WIDTH)))
             assert re.findall(DEAR, found) == [], name

@@ -2,13 +2,18 @@
 
 from pyspark.sql import SparkSession
 
-from tests.spark.frames import Row, Told, at, cut, table
+from tests.spark.record_frames import RecordsOfBoot, Row, at, select_columns, table
 
 
-def test_each_start_of_a_sidecar_is_told_with_its_numbers_and_its_clock(spark: SparkSession) -> None:
-    steady, mute, unknown = Told("steady", travels=2), Told("mute", travels=1), Told("unknown")
-    first, second = Told("restarted", "1", travels=1), Told("restarted", "2", travels=1)
-    fast, slow = Told("fast", ahead=60, travels=1), Told("slow", ahead=-45, travels=1)
+def test_boots_with_numbers_and_skew(spark: SparkSession) -> None:
+    """Each boot of a sidecar has its record numbers, heartbeats and clock skew."""
+    steady, mute, unknown = (
+        RecordsOfBoot("steady", travels=2),
+        RecordsOfBoot("mute", travels=1),
+        RecordsOfBoot("unknown"),
+    )
+    first, second = RecordsOfBoot("restarted", "1", travels=1), RecordsOfBoot("restarted", "2", travels=1)
+    fast, slow = RecordsOfBoot("fast", ahead=60, travels=1), RecordsOfBoot("slow", ahead=-45, travels=1)
     records = [steady.heartbeat(10), steady.heartbeat(20), steady.group(25, "g", 1), steady.heartbeat(310)]
     records += [first.heartbeat(1), first.group(1, "g", 1)]
     first.skip(3)
@@ -20,7 +25,7 @@ def test_each_start_of_a_sidecar_is_told_with_its_numbers_and_its_clock(spark: S
     records += [late, mute.group(4, "h", 1), fast.heartbeat(5), slow.heartbeat(50), unknown.heartbeat(3)]
     found = table(spark, "sidecars", *records)
     numbers = ("first_seq", "last_seq", "records", "heartbeats", "last_heartbeat", "last_record")
-    assert cut(found, *numbers, "clock_skew_seconds") == {
+    assert select_columns(found, *numbers, "clock_skew_seconds") == {
         (0, "steady", "1"): (1, 3, 3, 2, at(20), at(25), 2.0),
         (300, "steady", "1"): (4, 4, 1, 1, at(310), at(310), 2.0),
         (0, "restarted", "1"): (1, 6, 3, 2, at(2), at(2), 1.0),
@@ -32,18 +37,22 @@ def test_each_start_of_a_sidecar_is_told_with_its_numbers_and_its_clock(spark: S
     }
 
 
-def test_numbers_are_counted_once_wherever_they_lie(spark: SparkSession) -> None:
-    told = Told("a", travels=1)
+def test_record_numbers_count_once(spark: SparkSession) -> None:
+    """Record numbers are counted once across blocks and copies."""
+    told = RecordsOfBoot("a", travels=1)
     many = [told.heartbeat(1) if number % 50 == 0 else told.group(1, "g", 1) for number in range(62)]
     told.skip(3)  # The last number of one block, and the first of the next.
     many += [told.group(2, "g", 1) for _ in range(70)]
     again = [{**each, "arrived_at": at(200)} for each in many[::3]]
-    [found] = cut(table(spark, "sidecars", *many, *again), "first_seq", "last_seq", "records", "heartbeats").values()
+    [found] = select_columns(
+        table(spark, "sidecars", *many, *again), "first_seq", "last_seq", "records", "heartbeats"
+    ).values()
     assert found == (1, 135, 132, 2)
 
 
-def test_metrics_are_summed_over_the_sidecars(spark: SparkSession) -> None:
-    a, b, old, new = Told("a"), Told("b"), Told("c", "1"), Told("c", "2")
+def test_metrics_are_summed_over_sidecars(spark: SparkSession) -> None:
+    """The newest figures of all sidecars are summed. Of timestamps, the oldest counts."""
+    a, b, old, new = RecordsOfBoot("a"), RecordsOfBoot("b"), RecordsOfBoot("c", "1"), RecordsOfBoot("c", "2")
     lives: list[Row] = [
         a.heartbeat(10, groups=3, flush_timestamp_seconds=100),
         a.heartbeat(20, groups=5, flush_timestamp_seconds=110),
@@ -56,20 +65,21 @@ def test_metrics_are_summed_over_the_sidecars(spark: SparkSession) -> None:
         # A figure that nobody can add.
         b.heartbeat(307) | {"sample": {"groups": None}},
     ]
-    assert cut(table(spark, "metrics", *lives), "value", "increase", "sidecars") == {
+    assert select_columns(table(spark, "metrics", *lives), "value", "increase", "sidecars") == {
         (0, "groups"): (13.0, None, 3),
         (0, "flush_timestamp_seconds"): (105.0, None, 2),
         (300, "groups"): (6.0, None, 1),
     }
 
 
-def test_counters_grow_also_over_a_restart(spark: SparkSession) -> None:
+def test_counters_grow_across_restarts(spark: SparkSession) -> None:
+    """The increase of counters includes restarts and resets, and leaves out unknown gaps."""
     steady, before, after, lost, cut_off = (
-        Told("steady"),
-        Told("restarted", "1"),
-        Told("restarted", "2"),
-        Told("lost"),
-        Told("cut off"),
+        RecordsOfBoot("steady"),
+        RecordsOfBoot("restarted", "1"),
+        RecordsOfBoot("restarted", "2"),
+        RecordsOfBoot("lost"),
+        RecordsOfBoot("cut off"),
     )
     for told in (steady, before, lost, cut_off):
         told.skip(50)
@@ -98,7 +108,7 @@ def test_counters_grow_also_over_a_restart(spark: SparkSession) -> None:
         cut_off.heartbeat(4220, silences_total=61),
     ]
     found = table(spark, "metrics", *records)
-    assert cut(found, "value", "increase", "sidecars") == {
+    assert select_columns(found, "value", "increase", "sidecars") == {
         (0, "joins_total"): (1008.0, 4.0 + 10.0 + 4.0, 2),
         (300, "joins_total"): (1019.0, 6.0 + 5.0, 2),
         (300, "leaves_total"): (2.0, 2.0, 1),

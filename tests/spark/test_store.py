@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.spark.attempts import Attempts, CountError
-from group_sidecar.spark.folders import FolderError, Folders
+from group_sidecar.spark.filesystem import FolderError, Folders
 from group_sidecar.spark.store import Store, StoreError
 from group_sidecar.spark.tables import RECORDS
-from tests.spark.frames import MIDNIGHT, Row, Told, at, frame
-from tests.spark.journals import HOUR, NOW, cells, folders
+from group_sidecar.spark.write_attempts import LineCountError, WriteAttempts
+from tests.spark.record_frames import MIDNIGHT, RecordsOfBoot, Row, at, frame
+from tests.spark.segment_files import HOUR, NOW, cells, folders
 
 HOURS = [at(hour * HOUR) for hour in range(4)]
 
@@ -48,8 +48,9 @@ def add(spark: SparkSession) -> Callable[..., set[datetime]]:
 Add = Callable[..., set[datetime]]
 
 
-def test_a_batch_that_is_written_again_replaces_what_it_left(spark: SparkSession, tmp_path: Path, add: Add) -> None:
-    a = Told("a")
+def test_rewritten_batch_replaces_leftovers(spark: SparkSession, tmp_path: Path, add: Add) -> None:
+    """A batch that is written again replaces the records and lines of its earlier attempt."""
+    a = RecordsOfBoot("a")
     first, second, third = a.heartbeat(10), a.heartbeat(HOUR + 10), a.heartbeat(2 * HOUR + 10)
     store = Store(spark, str(tmp_path))
     assert add(store, 1, [first, second], "{", "{") == {at(0), at(HOUR)}
@@ -68,10 +69,9 @@ def test_a_batch_that_is_written_again_replaces_what_it_left(spark: SparkSession
     assert seqs(store.records(HOURS)) == [1, 2]
 
 
-def test_lines_are_kept_whose_segment_has_gone_when_their_batch_is_done_again(
-    spark: SparkSession, tmp_path: Path, add: Add
-) -> None:
-    a = Told("a")
+def test_lines_of_deleted_segment_are_kept(spark: SparkSession, tmp_path: Path, add: Add) -> None:
+    """Lines of a deleted segment are kept when their batch is written again without them."""
+    a = RecordsOfBoot("a")
     first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
     add(Store(spark, str(tmp_path)), 1, [first, second], "{")
     again = Store(spark, str(tmp_path)).add(1, judged(spark, [second]), NOW)
@@ -81,11 +81,11 @@ def test_lines_are_kept_whose_segment_has_gone_when_their_batch_is_done_again(
     assert [row["line"] for row in store.read("quarantine").collect()] == ["{"]
 
 
-def test_a_batch_that_was_cut_short_anywhere_is_there_once_when_it_was_done_again(
+def test_interrupted_batch_is_written_once(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process ends before each step in turn; the next one recovers what is complete, and does the batch again."""
-    a = Told("a")
+    """A batch that is interrupted at any step and repeated is stored exactly once."""
+    a = RecordsOfBoot("a")
     beats = [a.heartbeat(10), a.heartbeat(HOUR + 10)]
     # An attempt that was in its place already, and not yet committed.
     add(Store(spark, str(tmp_path / "earlier")), 1, beats, "{")
@@ -115,11 +115,9 @@ def test_a_batch_that_was_cut_short_anywhere_is_there_once_when_it_was_done_agai
 
 
 @pytest.mark.parametrize("operation", ["rename", "delete", "mkdirs"])
-def test_what_the_file_system_refuses_fails_and_nothing_is_lost(
-    operation: str, spark: SparkSession, tmp_path: Path, add: Add
-) -> None:
-    """Hadoop's file systems return false where they did not do as asked."""
-    a = Told("a")
+def test_file_system_refusal_loses_nothing(operation: str, spark: SparkSession, tmp_path: Path, add: Add) -> None:
+    """If the file system returns false from an operation, the store raises FolderError and loses nothing."""
+    a = RecordsOfBoot("a")
     first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
     store = Store(spark, str(tmp_path))
     add(store, 0, [first], "{")
@@ -151,15 +149,16 @@ class Refusing:
         return (lambda *_: False) if name == self._operation else getattr(self._system, name)
 
 
-def test_a_rename_that_only_says_that_it_was_done_is_found_out(
+def test_false_rename_success_is_detected(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A rename that reports success without moving the files raises FolderError."""
     store = Store(spark, str(tmp_path))
     system = store._folders._system
     store._folders._system = Refusing(system, "rename")
     monkeypatch.setattr(Refusing, "__getattr__", lambda *_: _claims_to_rename(system, *_))
     with pytest.raises(FolderError, match=r"^not all files of "):
-        add(store, 1, [Told("a").heartbeat(10)])
+        add(store, 1, [RecordsOfBoot("a").heartbeat(10)])
     assert len(folders(tmp_path, "_attempts/1.*")) == 1
 
 
@@ -167,20 +166,22 @@ def _claims_to_rename(system: Any, _: object, name: str) -> Any:
     return (lambda *_: True) if name == "rename" else getattr(system, name)
 
 
-def test_lines_that_were_not_written_are_missed(
+def test_missing_lines_are_detected(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A batch of which fewer lines were written than it has raises LineCountError."""
     store = Store(spark, str(tmp_path))
-    monkeypatch.setattr(Attempts, "_count", lambda *_: (1, {}))
-    with pytest.raises(CountError, match="batch 1 has 2 lines, and 1 were written to _attempts/1"):
-        add(store, 1, [Told("a").heartbeat(10)], "{")
+    monkeypatch.setattr(WriteAttempts, "_count", lambda *_: (1, {}))
+    with pytest.raises(LineCountError, match="batch 1 has 2 lines, and 1 were written to _attempts/1"):
+        add(store, 1, [RecordsOfBoot("a").heartbeat(10)], "{")
     assert (store.hours(), len(folders(tmp_path, "_attempts/1.*"))) == ([], 1)
 
 
-def test_compaction_may_be_cut_short_anywhere(
+def test_compaction_may_be_interrupted(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a = Told("a")
+    """Compaction that is interrupted at any step loses no record, and later compaction removes the repetitions."""
+    a = RecordsOfBoot("a")
     beats = [a.heartbeat(10 + number) for number in range(5)]
     store = Store(spark, str(tmp_path))
     for batch in range(4):
@@ -243,7 +244,8 @@ def told(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc"])
-def test_an_hour_of_a_table_is_replaced_as_a_whole(format: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_table_hour_is_replaced_as_whole(format: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Writing an hour of a table replaces the whole hour, and reads by time return the right windows."""
     store = Store(spark, str(tmp_path), format)
     assert told(store.read("refusals")) == []
     assert store.read("refusals").columns[:2] == ["window", "group"]
@@ -261,7 +263,8 @@ def test_an_hour_of_a_table_is_replaced_as_a_whole(format: str, spark: SparkSess
     assert store.read("refusals").columns == answer(spark).columns
 
 
-def test_an_hour_without_an_answer_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_hour_without_answer_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """An hour whose new answer is empty has no rows."""
     store = Store(spark, str(tmp_path))
     store.replace("refusals", answer(spark, (at(0), "a"), (at(HOUR), "b")), HOURS)
     store.replace("refusals", answer(spark), HOURS[:1])
@@ -269,8 +272,9 @@ def test_an_hour_without_an_answer_has_no_rows(spark: SparkSession, tmp_path: Pa
     assert folders(tmp_path, "_attempts/*") == []
 
 
-def test_days_that_are_too_old_are_dropped_and_counted(spark: SparkSession, tmp_path: Path, add: Add) -> None:
-    a, day = Told("a"), 24 * HOUR
+def test_expired_days_are_dropped(spark: SparkSession, tmp_path: Path, add: Add) -> None:
+    """Days older than the retention are dropped and counted."""
+    a, day = RecordsOfBoot("a"), 24 * HOUR
     store = Store(spark, str(tmp_path), retention=timedelta(days=2))
     add(store, 0, [a.heartbeat(number * day) for number in (-3, -2, -1, 0)], "{")
     store.replace("refusals", answer(spark, (at(-3 * day), "a"), (at(0), "b")), [at(-3 * day), at(0)])
@@ -285,8 +289,9 @@ def test_days_that_are_too_old_are_dropped_and_counted(spark: SparkSession, tmp_
     assert (store.hours(), cells(store.read("quarantine"))) == ([], [])
 
 
-def test_tidying_is_done_once_an_hour(spark: SparkSession, tmp_path: Path, add: Add) -> None:
-    a = Told("a")
+def test_tidy_runs_once_per_hour(spark: SparkSession, tmp_path: Path, add: Add) -> None:
+    """The store compacts finished hours at most once an hour."""
+    a = RecordsOfBoot("a")
     store = Store(spark, str(tmp_path))
     for batch in range(2):
         add(store, batch, [a.heartbeat(10)])
@@ -305,7 +310,8 @@ def test_tidying_is_done_once_an_hour(spark: SparkSession, tmp_path: Path, add: 
     assert batches() == 1
 
 
-def test_a_store_is_used_as_it_was_made(spark: SparkSession, tmp_path: Path) -> None:
+def test_store_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> None:
+    """A store is opened with the window of its creation, and other or invalid settings are refused."""
     with pytest.raises(StoreError, match="there are no tables in"):
         Store.opened(spark, str(tmp_path / "store"))
     made = Store(spark, str(tmp_path / "store"), window="10 minutes")
@@ -319,7 +325,8 @@ def test_a_store_is_used_as_it_was_made(spark: SparkSession, tmp_path: Path) -> 
     assert not (tmp_path / "other").exists()
 
 
-def test_hours_are_found_by_the_range_they_are_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_hours_within_range(spark: SparkSession, tmp_path: Path) -> None:
+    """Folders lists the hours within a range and the newest hour."""
     for name in ("day=2025-01-30/hour=23", "day=2025-01-31/hour=0", "day=2025-01-31/hour=10", "_temporary/0"):
         (tmp_path / "t" / name).mkdir(parents=True)
     found = Folders(spark, str(tmp_path))

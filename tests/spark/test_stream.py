@@ -7,25 +7,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark import refresh as refresh_module
-from group_sidecar.spark import sources
+from group_sidecar.spark import ingest as refresh_module
+from group_sidecar.spark import line_sources
+from group_sidecar.spark import stream as stream_module
+from group_sidecar.spark.filesystem import Folders
+from group_sidecar.spark.ingest import IngestResult, ingest
+from group_sidecar.spark.lease import LeaseLostError, hold_lease
 from group_sidecar.spark.progress import Progress
-from group_sidecar.spark.refresh import Refreshed, refresh
 from group_sidecar.spark.store import Store
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.tables import TABLES
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.maven import connector_jars
-from tests.kafka.processes import PATIENCE, spelled
-from tests.spark.frames import at
-from tests.spark.journals import HOUR, NOW, everything, folders, story, tell
+from tests.kafka.processes import GIVE_UP_SECONDS, host_port
+from tests.spark.record_frames import at
+from tests.spark.segment_files import HOUR, NOW, all_rows, folders, segments_in_order, tell
 
 BEFORE, AFTER = ("second", "begin"), ("late", "again")
 FEW = ("groups", "lag", "rebalances", "sidecars")
@@ -51,7 +56,7 @@ def job(log: Path, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
 def kill_when(ready: Callable[[], object], log: Path, *command: str) -> None:
     """Runs the job and kills it, with its JVM, as soon as `ready` says so."""
     with job(log, *command) as process:
-        deadline = time.monotonic() + 3 * PATIENCE
+        deadline = time.monotonic() + 3 * GIVE_UP_SECONDS
         while not ready():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -66,7 +71,8 @@ def finish(*command: str) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_killed_while_it_writes_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_killed_while_writing_resumes(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream job that is killed while it writes tables resumes without lost or doubled rows."""
     journals, store = tmp_path / "in", tmp_path / "store"
     tell(journals, BEFORE)
     streaming = command(journals, store, "--stream", "--trigger", "1s")
@@ -78,8 +84,8 @@ def test_killed_while_it_writes_it_goes_on(spark: SparkSession, tmp_path: Path) 
     said = finish(*command(journals, store))
     assert "23 records, 3 lines in quarantine" in said
     expected = Store(spark, str(tmp_path / "whole"))
-    refresh(expected, sources.files(spark, str(journals)), 0)
-    assert everything(Store.opened(spark, str(store))) == everything(expected)
+    ingest(expected, line_sources.files(spark, str(journals)), 0)
+    assert all_rows(Store.opened(spark, str(store))) == all_rows(expected)
     assert len(folders(store, "checkpoint/commits/[0-9]*")) == 2
 
 
@@ -89,7 +95,8 @@ def all_lines(spark: SparkSession, store: Path) -> tuple[int, int]:
     return opened.records(opened.hours()).count(), opened.read("quarantine").count()
 
 
-def test_of_two_that_run_at_once_one_takes_all_and_the_other_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Of two concurrent runs, one takes all lines, and the other exits with status 4 and a message."""
     journals, store = tmp_path / "in", tmp_path / "store"
     tell(journals, BEFORE + AFTER)
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
@@ -102,11 +109,12 @@ def test_of_two_that_run_at_once_one_takes_all_and_the_other_says_so(spark: Spar
     assert folders(store, "_attempts/*") == []
 
 
-def test_a_run_that_was_suspended_for_too_long_writes_no_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_suspended_run_is_fenced(spark: SparkSession, tmp_path: Path) -> None:
+    """A run that was suspended until its lease expired fails on resumption and writes nothing more."""
     journals, store, log = tmp_path / "in", tmp_path / "store", tmp_path / "log"
     tell(journals, BEFORE + AFTER)
     with job(log, *command(journals, store, "--stream", "--trigger", "1s")) as suspended:
-        deadline = time.monotonic() + 3 * PATIENCE
+        deadline = time.monotonic() + 3 * GIVE_UP_SECONDS
         while not folders(store, "_attempts/answers.*/*/day=*"):
             assert suspended.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -115,12 +123,33 @@ def test_a_run_that_was_suspended_for_too_long_writes_no_more(spark: SparkSessio
         assert folders(store, "checkpoint/commits/0") == []
         os.utime(store / "_lease" / "00000001", (0, 0))
         assert "23 records, 3 lines in quarantine" in finish(*command(journals, store))
-        whole = everything(Store.opened(spark, str(store)))
+        whole = all_rows(Store.opened(spark, str(store)))
         os.killpg(suspended.pid, signal.SIGCONT)
-        assert suspended.wait(3 * PATIENCE) == 1
+        assert suspended.wait(3 * GIVE_UP_SECONDS) == 1
     assert "failed: lost the lease on" in log.read_text()
     assert all_lines(spark, store) == (23, 3)
-    assert everything(Store.opened(spark, str(store))) == whole
+    assert all_rows(Store.opened(spark, str(store))) == whole
+
+
+def test_lost_lease_is_reported_for_failed_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that fails in Spark after the lease was lost reports the lost lease. Any other failure is Spark's."""
+    tell(tmp_path / "in", BEFORE)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a folder of the batch is gone")
+
+    monkeypatch.setattr(stream_module, "ingest", fail)
+    times = count(0.0, 2.0)
+    with hold_lease(Folders(spark, str(tmp_path / "store")), clock=lambda: next(times)) as lease:
+        store = Store(spark, str(tmp_path / "store"), lease=lease)
+        for lost, raised in ((False, StreamingQueryException), (True, LeaseLostError)):
+            if lost:
+                (tmp_path / "store/_lease" / f"{lease.token + 1:08}").write_text("{}")
+            lines = line_sources.files_stream(spark, str(tmp_path / "in"))
+            with pytest.raises(raised):
+                stream(store, lines, Progress(lambda _: None), trigger=None, on_batch=fail)
 
 
 def produce(broker: KafkaBroker, names: tuple[str, ...]) -> None:
@@ -130,24 +159,25 @@ def produce(broker: KafkaBroker, names: tuple[str, ...]) -> None:
         if error is not None:
             failed.append(error)
 
-    producer = Producer({"bootstrap.servers": spelled(broker.direct)})
-    told = story()
+    producer = Producer({"bootstrap.servers": host_port(broker.direct)})
+    on_batch = segments_in_order()
     for name in names:
-        for line in told[name]:
+        for line in on_batch[name]:
             producer.produce("records", line.encode(), on_delivery=delivered)
-    assert producer.flush(PATIENCE) == 0
+    assert producer.flush(GIVE_UP_SECONDS) == 0
     assert failed == []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_killed_between_batches_of_a_topic_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_killed_between_batches_resumes(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream from a topic that is killed between two batches resumes without lost or doubled rows."""
     store = tmp_path / "store"
     jars = ("--jars", ",".join(map(str, connector_jars())))
     with KafkaBroker(tmp_path / "broker") as broker:
-        admin = AdminClient({"bootstrap.servers": spelled(broker.direct)})
-        admin.create_topics([NewTopic("records", 2, 1)])["records"].result(PATIENCE)
-        topic = f"kafka://{spelled(broker.direct)}/records"
+        admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
+        admin.create_topics([NewTopic("records", 2, 1)])["records"].result(GIVE_UP_SECONDS)
+        topic = f"kafka://{host_port(broker.direct)}/records"
         produce(broker, BEFORE)
         streaming = command(topic, store, *jars, "--stream", "--trigger", "1s")
         kill_when(lambda: folders(store, "checkpoint/commits/0"), tmp_path / "log", *streaming)
@@ -157,25 +187,24 @@ def test_killed_between_batches_of_a_topic_it_goes_on(spark: SparkSession, tmp_p
     assert "11 records, 3 lines in quarantine" in said
     tell(tmp_path / "in", (*BEFORE, *AFTER))
     expected = Store(spark, str(tmp_path / "whole"))
-    refresh(expected, sources.files(spark, str(tmp_path / "in")), 0)
-    found, whole = everything(Store.opened(spark, str(store)), FEW), everything(expected, FEW)
+    ingest(expected, line_sources.files(spark, str(tmp_path / "in")), 0)
+    found, whole = all_rows(Store.opened(spark, str(store)), FEW), all_rows(expected, FEW)
     # When lines arrived, files and a topic tell differently.
     assert len(found.pop("quarantine")) == len(whole.pop("quarantine")) == 3
     assert len(found.pop("sidecars")) == len(whole.pop("sidecars"))
     assert found == whole
 
 
-def test_a_stream_takes_what_is_new_and_nothing_else(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stream_takes_only_new_segments(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stream run takes only new, sealed segments."""
     monkeypatch.setattr(refresh_module, "TABLES", {name: TABLES[name] for name in ("groups", "sidecars")})
     store = Store(spark, str(tmp_path / "store"))
-    brought: list[Refreshed] = []
+    brought: list[IngestResult] = []
 
     def take() -> Progress:
         progress = Progress(lambda _: None)
-        lines = sources.files_stream(spark, str(tmp_path / "in"))
-        stream(store, lines, progress, trigger=None, told=brought.append, clock=lambda: NOW)
+        lines = line_sources.files_stream(spark, str(tmp_path / "in"))
+        stream(store, lines, progress, trigger=None, on_batch=brought.append, clock=lambda: NOW)
         return progress
 
     tell(tmp_path / "in" / "deep", ["begin"])

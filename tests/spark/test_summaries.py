@@ -5,22 +5,23 @@ from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.spark import intake
+from group_sidecar.spark import line_parsing
 from group_sidecar.spark.summaries import SUMMARIES
 from group_sidecar.spark.tables import TABLES
-from tests.spark.frames import WIDTH, Row, Told, at, by_key, cut, frame
+from tests.spark.record_frames import WIDTH, RecordsOfBoot, Row, at, by_key, frame, select_columns
 
-Read = Callable[[str], DataFrame]
+TableReader = Callable[[str], DataFrame]
 
 
-def tables(spark: SparkSession, *records: Row) -> Read:
+def tables(spark: SparkSession, *records: Row) -> TableReader:
     """Reads tables made of these records."""
     told = frame(spark, *records)
-    return cache(lambda name: TABLES[name].asked_of(told, WIDTH))
+    return cache(lambda name: TABLES[name].compute(told, WIDTH))
 
 
-def test_a_group_is_told_of_in_one_row(spark: SparkSession) -> None:
-    told = Told()
+def test_groups_summary_rows(spark: SparkSession) -> None:
+    """The summary has one row per group with its state, lag, rebalances and refusals."""
+    told = RecordsOfBoot()
     read = tables(
         spark,
         told.heartbeat(1),
@@ -47,7 +48,7 @@ def test_a_group_is_told_of_in_one_row(spark: SparkSession) -> None:
     behind = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
     past = ("rebalances", "rebalance_seconds", "lost_consumer_seconds", "main_cause", "last_rebalance_at", "refusals")
     none, calm = (None,) * 9, (0, 0.0, 0.0, None, None)
-    assert cut(found, *standing, *behind, *past) == {
+    assert select_columns(found, *standing, *behind, *past) == {
         "full": (
             *("a", 1, "Stable", 4, 2, 2, at(2), at(302), False),
             *(22, 22, 44.0, 1, 2, 1),
@@ -59,8 +60,14 @@ def test_a_group_is_told_of_in_one_row(spark: SparkSession) -> None:
     }
 
 
-def test_a_group_is_gone_if_its_sidecar_restates_others_without_it(spark: SparkSession) -> None:
-    lives, dies, next_one, mute = Told("lives"), Told("dies"), Told("next"), Told("mute")
+def test_group_missing_from_snapshot_is_gone(spark: SparkSession) -> None:
+    """A group is gone if its sidecar reports others in a later complete snapshot without it."""
+    lives, dies, next_one, mute = (
+        RecordsOfBoot("lives"),
+        RecordsOfBoot("dies"),
+        RecordsOfBoot("next"),
+        RecordsOfBoot("mute"),
+    )
     records: list[Row] = [lives.log_end(1, "t", 0, 9), mute.group(1, "of a mute one", 1)]
     for window in range(4):
         start = window * 300
@@ -76,9 +83,9 @@ def test_a_group_is_gone_if_its_sidecar_restates_others_without_it(spark: SparkS
             # The newest restatement is here in part only.
             records += [lives.group(start, "cut off", 1), lives.commit(start, "cut off", "t", 0, 5)]
     # The sidecar has just been started anew, and goes on to tell what happens.
-    records += [Told("lives", "2").heartbeat(910), lives.rebalance(1200, "stays", "join", 1.0)]
+    records += [RecordsOfBoot("lives", "2").heartbeat(910), lives.rebalance(1200, "stays", "join", 1.0)]
     found = by_key(SUMMARIES["groups"].ask(tables(spark, *records)), "group")
-    assert cut(found, "sidecar", "gone", "last_seen", "lag") == {
+    assert select_columns(found, "sidecar", "gone", "last_seen", "lag") == {
         "stays": ("lives", False, at(900), None),
         "deleted": ("lives", True, at(0), None),
         "moves": ("next", False, at(900), None),
@@ -88,8 +95,9 @@ def test_a_group_is_gone_if_its_sidecar_restates_others_without_it(spark: SparkS
     }
 
 
-def test_a_partition_stands_where_the_newest_commit_and_the_newest_log_end_say(spark: SparkSession) -> None:
-    told, leader = Told(), Told("leader")
+def test_lag_summary_uses_newest_observations(spark: SparkSession) -> None:
+    """The lag of a partition uses the newest commit and the newest log end, even from different windows."""
+    told, leader = RecordsOfBoot(), RecordsOfBoot("leader")
     read = tables(
         spark,
         told.commit(1, "g", "t", 0, 5),
@@ -112,7 +120,7 @@ def test_a_partition_stands_where_the_newest_commit_and_the_newest_log_end_say(s
     )
     found = by_key(SUMMARIES["lag"].ask(read), "group", "topic", "partition")
     columns = ("committed", "log_end", "lag", "lag_seconds", "committed_at", "log_end_at", "skew_seconds", "window")
-    assert cut(found, *columns) == {
+    assert select_columns(found, *columns) == {
         ("g", "t", 0): (12, 30, 18, 18.0, at(301), at(311), 10.0, at(300)),
         ("ahead", "t", 1): (15, 20, 5, None, at(301), at(1), -300.0, at(300)),
         ("level", "t", 1): (20, 20, 0, 0.0, at(301), at(1), -300.0, at(300)),
@@ -121,8 +129,9 @@ def test_a_partition_stands_where_the_newest_commit_and_the_newest_log_end_say(s
     }
 
 
-def test_events_are_summed_over_the_windows(spark: SparkSession) -> None:
-    told = Told()
+def test_events_are_summed_over_windows(spark: SparkSession) -> None:
+    """Rebalances, refusals, audits and member changes are summed over all windows."""
+    told = RecordsOfBoot()
     read = tables(
         spark,
         told.rebalance(1, "g", "join", 0.5, cause="new_member", members=2),
@@ -156,16 +165,27 @@ def test_events_are_summed_over_the_windows(spark: SparkSession) -> None:
         },
     }
     verdict = ("group", "policy", "error_code")
-    assert cut(by_key(asked["refusals"], *verdict), "refusals", "clients", "last_at") == {
+    assert select_columns(by_key(asked["refusals"], *verdict), "refusals", "clients", "last_at") == {
         ("g", "p", 77): (3, 2, at(301))
     }
-    assert cut(by_key(asked["audits"], *verdict), "audits", "clients", "last_at") == {("g", "p", 77): (1, 1, at(302))}
-    assert cut(by_key(asked["churn"], "group", "change"), "members") == {("g", "joined"): (2,), ("g", "left"): (1,)}
+    assert select_columns(by_key(asked["audits"], *verdict), "audits", "clients", "last_at") == {
+        ("g", "p", 77): (1, 1, at(302))
+    }
+    assert select_columns(by_key(asked["churn"], "group", "change"), "members") == {
+        ("g", "joined"): (2,),
+        ("g", "left"): (1,),
+    }
 
 
-def test_sidecars_that_are_silent_or_lack_records_or_lie_about_the_time(spark: SparkSession) -> None:
-    steady, first, second, silent = Told("steady"), Told("gaps", "1"), Told("gaps", "2"), Told("silent")
-    fast, mute = Told("fast", ahead=200, travels=0), Told("mute")
+def test_silence_gaps_and_skew_of_sidecars(spark: SparkSession) -> None:
+    """The summary of sidecars reports silence, missing records and clock skew."""
+    steady, first, second, silent = (
+        RecordsOfBoot("steady"),
+        RecordsOfBoot("gaps", "1"),
+        RecordsOfBoot("gaps", "2"),
+        RecordsOfBoot("silent"),
+    )
+    fast, mute = RecordsOfBoot("fast", ahead=200, travels=0), RecordsOfBoot("mute")
     records = [steady.heartbeat(10), steady.heartbeat(310), steady.heartbeat(610), first.heartbeat(1)]
     first.skip(3)
     records.append(first.heartbeat(2))
@@ -175,11 +195,11 @@ def test_sidecars_that_are_silent_or_lack_records_or_lie_about_the_time(spark: S
     # What was dropped before the first record that is left is no gap.
     second.skip(5)
     records += [second.heartbeat(608), second.heartbeat(609)]
-    records += [Told("slow to arrive", travels=50).heartbeat(400)]
+    records += [RecordsOfBoot("slow to arrive", travels=50).heartbeat(400)]
     records += [silent.heartbeat(310), fast.heartbeat(600), mute.group(500, "g", 1)]
     found = by_key(SUMMARIES["sidecars"].ask(tables(spark, *records)), "sidecar")
     columns = ("boots", "records", "missing", "heartbeats", "last_heartbeat", "last_record", "silent_seconds")
-    assert cut(found, *columns, "clock_skew_seconds") == {
+    assert select_columns(found, *columns, "clock_skew_seconds") == {
         "steady": (1, 3, 0, 3, at(610), at(610), 0.0, None),
         "gaps": (2, 5, 4, 5, at(609), at(609), 1.0, None),
         "silent": (1, 1, 0, 1, at(310), at(310), 300.0, None),
@@ -189,47 +209,50 @@ def test_sidecars_that_are_silent_or_lack_records_or_lie_about_the_time(spark: S
     }
 
 
-def test_metrics_are_those_of_the_newest_window_and_counters_have_grown(spark: SparkSession) -> None:
-    told = Told()
+def test_metrics_summary_uses_newest_window(spark: SparkSession) -> None:
+    """The summary has each metric's value in the newest window and the total increase of counters."""
+    told = RecordsOfBoot()
     read = tables(
         spark,
         told.heartbeat(10, joins_total=2, groups=5),
         told.heartbeat(310, joins_total=7, groups=4),
         told.heartbeat(320, joins_total=9, groups=3),
-        Told("b").heartbeat(10, once=1),
+        RecordsOfBoot("b").heartbeat(10, once=1),
     )
     found = by_key(SUMMARIES["metrics"].ask(read), "metric")
-    assert cut(found, "value", "increase", "sidecars", "window") == {
+    assert select_columns(found, "value", "increase", "sidecars", "window") == {
         "joins_total": (9.0, 9.0, 1, at(300)),
         "groups": (3.0, None, 1, at(300)),
         "once": (1.0, None, 1, at(0)),
     }
 
 
-def test_the_quarantine_is_counted_with_an_example(spark: SparkSession) -> None:
+def test_quarantine_summary_has_example(spark: SparkSession) -> None:
+    """The quarantine is counted by fault and sidecar, with an example and the last arrival."""
     whose = '{"version":1,"kind":"weather","sidecar":"b"}'
     lines = [("{b", at(1)), ("{a", at(3)), ("[" + "x" * 500, None), (whose, at(2))]
-    judged = intake.judged(spark.createDataFrame(lines, "value STRING, arrived_at TIMESTAMP"))
+    judged = line_parsing.judged(spark.createDataFrame(lines, "value STRING, arrived_at TIMESTAMP"))
     found = by_key(
-        SUMMARIES["quarantine"].ask({"quarantine": intake.quarantined(judged)}.__getitem__), "fault", "sidecar"
+        SUMMARIES["quarantine"].ask({"quarantine": line_parsing.quarantined(judged)}.__getitem__), "fault", "sidecar"
     )
-    assert cut(found, "lines", "example", "last_arrived_at") == {
+    assert select_columns(found, "lines", "example", "last_arrived_at") == {
         ("not_json_object", None): (3, "[" + "x" * 199, at(3)),
         ("unknown_kind", "b"): (1, whose, at(2)),
     }
 
 
-def test_what_orders_and_shows_tables_and_summaries_is_in_them(spark: SparkSession) -> None:
-    read = tables(spark, Told().heartbeat(1))
+def test_declared_columns_exist(spark: SparkSession) -> None:
+    """The columns that declare keys, order and display of tables and summaries exist."""
+    read = tables(spark, RecordsOfBoot().heartbeat(1))
     for name, table in TABLES.items():
         assert table.name == name
         assert read(name).columns[0] == "window"
         assert set(table.keys) < set(read(name).columns), name
         assert table.doc.endswith("."), name
-    judged = intake.judged(spark.createDataFrame([], "value STRING, arrived_at TIMESTAMP"))
+    judged = line_parsing.judged(spark.createDataFrame([], "value STRING, arrived_at TIMESTAMP"))
     for name, summary in SUMMARIES.items():
-        answer = summary.ask(lambda table: intake.quarantined(judged) if table == "quarantine" else read(table))
-        named = {*summary.then, *summary.glance} | ({summary.largest} if summary.largest else set())
+        answer = summary.ask(lambda table: line_parsing.quarantined(judged) if table == "quarantine" else read(table))
+        named = {*summary.then_by, *summary.terminal_columns} | ({summary.first_by} if summary.first_by else set())
         assert summary.name == name
         assert named <= set(answer.columns), name
         assert summary.doc.endswith("."), name

@@ -6,13 +6,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark import sources
-from group_sidecar.spark.progress import Health
-from group_sidecar.spark.refresh import Refreshed, refresh
+from group_sidecar.spark import line_sources
+from group_sidecar.spark.ingest import IngestResult, ingest
+from group_sidecar.spark.progress import StreamHealth
 from group_sidecar.spark.store import Store
 from group_sidecar.spark.textfile import NAMES, PREFIX, Textfile, newest_window
-from tests.spark.frames import Told, at
-from tests.spark.journals import NOW, line, seal
+from tests.spark.record_frames import RecordsOfBoot, at
+from tests.spark.segment_files import NOW, line, seal
 
 Series = dict[tuple[str, tuple[str, ...]], float]
 
@@ -30,10 +30,10 @@ def series(file: Path) -> Series:
 
 
 @pytest.fixture(scope="module")
-def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Refreshed]:
+def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, IngestResult]:
     """Three groups in the window from 3:10 on; a sidecar that is silent since, and one with a gap."""
     folder = tmp_path_factory.mktemp("textfile")
-    a, silent = Told("a"), Told("silent")
+    a, silent = RecordsOfBoot("a"), RecordsOfBoot("silent")
     start = 3 * 3600 + 600
     early = [silent.heartbeat(60), a.heartbeat(60)]
     a.skip(2)
@@ -51,21 +51,22 @@ def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
     now += [a.group(start + 301, "x", 2, members=7), a.heartbeat(start + 301)]
     seal(folder / "in", "all", [*map(line, [*early, *now]), "{"])
     store = Store(spark, str(folder / "store"))
-    return store, refresh(store, sources.files(spark, str(folder / "in")), 0, at(start + 600))
+    return store, ingest(store, line_sources.files(spark, str(folder / "in")), 0, at(start + 600))
 
 
-HEALTH = Health(
+HEALTH = StreamHealth(
     batch=4,
     batches=2,
     input_rows=30,
     total_rows=50,
     seconds={"triggerExecution": 1.5},
-    behind={"maxOffsetsBehindLatest": 6.0},
+    source_backlog={"maxOffsetsBehindLatest": 6.0},
     last_progress=1234.5,
 )
 
 
-def test_the_figures_are_those_of_the_newest_whole_window(fleet: tuple[Store, Refreshed], tmp_path: Path) -> None:
+def test_figures_of_newest_whole_window(fleet: tuple[Store, IngestResult], tmp_path: Path) -> None:
+    """The text file contains the figures of the newest complete window and the health of the job."""
     store, refreshed = fleet
     start = 3 * 3600 + 600
     textfile = Textfile(tmp_path / "fleet.prom", store, worst=2, clock=lambda: at(start + 600))
@@ -98,7 +99,8 @@ def test_the_figures_are_those_of_the_newest_whole_window(fleet: tuple[Store, Re
     assert [file.name for file in tmp_path.iterdir()] == ["fleet.prom"]
 
 
-def test_a_window_is_whole_when_as_much_time_has_passed_again(fleet: tuple[Store, Refreshed]) -> None:
+def test_window_is_whole_after_its_length(fleet: tuple[Store, IngestResult]) -> None:
+    """A window counts as complete when its length has passed again after its end."""
     store, _ = fleet
     start = 3 * 3600 + 600
     assert newest_window(store, at(start + 899)) == at(start)
@@ -106,14 +108,15 @@ def test_a_window_is_whole_when_as_much_time_has_passed_again(fleet: tuple[Store
     assert newest_window(store, at(60)) is None
 
 
-def test_it_is_written_when_something_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_file_is_written_on_news(spark: SparkSession, tmp_path: Path) -> None:
+    """The text file is written only when there are new figures or a failure."""
     file = tmp_path / "fleet.prom"
     textfile = Textfile(file, Store(spark, str(tmp_path / "store")), clock=lambda: NOW)
-    textfile.count(Refreshed(records=0, quarantined={}, hours=()))
-    textfile.write(Health())
+    textfile.count(IngestResult(records=0, quarantined={}, hours=()))
+    textfile.write(StreamHealth())
     assert series(file) == {("up", ()): 1, ("records_total", ()): 0}
     file.unlink()
-    textfile.write(Health())
+    textfile.write(StreamHealth())
     assert not file.exists()
-    textfile.write(Health(failure="it broke"))
+    textfile.write(StreamHealth(failure="it broke"))
     assert series(file)[("up", ())] == 0

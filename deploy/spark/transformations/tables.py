@@ -1,4 +1,4 @@
-"""What is asked of the records, or of another table: a table each."""
+"""Defines a materialized view for each table, from the records or from another table."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -7,7 +7,7 @@ from group_sidecar.spark.tables import TABLES, Table
 
 
 def define(table: Table) -> None:
-    """A materialized view of that name."""
+    """Defines a materialized view with the name of a table."""
 
     @dp.materialized_view(name=table.name, comment=table.doc)
     def asked() -> DataFrame:

@@ -1,1 +1,1 @@
-"""The same question to the broker and to the sidecar, for every state, API, version and broker."""
+"""Sends the same questions to the broker and to the sidecar, for every state, API, version and broker."""

@@ -1,8 +1,6 @@
-"""The table of the versions that a sidecar adds to what its broker speaks.
+"""The table of the API versions that a sidecar adds to those of its broker.
 
-Owns: `AddedTable`, its section of the page. Must not know: how an answer is got, why it may differ.
-
-Like the rest of the page it says nothing that changes from run to run.
+Like the rest of the page, it contains nothing that changes from run to run.
 """
 
 from collections import Counter, defaultdict
@@ -11,20 +9,27 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.conformance.differential.answers_table import spans
 from tests.conformance.differential.comparison import LOCAL
-from tests.conformance.differential.history import ALL, HISTORY, SETTLED_ONES
-from tests.conformance.differential.nature import ASKING, LATE, NATURE, RELAYED, WITNESS, Nature
-from tests.conformance.differential.questions import APIS_ASKED
-from tests.conformance.differential.table import spans
+from tests.conformance.differential.expected_differences import (
+    ASKING,
+    EXPECTED_DIFFERENCES,
+    RELAYED,
+    SAW_HISTORY,
+    STARTED_LATER,
+    ExpectedDifference,
+)
+from tests.conformance.differential.group_history import ALL, HISTORY, SETTLED_ONES
+from tests.conformance.differential.group_requests import APIS_ASKED
 from tests.kafka.releases import ALL_RELEASES
 
 _INTRODUCTION = f"""
 ## Versions that the sidecar adds
 
-The same history (`tests/conformance/differential/history.py`) on an old broker behind a sidecar, and on newer ones.
-Each version that the old one lacks was asked of the sidecar, and its answer compared field by field with what 2.8.2
-says in the same version, or 4.4.0 where that lacks it too. No request in a version that the broker lacks came to it.
-The sidecar **{WITNESS}**; or **{LATE}**; or **{ASKING}**, because it reads no log and may not
+The same history (`tests/conformance/differential/group_history.py`) on an old broker behind a sidecar, and on newer
+ones. Each version that the old one lacks was asked of the sidecar, and its answer compared field by field with what
+2.8.2 says in the same version, or 4.4.0 where that lacks it too. No request in a version that the broker lacks came to
+it. The sidecar **{SAW_HISTORY}**; or **{STARTED_LATER}**; or **{ASKING}**, because it reads no log and may not
 rely on seeing all.
 
 - **{LOCAL}**: answered from the sidecar's own copy.
@@ -32,14 +37,14 @@ rely on seeing all.
 
 Where a cell says more than one thing, the first holds for all but the states and *ways to ask* that are named.
 
-| Kafka | API | versions | {WITNESS} | {LATE} | {ASKING} | otherwise than a newer broker |
+| Kafka | API | versions | {SAW_HISTORY} | {STARTED_LATER} | {ASKING} | otherwise than a newer broker |
 |---|---|---|---|---|---|---|
 """
 
 
 @dataclass(frozen=True)
 class Added:
-    """One question in one situation: who answered, and what differs by nature."""
+    """One question in one situation: who answered it, and the expected differences."""
 
     broker: str
     situation: str
@@ -48,25 +53,25 @@ class Added:
     version: int
     way: str
     how: str
-    natures: frozenset[Nature]
+    natures: frozenset[ExpectedDifference]
 
 
 @dataclass
 class AddedTable:
-    """All that was asked in a run."""
+    """The table of a run."""
 
     cells: list[Added] = field(default_factory=list)
 
     def record(self, cells: Iterable[Added]) -> None:
-        """Takes what was asked."""
+        """Adds cells."""
         self.cells += cells
 
     def section(self) -> str:
-        """Its part of the page; empty where nothing was asked."""
+        """Returns the section of the page; empty if nothing was asked."""
         if not self.cells:
             return ""
         used = {nature for cell in self.cells for nature in cell.natures}
-        reasons = [f"- **{nature.name}**: {nature.because}" for nature in NATURE if nature in used]
+        reasons = [f"- **{nature.name}**: {nature.because}" for nature in EXPECTED_DIFFERENCES if nature in used]
         return "\n".join([_INTRODUCTION + "\n".join(self._rows()), "", *dict.fromkeys(reasons)]) + "\n"
 
     def _rows(self) -> Iterator[str]:
@@ -81,14 +86,14 @@ class AddedTable:
 
 def _columns(cells: Sequence[Added]) -> Iterator[str]:
     yield spans({cell.version for cell in cells})
-    for situation in (WITNESS, LATE, ASKING):
+    for situation in (SAW_HISTORY, STARTED_LATER, ASKING):
         yield _by_whom([cell for cell in cells if cell.situation == situation])
     names = {nature.name for cell in cells for nature in cell.natures}
-    yield "; ".join(dict.fromkeys(nature.name for nature in NATURE if nature.name in names)) or "nowhere"
+    yield "; ".join(dict.fromkeys(nature.name for nature in EXPECTED_DIFFERENCES if nature.name in names)) or "nowhere"
 
 
 def _by_whom(cells: Sequence[Added]) -> str:
-    """Who answered for most states; then for which others, and which ways to ask, somebody else did."""
+    """Returns who answered for most states, and then the exceptions by state and variant."""
     hows = {}
     for state in (*(state.name for state in HISTORY), SETTLED_ONES, ALL):
         if its := [cell.how for cell in cells if cell.state == state]:
@@ -112,5 +117,5 @@ _TABLE = pytest.StashKey[AddedTable]()
 
 
 def added_table_of(config: pytest.Config) -> AddedTable:
-    """The run's table."""
+    """Returns the table of the run."""
     return config.stash.setdefault(_TABLE, AddedTable())

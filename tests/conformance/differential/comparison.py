@@ -1,7 +1,4 @@
-"""One question put to both, and how it was answered.
-
-Owns: `Asker`, `Outcome`, and what of an answer has no promised order. Must not know: states, nor the table.
-"""
+"""Sends one question to the broker and to the sidecar, and compares the replies."""
 
 import http.client
 import re
@@ -12,9 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from group_sidecar.codecs.schema import Struct
-from tests.conformance.differential.questions import Question
-from tests.kafka.processes import PATIENCE, Address
-from tests.kafka.sidecar import SidecarProcess
+from tests.conformance.differential.group_requests import Question
+from tests.kafka.processes import GIVE_UP_SECONDS, Address
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 LOCAL = "local"
@@ -28,7 +25,7 @@ _COUNTERS = re.compile(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one question was answered.
+    """The result of one question.
 
     Args:
         how: ``local``, ``forwarded (reason)`` or ``forwarded``.
@@ -45,7 +42,7 @@ class Outcome:
 
     @property
     def told(self) -> str:
-        """What the table says."""
+        """Returns the text in the table."""
         return self.how if self.agrees else DIFFERENT
 
     def __str__(self) -> str:
@@ -54,27 +51,27 @@ class Outcome:
 
 
 class Asker:
-    """Puts questions to the broker and to a sidecar, over one connection to each, for the length of a with statement.
+    """Sends questions to the broker and to a sidecar, over one connection to each, for the length of a with statement.
 
-    Nobody else may ask this sidecar meanwhile: who answered is read from its counters.
+    No other client may use this sidecar meanwhile, because its counters show who answered.
     """
 
     def __init__(self, direct: Address, sidecar: SidecarProcess) -> None:
         self._direct, self._through = Wire(direct, client_id="asker"), Wire(sidecar.listen, client_id="asker")
-        self._admin = http.client.HTTPConnection(*sidecar.admin, timeout=PATIENCE)
+        self._admin = http.client.HTTPConnection(*sidecar.admin, timeout=GIVE_UP_SECONDS)
         self._counted = self._count()
 
     def ask(self, question: Question) -> Outcome:
-        """Puts one question to both."""
+        """Sends one question to both."""
         return self._put([question])[0]
 
     def ask_all(self, questions: Iterable[Question]) -> list[Outcome]:
-        """Puts them all, those of the same API and way at once: the counters are read less often than there are any."""
+        """Sends all questions. Those of the same API and variant share a reading of the counters."""
         runs = groupby(questions, key=lambda question: (question.api, question.way))
         return [outcome for _, run in runs for outcome in self._ask_run(list(run))]
 
     def _ask_run(self, questions: Sequence[Question]) -> list[Outcome]:
-        """Puts them all; where they did not go one way, each half again. A difference stays among the outcomes."""
+        """Sends all questions. If their outcomes differ, sends each half again. A difference is always kept."""
         outcomes = self._put(questions)
         if _UNCLEAR not in outcomes[0].how:
             return outcomes
@@ -93,7 +90,7 @@ class Asker:
         return [Outcome(*each) for each in zip(questions, repeat(how), direct, through, strict=False)]
 
     def _count(self) -> dict[str, float]:
-        """Local answers, and what was forwarded by reason, whatever the API."""
+        """Returns the counters of local answers, and of forwarded requests by reason, over all APIs."""
         self._admin.request("GET", "/metrics")
         counted: dict[str, float] = {}
         for reason, count in _COUNTERS.findall(self._admin.getresponse().read().decode()):
@@ -113,9 +110,9 @@ class Asker:
 
 
 def in_order(value: Any) -> Any:
-    """The answer with groups, members, topics and partitions in order: a broker promises none.
+    """Returns a reply with sorted groups, members, topics and partitions, whose order the broker does not guarantee.
 
-    What is a list of plain values keeps its order.
+    Lists of plain values keep their order.
     """
     if isinstance(value, tuple):
         items = tuple(map(in_order, value))
@@ -132,7 +129,7 @@ def _fields_in_order(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def differences(direct: Any, through: Any, place: str = "answer") -> Iterator[str]:
-    """Where two answers differ, with both sides."""
+    """Yields the differences of two replies, with both values."""
     if type(direct) is type(through) and isinstance(direct, Struct):
         for each in fields(direct):
             yield from differences(getattr(direct, each.name), getattr(through, each.name), f"{place}.{each.name}")

@@ -34,8 +34,8 @@ from group_sidecar.codecs.messages.metadata import (
     MetadataResponseTopic,
 )
 from group_sidecar.codecs.schema import Struct, encode
-from group_sidecar.proxy.addresses import Address
 from group_sidecar.proxy.commandline.groups import groups_app
+from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.scripted_broker import ScriptedBroker, listening
 
 

@@ -3,7 +3,6 @@
 Owns: the pseudo-terminal, what was written to it, its modes. Must not know: which program.
 """
 
-import codecs
 import fcntl
 import os
 import select
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tests.kafka.processes import PATIENCE
+from tests.kafka.processes import GIVE_UP_SECONDS
 
 _CHUNK = 65536
 _HOME = "\x1b[H"  # Begins a picture.
@@ -42,7 +41,7 @@ class Terminal:
         inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self._environ = {**inherited, "TERM": "xterm", **(environ or {})}
         self._size = columns, lines
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._received = b""
         self.written = ""
 
     def __enter__(self) -> Self:
@@ -64,7 +63,7 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(GIVE_UP_SECONDS)
         os.close(self._outside)
         os.close(self._inside)
 
@@ -87,13 +86,13 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Returns when this text has been written."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while text not in self.written:
             assert self._read(deadline), f"no {text!r} in {self.written!r}"
 
     def picture(self, text: str) -> str:
         """What fills the whole screen, as soon as this text is in it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while True:
             picture = self.written.rpartition(_HOME)[2]
             if text in picture and picture.count("\n") == self._size[1] - 1:
@@ -102,7 +101,7 @@ class Terminal:
 
     def end(self) -> int:
         """Reads what the program still writes. Returns its status."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"goes on after {self.written!r}"
             self._read(time.monotonic() + 0.05)
@@ -114,7 +113,8 @@ class Terminal:
         """Takes in a chunk. False where none came in time."""
         readable, _, _ = select.select([self._outside], [], [], max(deadline - time.monotonic(), 0))
         if readable:
-            self.written += self._decoder.decode(os.read(self._outside, _CHUNK))
+            self._received += os.read(self._outside, _CHUNK)
+            self.written = self._received.decode(errors="replace")
         return bool(readable)
 
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.proxy.addresses import Address
-from group_sidecar.proxy.commandline import showing, tables
-from group_sidecar.proxy.commandline.answers import GroupSummary
+from group_sidecar.proxy.commandline import output, tables
 from group_sidecar.proxy.commandline.groups import groups_app
+from group_sidecar.proxy.commandline.results import GroupSummary
+from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.commandline.admin_ports import AdminPort, listening, run
 from tests.proxy.commandline.admin_ports import group as told
 from tests.proxy.commandline.groups_shell import (
@@ -38,7 +38,8 @@ AUDIT = ("audit", "consumer", "Empty", "consumer")
 SIMPLE = ("simple", "classic", "Empty", "")
 
 
-def test_list_has_the_groups_of_all_brokers(shell: StartShell) -> None:
+def test_list_merges_all_brokers(shell: StartShell) -> None:
+    """The list merges the groups of all brokers without duplicates."""
     two = shell({ListGroupsRequest: listed(SIMPLE, ORDERS)}, {ListGroupsRequest: listed(ORDERS, AUDIT)})
     result = two.run("list")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -59,12 +60,14 @@ def test_list_as_json(shell: StartShell) -> None:
     }
 
 
-def test_list_of_nothing(shell: StartShell) -> None:
+def test_empty_list_prints_headings(shell: StartShell) -> None:
+    """An empty list prints the table headings only."""
     result = shell({ListGroupsRequest: listed()}).run("list")
     assert (result.exit_code, result.stdout) == (0, "GROUP  TYPE  STATE  PROTOCOL-TYPE\n")
 
 
-def test_list_where_states_and_types_are_not_told(shell: StartShell) -> None:
+def test_list_of_old_broker_lacks_state(shell: StartShell) -> None:
+    """The list of an old broker has no states or types, and a state filter fails there."""
     old = shell({ListGroupsRequest: listed(ORDERS)}, versions={ListGroupsRequest: (0, 2), ApiVersionsRequest: (0, 2)})
     assert old.run("list").stdout.splitlines()[1] == "orders  -     -      consumer"
     group = old.json("list")["groups"][0]
@@ -74,7 +77,8 @@ def test_list_where_states_and_types_are_not_told(shell: StartShell) -> None:
     assert result.stderr == f"group-sidecar: {old.addresses[0]} speaks ListGroups v0 to v2, where v4 to v5 is needed\n"
 
 
-def test_list_filters(shell: StartShell) -> None:
+def test_list_sends_filters_to_broker(shell: StartShell) -> None:
+    """State and type filters are sent to the broker in their proper spelling."""
     one = shell({ListGroupsRequest: listed(ORDERS)})
     assert one.run("list", "--state", "stable", "--state", "Empty", "--type", "CLASSIC").exit_code == 0
     assert one.brokers[0].requests(ListGroupsRequest) == [
@@ -82,7 +86,8 @@ def test_list_filters(shell: StartShell) -> None:
     ]
 
 
-def test_list_without_a_broker_that_is_down(shell: StartShell) -> None:
+def test_unreachable_broker_is_reported(shell: StartShell) -> None:
+    """An unreachable broker is one line with status 2, and the other brokers' groups are listed."""
     two = shell({ListGroupsRequest: listed(ORDERS)}, {})
     down = Address("127.0.0.1", 1)
     two.addresses[1] = down
@@ -95,20 +100,23 @@ def test_list_without_a_broker_that_is_down(shell: StartShell) -> None:
     assert json.loads(result.stdout)["problems"] == [problem]
 
 
-def test_list_asks_again_while_a_broker_is_loading(shell: StartShell) -> None:
+def test_loading_broker_is_retried(shell: StartShell) -> None:
+    """The list is requested again while a broker is loading."""
     loading = [listed(error=14), listed(error=14)]
     one = shell({ListGroupsRequest: lambda request, version: loading.pop() if loading else listed(ORDERS)})
     assert [group["group"] for group in one.json("list")["groups"]] == ["orders"]
 
 
-def test_list_gives_up_on_a_broker_that_goes_on_loading(shell: StartShell) -> None:
+def test_loading_broker_times_out(shell: StartShell) -> None:
+    """A broker that is still loading at the timeout fails with its error."""
     result = (one := shell({ListGroupsRequest: listed(error=14)})).run("list", "--timeout", "0.1")
     assert result.exit_code == 1
     assert result.stderr == f"group-sidecar: {one.addresses[0]} answers ListGroups: COORDINATOR_LOAD_IN_PROGRESS (14)\n"
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["describe", "g"], ["offsets", "g"]])
-def test_nobody_listens(arguments: list[str]) -> None:
+def test_unreachable_bootstrap_fails(arguments: list[str]) -> None:
+    """An unreachable bootstrap broker fails with status 2 and one line."""
     failed(
         Shell().run(*arguments, bootstrap=Address("127.0.0.1", 1)),
         2,
@@ -116,7 +124,8 @@ def test_nobody_listens(arguments: list[str]) -> None:
     )
 
 
-def test_a_broker_that_does_not_know_groups(shell: StartShell) -> None:
+def test_broker_without_group_apis_fails(shell: StartShell) -> None:
+    """A broker without DescribeGroups fails with one line."""
     one = shell({})
     failed(one.run("describe", "g"), 1, f"{one.addresses[0]} does not know DescribeGroups")
 
@@ -135,6 +144,7 @@ def test_a_broker_that_does_not_know_groups(shell: StartShell) -> None:
     ],
 )
 def test_bad_usage(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invalid arguments fail with status 2 and a message on standard error."""
     monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(groups_app, arguments, catch_exceptions=False)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -142,7 +152,8 @@ def test_bad_usage(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("columns", ["200", "40"])
-def test_a_terminal_loses_nothing(shell: StartShell, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+def test_terminal_keeps_all_columns(shell: StartShell, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """A narrow terminal shows all columns of the member table, and a wide one shows names unchanged."""
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr(tables, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     one = shell(classic_group(classic_member(client_id="[bold]")))
@@ -154,13 +165,12 @@ def test_a_terminal_loses_nothing(shell: StartShell, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("columns", "wide"), [("200", True), ("100", False)])
-def test_a_wide_terminal_shows_what_only_sidecars_know(
-    monkeypatch: pytest.MonkeyPatch, columns: str, wide: bool
-) -> None:
+def test_wide_terminal_shows_sidecar_columns(monkeypatch: pytest.MonkeyPatch, columns: str, wide: bool) -> None:
+    """A wide terminal or --verbose shows the columns that only sidecars know."""
     monkeypatch.setenv("COLUMNS", columns)
     terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(tables, "sys", terminal)
-    monkeypatch.setattr(showing, "sys", terminal)
+    monkeypatch.setattr(output, "sys", terminal)
     port = AdminPort([told("g")])
     with listening(port):
         shown = run("list", "--utc", ports=[port]).stdout

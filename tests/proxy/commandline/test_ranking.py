@@ -3,63 +3,66 @@
 import pytest
 from rich.console import Console
 
-from group_sidecar.proxy.commandline.answers import GroupSummary, Ranking
-from group_sidecar.proxy.commandline.ranking import Choice, Order, first
-from group_sidecar.proxy.commandline.tables import fitted
+from group_sidecar.proxy.commandline.ranking import Order, TopSelection, top_groups
+from group_sidecar.proxy.commandline.results import GroupSummary, Ranking
+from group_sidecar.proxy.commandline.tables import fit_table
 
 
 @pytest.mark.parametrize(
     ("keys", "choice"),
     [
-        ("m", Choice(Order.MEMBERS)),
-        ("r", Choice(Order.REBALANCES)),
-        ("rmn", Choice(Order.NAME)),
-        ("nl", Choice(Order.LAG)),
-        ("x\n ", Choice()),
-        ("q", Choice(ended=True)),
-        ("/mq", Choice(search="mq", typing=True)),
-        ("/mq\r", Choice(search="mq")),
-        ("/mq\rm", Choice(Order.MEMBERS, search="mq")),
-        ("/abc\x7f\x7fd", Choice(search="ad", typing=True)),
-        ("/\x7f", Choice(typing=True)),
-        ("/ab\t\x01c", Choice(search="abc", typing=True)),
-        ("/ab\n/", Choice(typing=True)),
+        ("m", TopSelection(Order.MEMBERS)),
+        ("r", TopSelection(Order.REBALANCES)),
+        ("rmn", TopSelection(Order.NAME)),
+        ("nl", TopSelection(Order.LAG)),
+        ("x\n ", TopSelection()),
+        ("q", TopSelection(quit_requested=True)),
+        ("/mq", TopSelection(search="mq", typing=True)),
+        ("/mq\r", TopSelection(search="mq")),
+        ("/mq\rm", TopSelection(Order.MEMBERS, search="mq")),
+        ("/abc\x7f\x7fd", TopSelection(search="ad", typing=True)),
+        ("/\x7f", TopSelection(typing=True)),
+        ("/ab\t\x01c", TopSelection(search="abc", typing=True)),
+        ("/ab\n/", TopSelection(typing=True)),
     ],
 )
-def test_keys(keys: str, choice: Choice) -> None:
-    pressed = Choice()
+def test_keys_change_selection(keys: str, choice: TopSelection) -> None:
+    """Keys select the order, type a search or quit."""
+    pressed = TopSelection()
     pressed.press(keys)
     assert pressed == choice
 
 
-def test_escape_ends_the_search_and_arrows_do_nothing() -> None:
-    choice = Choice()
+def test_escape_clears_search() -> None:
+    """The escape key clears the search, and arrow keys have no effect."""
+    choice = TopSelection()
     choice.press("/ab")
     choice.press("\x1b[A")
-    assert choice == Choice(search="ab", typing=True)
+    assert choice == TopSelection(search="ab", typing=True)
     choice.press("\x1b")
-    assert choice == Choice()
+    assert choice == TopSelection()
     choice.press("/ab\n")
     choice.press("\x1b")
-    assert choice == Choice()
+    assert choice == TopSelection()
 
 
-def order(choice: Choice, *groups: GroupSummary, limit: int = 9) -> list[str]:
-    return [group.group for group in first(Ranking(groups=groups, total=9, all=9), choice, limit).groups]
+def order(choice: TopSelection, *groups: GroupSummary, limit: int = 9) -> list[str]:
+    return [group.group for group in top_groups(Ranking(groups=groups, total=9, all=9), choice, limit).groups]
 
 
-def test_the_most_comes_first_and_what_is_not_known_last() -> None:
+def test_unknown_values_are_ranked_last() -> None:
+    """Groups are ranked from the largest value, with unknown values last and ties by name."""
     groups = (
         GroupSummary(group="b", lag=3, rebalances=0, members=1),
         GroupSummary(group="unknown"),
         GroupSummary(group="c", lag=9, rebalances=1, members=2),
         GroupSummary(group="a", lag=3, rebalances=5, members=0),
     )
-    assert order(Choice(Order.LAG), *groups) == ["c", "a", "b", "unknown"]
-    assert order(Choice(Order.REBALANCES), *groups) == ["a", "c", "b", "unknown"]
-    assert order(Choice(Order.MEMBERS), *groups) == ["c", "b", "a", "unknown"]
-    assert order(Choice(Order.NAME), *groups) == ["a", "b", "c", "unknown"]
-    assert order(Choice(Order.LAG), *groups, limit=2) == ["c", "a"]
+    assert order(TopSelection(Order.LAG), *groups) == ["c", "a", "b", "unknown"]
+    assert order(TopSelection(Order.REBALANCES), *groups) == ["a", "c", "b", "unknown"]
+    assert order(TopSelection(Order.MEMBERS), *groups) == ["c", "b", "a", "unknown"]
+    assert order(TopSelection(Order.NAME), *groups) == ["a", "b", "c", "unknown"]
+    assert order(TopSelection(Order.LAG), *groups, limit=2) == ["c", "a"]
 
 
 def lines(width: int) -> list[str]:
@@ -67,11 +70,12 @@ def lines(width: int) -> list[str]:
     rows = [{"GROUP": "g" * 40, "STATE": "Stable", "LAG": 12, "CAUSE": "new_member"}]
     console = Console(width=width, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(fitted(headings, rows, width, ("CAUSE", "STATE")))
+        console.print(fit_table(headings, rows, width, ("CAUSE", "STATE")))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def test_a_wide_terminal_has_room_for_all() -> None:
+def test_wide_terminal_shows_all_columns() -> None:
+    """A wide terminal shows all columns completely."""
     assert lines(80)[1].split() == ["g" * 40, "Stable", "12", "new_member"]
 
 
@@ -85,7 +89,8 @@ def test_a_wide_terminal_has_room_for_all() -> None:
         (5, None),
     ],
 )
-def test_a_narrow_terminal_loses_columns_before_names(width: int, shown: list[str] | None) -> None:
+def test_narrow_terminal_drops_columns_first(width: int, shown: list[str] | None) -> None:
+    """A narrow terminal drops columns before it shortens names further."""
     headings, row = lines(width)[:2]
     assert len(headings) <= width
     assert shown is None or row.split() == shown

@@ -38,7 +38,8 @@ def names(picture: str) -> list[str]:
     return [name for place, name in sorted(known) if place >= 0]
 
 
-def test_the_groups_with_most_lag_stand_first_until_a_key_says_otherwise(ports: list[AdminPort]) -> None:
+def test_keys_change_sort_order(ports: list[AdminPort]) -> None:
+    """Groups are sorted by lag until a key selects another order."""
     with terminal(ports, "--interval", "0.1") as screen:
         assert names(screen.picture("far-behind")) == ["far-behind", "big", "restless"]
         screen.press("m")
@@ -51,7 +52,8 @@ def test_the_groups_with_most_lag_stand_first_until_a_key_says_otherwise(ports: 
         assert screen.end() == 0
 
 
-def test_it_is_live(ports: list[AdminPort]) -> None:
+def test_screen_shows_new_groups(ports: list[AdminPort]) -> None:
+    """The screen shows a new group after the next interval."""
     with terminal(ports, "--interval", "0.1") as screen:
         screen.picture("far-behind")
         ports[0].groups = [group("newcomer", lag=1)]
@@ -60,7 +62,8 @@ def test_it_is_live(ports: list[AdminPort]) -> None:
         assert screen.end() == 0
 
 
-def test_a_search_is_typed(ports: list[AdminPort]) -> None:
+def test_search_filters_groups(ports: list[AdminPort]) -> None:
+    """A typed search filters the groups until it is cleared."""
     with terminal(ports, "--interval", "0.1") as screen:
         screen.picture("far-behind")
         screen.press("/big")
@@ -77,7 +80,8 @@ def test_a_search_is_typed(ports: list[AdminPort]) -> None:
     ("end", "status"),
     [("q", 0), ("\x03", 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
 )
-def test_the_terminal_is_left_as_it_was(ports: list[AdminPort], end: str | signal.Signals, status: int) -> None:
+def test_terminal_is_restored_at_exit(ports: list[AdminPort], end: str | signal.Signals, status: int) -> None:
+    """The terminal is restored after a quit key, an interrupt or a signal."""
     with terminal(ports) as screen:
         screen.picture("far-behind")
         assert SHOWN in screen.written
@@ -91,7 +95,8 @@ def test_the_terminal_is_left_as_it_was(ports: list[AdminPort], end: str | signa
         assert screen.written.endswith(CURSOR + HIDDEN)
 
 
-def test_no_key_suspends_it_with_the_screen_half_drawn(ports: list[AdminPort]) -> None:
+def test_suspend_key_is_disabled(ports: list[AdminPort]) -> None:
+    """The suspend key is disabled while the screen is in use, and the interrupt key is not."""
     with terminal(ports) as screen:
         before = screen.modes()
         screen.picture("far-behind")
@@ -103,7 +108,8 @@ def test_no_key_suspends_it_with_the_screen_half_drawn(ports: list[AdminPort]) -
         assert screen.end() == 0
 
 
-def test_another_size_is_another_picture(ports: list[AdminPort]) -> None:
+def test_resize_redraws_screen(ports: list[AdminPort]) -> None:
+    """A resized terminal gets a screen that fits its size."""
     with terminal(ports, "--interval", "60") as screen:
         screen.picture("far-behind")
         assert "LAST-REBALANCE" in screen.written
@@ -114,7 +120,8 @@ def test_another_size_is_another_picture(ports: list[AdminPort]) -> None:
         assert screen.end() == 0
 
 
-def test_names_do_not_steer_the_terminal(ports: list[AdminPort]) -> None:
+def test_group_names_are_escaped(ports: list[AdminPort]) -> None:
+    """Control characters in group names are escaped."""
     with terminal(ports) as screen:
         picture = screen.picture("restless")
         assert r"restless\x1b[2J" in picture
@@ -123,7 +130,8 @@ def test_names_do_not_steer_the_terminal(ports: list[AdminPort]) -> None:
         assert screen.end() == 0
 
 
-def test_a_sidecar_that_goes_down_is_a_line(ports: list[AdminPort]) -> None:
+def test_unreachable_sidecar_is_shown(ports: list[AdminPort]) -> None:
+    """An unreachable sidecar is one line on the screen next to the other sidecars' groups."""
     with terminal([*ports, AdminPort(address="127.0.0.1:1")]) as screen:
         picture = screen.picture("far-behind")
         assert "127.0.0.1:1 cannot be reached: Connection refused" in picture
@@ -131,7 +139,8 @@ def test_a_sidecar_that_goes_down_is_a_line(ports: list[AdminPort]) -> None:
         assert screen.end() == 0
 
 
-def test_when_all_sidecars_fail_what_was_last_seen_stays(ports: list[AdminPort]) -> None:
+def test_last_groups_stay_when_all_fail(ports: list[AdminPort]) -> None:
+    """If all sidecars fail, the last groups stay on the screen with the error."""
     with terminal(ports, "--interval", "0.1") as screen:
         screen.picture("far-behind")
         for port in ports:
@@ -141,7 +150,8 @@ def test_when_all_sidecars_fail_what_was_last_seen_stays(ports: list[AdminPort])
         assert screen.end() == 0
 
 
-def test_without_a_terminal_it_is_one_table(ports: list[AdminPort]) -> None:
+def test_no_terminal_prints_one_table(ports: list[AdminPort]) -> None:
+    """Without a terminal, one sorted table is printed."""
     result = run("top", "--utc", ports=ports)
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line.split() for line in result.stdout.splitlines()] == [
@@ -152,14 +162,16 @@ def test_without_a_terminal_it_is_one_table(ports: list[AdminPort]) -> None:
     ]
 
 
-def test_once_in_a_terminal(ports: list[AdminPort]) -> None:
+def test_once_prints_one_table(ports: list[AdminPort]) -> None:
+    """The flag --once prints one table in a terminal without its alternate screen."""
     with terminal(ports, "--once") as screen:
         assert screen.end() == 0
         assert "far-behind" in screen.written
         assert SHOWN not in screen.written
 
 
-def test_as_json_in_the_order_asked_for(ports: list[AdminPort]) -> None:
+def test_json_follows_sort_and_search(ports: list[AdminPort]) -> None:
+    """The JSON output follows --sort and --search, which the sidecar gets as parameters."""
     result = run("top", "--json", "--sort", "rebalances", "--search", "r", ports=ports)
     told = json.loads(result.stdout)
     assert [one["group"] for one in told["groups"]] == ["restless\x1b[2J", "far-behind"]
@@ -169,7 +181,8 @@ def test_as_json_in_the_order_asked_for(ports: list[AdminPort]) -> None:
 
 
 @pytest.mark.parametrize("interval", ["0", "-1", "nan", "0.05"])
-def test_an_interval_that_is_none(interval: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_interval_is_refused(interval: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval that is not a number of at least 0.1 seconds is refused with status 2."""
     monkeypatch.setenv("COLUMNS", "200")
     result = run("top", "--interval", interval, "--sidecar", "127.0.0.1:1")
     assert result.exit_code == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.proxy.commandline.moments import shown
+from group_sidecar.proxy.commandline.times import format_time
 from tests.proxy.commandline.admin_ports import AdminPort, answered, group, listening, run
 
 BY = {"member_id": "app-1", "client_id": "app", "client_host": "/10.0.0.7", "instance_id": None}
@@ -33,7 +33,8 @@ def rebalance(minutes: int, **more: Any) -> dict[str, Any]:
     return cell | more
 
 
-def test_why_says_it_in_a_sentence_and_a_table() -> None:
+def test_why_prints_sentence_and_tables() -> None:
+    """The command prints a sentence, a table of causes and the totals."""
     told = [rebalance(50), rebalance(40), rebalance(30, cause="new_member", reason="join", by=None, joined=1)]
     port = AdminPort([group("g")], timelines={"g": told})
     with listening(port):
@@ -55,7 +56,8 @@ def test_why_says_it_in_a_sentence_and_a_table() -> None:
     ]
 
 
-def test_why_counts_refusals_by_client_and_says_where_it_knows_only_a_part() -> None:
+def test_why_counts_refusals_by_client() -> None:
+    """Refusals are counted by client. If a sidecar forgot refusals, their number is a minimum."""
     at = rebalance(1)["at"]
     refused = {
         "at": at,
@@ -78,7 +80,7 @@ def test_why_counts_refusals_by_client_and_says_where_it_knows_only_a_part() -> 
     with listening(*ports):
         printed = run("why", "g", "--utc", ports=ports).stdout.splitlines()
         found = answered(run("why", "g", "--json", ports=ports))
-    moment = shown(at, utc=True).split()
+    moment = format_time(at, utc=True).split()
     assert [line.split() for line in printed if "group_max_size" in line] == [
         ["324", "GROUP_MAX_SIZE_REACHED", "group_max_size", "app", "/10.0.0.7", *moment, *moment]
     ]
@@ -86,12 +88,13 @@ def test_why_counts_refusals_by_client_and_says_where_it_knows_only_a_part() -> 
     assert figures == {
         "REFUSALS": "at least 324",
         "FAILED-COMMITS": "0",
-        "ALL-KNOWN-SINCE": shown(at, utc=True),
+        "ALL-KNOWN-SINCE": format_time(at, utc=True),
     }
     assert (found["refusals"], found["at_least"]) == (324, ["refusals"])
 
 
-def test_why_of_what_two_sidecars_saw() -> None:
+def test_why_merges_two_sidecars() -> None:
+    """The rebalances of two sidecars are added up."""
     ports = [AdminPort([group("g")], timelines={"g": [rebalance(minutes)]}) for minutes in (10, 20)]
     with listening(*ports):
         told = answered(run("why", "g", "--json", ports=ports))
@@ -101,13 +104,15 @@ def test_why_of_what_two_sidecars_saw() -> None:
 
 
 @pytest.mark.parametrize(("since", "rebalances"), [("1h", 1), ("3h", 2), ("1m", 0)])
-def test_why_since(since: str, rebalances: int) -> None:
+def test_why_since_limits_time_span(since: str, rebalances: int) -> None:
+    """The flag --since limits the time span of the counted rebalances."""
     port = AdminPort([group("g")], timelines={"g": [rebalance(120), rebalance(30)]})
     with listening(port):
         assert answered(run("why", "g", "--since", since, "--json", ports=[port]))["rebalances"] == rebalances
 
 
-def test_why_of_a_group_that_did_not_rebalance() -> None:
+def test_why_without_rebalances() -> None:
+    """A group without rebalances gets one sentence with the time span."""
     port = AdminPort([group("g")])
     with listening(port):
         result = run("why", "g", "--since", "2h", ports=[port])
@@ -115,7 +120,8 @@ def test_why_of_a_group_that_did_not_rebalance() -> None:
 
 
 @pytest.mark.parametrize("odd", [{"cause": "sunspots"}, {"slowest": 5}, {"joined": None}])
-def test_why_of_another_version(odd: dict[str, Any]) -> None:
+def test_why_of_unknown_timeline_fails(odd: dict[str, Any]) -> None:
+    """A timeline with unknown values fails with one line that names the sidecar."""
     port = AdminPort([group("g")], timelines={"g": [rebalance(5, **odd)]})
     with listening(port):
         result = run("why", "g", ports=[port])
@@ -126,7 +132,8 @@ def test_why_of_another_version(odd: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("since", ["1", "h", "-1h", "1w", "0s", "4000d", ""])
-def test_what_is_no_time(since: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_since_is_refused(since: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An invalid --since value is refused with status 2."""
     monkeypatch.setenv("COLUMNS", "200")
     for command in ("why", "timeline"):
         result = run(command, "g", f"--since={since}", "--sidecar", "127.0.0.1:1")

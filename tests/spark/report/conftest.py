@@ -1,4 +1,4 @@
-"""One report of a fleet for all tests that look at it: asking takes longer than looking. And a browser."""
+"""One report of a fleet, and one browser, for all tests that read them. Both take longer to make than to read."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +12,15 @@ from tests.spark.report.fleet_tables import TITLE, fleet, tables
 
 
 @pytest.fixture(scope="session")
-def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report on a fleet that has something of everything."""
+def report_file(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a fleet that has an example of everything a report shows."""
     file = tmp_path_factory.mktemp("report") / "fleet.html"
     write_report(tables(spark, fleet()), file, title=TITLE)
     return file
 
 
 @pytest.fixture(scope="session")
-def opened() -> Iterator[Browser]:
+def report_browser() -> Iterator[Browser]:
     """One browser; starting it takes longer than most tests."""
     with Browser() as browser:
         yield browser

@@ -1,6 +1,6 @@
-"""Tables of a fleet from literal rows: what `store` would read.
+"""Tables of a fleet from literal rows, in place of those of a store.
 
-Owns: a fleet that has something of everything a report shows, and one that has nothing.
+One fleet has an example of everything a report shows, and one fleet is empty.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from group_sidecar.spark.tables import TABLES
-from tests.spark.frames import frame
+from tests.spark.record_frames import frame
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -21,14 +21,14 @@ HOURS = 30
 GROUPS = 32
 TITLE = "Fleet of <b>payments</b>"
 EVIL = "<script>alert(1)</script>"
-"""What somebody called a group."""
+"""The name of a group, chosen by an attacker."""
 BACKWARDS = "\u202eorders\x1b[31m"
-"""Another, that would turn text around and has what a terminal would take for a command."""
+"""The name of a group with a character that reverses text and an escape sequence of a terminal."""
 QUARANTINE = "fault STRING, sidecar STRING, line STRING, arrived_at TIMESTAMP"
 
 
 def tables(spark: SparkSession, rows: Mapping[str, Rows]) -> Callable[[str], DataFrame]:
-    """Reads tables that have these rows, with null where a row does not say; the others are empty."""
+    """Returns a function that reads tables with these rows. Missing values are null, and other tables are empty."""
 
     def read(name: str) -> DataFrame:
         schema = _schema(spark, name)
@@ -41,24 +41,24 @@ def tables(spark: SparkSession, rows: Mapping[str, Rows]) -> Callable[[str], Dat
 @cache
 def _schema(spark: SparkSession, name: str) -> StructType:
     if name in TABLES:
-        return TABLES[name].asked_of(frame(spark), "30 minutes").schema
+        return TABLES[name].compute(frame(spark), "30 minutes").schema
     schema = StructType.fromDDL(QUARANTINE)
     assert isinstance(schema, StructType)
     return schema
 
 
 def at(hours: float) -> datetime:
-    """A moment, in hours after the first."""
+    """Returns a moment, given in hours after the first one."""
     return START + timedelta(hours=hours)
 
 
 def names() -> Sequence[str]:
-    """All groups, those that are furthest behind first."""
+    """Returns all groups, those with the largest lag first."""
     return [EVIL, BACKWARDS, *(f"group-{number:02}" for number in range(2, GROUPS))]
 
 
 def fleet() -> Mapping[str, Rows]:
-    """A day and six hours of a fleet of four sidecars."""
+    """Returns the tables of a fleet of four sidecars over 30 hours."""
     return {
         "groups": [*_groups()],
         "group_lag": [*_group_lag()],
@@ -75,7 +75,7 @@ def fleet() -> Mapping[str, Rows]:
 
 def _groups() -> Iterator[Mapping[str, Any]]:
     for index, name in enumerate(names()):
-        # The last of them was there at first only.
+        # The last group exists only at the beginning.
         for hours in (0, 29.5) if index < GROUPS - 1 else (0,):
             yield {
                 "window": at(hours),
@@ -95,7 +95,7 @@ def _groups() -> Iterator[Mapping[str, Any]]:
 def _group_lag() -> Iterator[Mapping[str, Any]]:
     for index, name in enumerate(names()[:-1]):
         for half in range(2 * HOURS):
-            # Nothing is known of the second one for three hours.
+            # The second sidecar reports nothing for three hours.
             if index != 1 or not 10 <= half < 16:
                 lag = (GROUPS - 2 - index) * (1000 + 37 * half)
                 yield {
@@ -163,7 +163,7 @@ def _verdicts(table: str, policies: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _sidecars() -> Iterator[Mapping[str, Any]]:
-    """One that is well, one that was started again and lost records, one that was cut off, and one that is silent."""
+    """Yields the rows of four sidecars: one healthy, one restarted with lost records, one cut off, one silent."""
     heard = {
         "broker-1": range(2 * HOURS),
         "broker-2": range(2 * HOURS),

@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.spark.report.bar_chart import Amount, Named, bars
+from group_sidecar.spark.report.bar_chart import Amount, BarRow, bars
+from group_sidecar.spark.report.collected_rows import Rows
 from group_sidecar.spark.report.curve_chart import Curve, curves
-from group_sidecar.spark.report.heat_map import LEVELS, Heat, heat_map, level_bounds
-from group_sidecar.spark.report.rows import Rows
+from group_sidecar.spark.report.formatting import duration, number, short_number, truncated, visible
+from group_sidecar.spark.report.heat_map import LEVELS, HeatCell, heat_map, level_bounds
+from group_sidecar.spark.report.html_table import to_table
 from group_sidecar.spark.report.scales import (
     DAY,
     HOUR,
@@ -20,12 +22,10 @@ from group_sidecar.spark.report.scales import (
     round_values,
     window_of,
 )
-from group_sidecar.spark.report.sidecars import restarts
-from group_sidecar.spark.report.spelling import duration, number, rounded, shortened, visible
+from group_sidecar.spark.report.sidecars_chapter import restarts
 from group_sidecar.spark.report.stack_chart import LEFT as STACK_LEFT
-from group_sidecar.spark.report.stack_chart import MOST_SERIES, OTHERS, TALL, TOP, grouped, stacks
-from group_sidecar.spark.report.strip_chart import Heard, Strip, strips
-from group_sidecar.spark.report.table import tabled
+from group_sidecar.spark.report.stack_chart import MAX_SERIES, OTHERS, TALL, TOP, grouped, stacks
+from group_sidecar.spark.report.strip_chart import Presence, Strip, strips
 
 MIDNIGHT = 1738281600
 """2025-01-31 in UTC."""
@@ -46,20 +46,23 @@ DAYLONG = Span(MIDNIGHT, MIDNIGHT + DAY, HOUR)
         (99_000, [0, 20_000, 40_000, 60_000, 80_000, 100_000]),
     ],
 )
-def test_values_are_round(highest: float, values: list[float]) -> None:
+def test_axis_values_are_round(highest: float, values: list[float]) -> None:
+    """Axis values are round numbers up to at least the highest amount."""
     assert list(round_values(highest)) == values
 
 
 @given(st.floats(1e-3, 1e15), st.integers(1, 10))
-def test_values_reach_what_has_to_fit_in_few_steps(highest: float, most: int) -> None:
-    values = round_values(highest, most)
+def test_axis_values_cover_highest(highest: float, at_most: int) -> None:
+    """Axis values start at 0, reach the highest amount and stay within the number of steps."""
+    values = round_values(highest, at_most)
     assert values[0] == 0
     assert values[-1] >= highest * (1 - 1e-9)
     assert values[-2] < highest
-    assert len(values) <= most + 1
+    assert len(values) <= at_most + 1
 
 
-def test_an_amount_out_of_bounds_stands_at_the_end() -> None:
+def test_out_of_range_amount_is_clamped() -> None:
+    """A linear scale maps an amount out of range to the nearest end."""
     scale = Linear(10, 100, 200)
     assert [scale(amount) for amount in (-1, 0, 2.5, 10, 11)] == [100, 100, 125, 200, 200]
     assert Linear(0, 100, 200)(5) == 100
@@ -72,35 +75,38 @@ def test_an_amount_out_of_bounds_stands_at_the_end() -> None:
     st.integers(8, 200),
     st.sampled_from([0, HOUR]),
 )
-def test_a_time_is_divided_into_few_steps_of_whole_windows(
-    since: float, length: float, window: int, most: int, least: int
-) -> None:
-    span = divided(since, since + length, window, most, least)
+def test_span_divides_into_whole_windows(since: float, length: float, window: int, at_most: int, least: int) -> None:
+    """divided covers the time in few steps, each of whole windows or days."""
+    span = divided(since, since + length, window, at_most, least)
     assert span.since <= since
     assert span.until >= since + length
     assert span.since % span.step == span.until % span.step == 0
     assert span.step % window == 0 or span.step % DAY == 0
     assert span.step >= least
-    assert 1 <= len(span.steps) <= most + 2
+    assert 1 <= len(span.steps) <= at_most + 2
 
 
 @given(st.lists(st.integers(0, 11), min_size=1))
-def test_the_window_that_is_guessed_is_not_shorter_than_it_is(places: list[int]) -> None:
+def test_guessed_window_is_not_too_short(places: list[int]) -> None:
+    """The guessed window is a multiple of the true window."""
     assert window_of([300 * place for place in places]) % 300 == 0
 
 
-def test_windows_of_five_minutes_are_known_by_where_they_begin() -> None:
+def test_five_minute_windows_are_detected() -> None:
+    """window_of detects windows of five minutes from their start times."""
     assert window_of([0, 1800, 2100]) == 300
 
 
-def test_ticks_are_round_moments() -> None:
+def test_ticks_are_round_times() -> None:
+    """Time ticks are at round hours or days, and there are few."""
     assert [tick.label for tick in DAYLONG.ticks()][:3] == ["00:00", "03:00", "06:00"]
     week = Span(MIDNIGHT + HOUR, MIDNIGHT + 7 * DAY + HOUR, HOUR)
     assert [tick.label for tick in week.ticks()][:2] == ["01 Feb", "02 Feb"]
     assert len(Span(0, 3 * 365 * DAY, 7 * DAY).ticks()) <= 9
 
 
-def test_a_time_goes_from_edge_to_edge() -> None:
+def test_time_axis_spans_chart() -> None:
+    """The time axis reaches from the left edge to the right edge of the chart."""
     assert [DAYLONG.x(MIDNIGHT + hours * HOUR) for hours in (0, 12, 24)] == [
         LEFT,
         (LEFT + WIDTH - RIGHT) / 2,
@@ -111,12 +117,13 @@ def test_a_time_goes_from_edge_to_edge() -> None:
 # Charts.
 
 
-def test_bars_are_as_long_as_they_are_much() -> None:
+def test_bar_lengths_match_amounts() -> None:
+    """Bar lengths are proportional to the amounts. Long and empty labels are abbreviated."""
     chart = bars(
         [
-            Named("a", [Amount(0, 30, "a 30"), Amount(1, 10, "a 10")], "40"),
-            Named("b" * 99, [Amount(1, 20, "b 20")], "20"),
-            Named("", [], "0"),
+            BarRow("a", [Amount(0, 30, "a 30"), Amount(1, 10, "a 10")], "40"),
+            BarRow("b" * 99, [Amount(1, 20, "b 20")], "20"),
+            BarRow("", [], "0"),
         ],
         ["x", "y"],
     )
@@ -131,7 +138,8 @@ def test_bars_are_as_long_as_they_are_much() -> None:
     assert first.y < second.y < third.y < chart.bottom < chart.height
 
 
-def test_columns_stand_on_one_another() -> None:
+def test_columns_are_stacked() -> None:
+    """Columns are stacked on each other with heights proportional to their amounts."""
     chart = stacks(DAYLONG, {"a": {MIDNIGHT: 3}, "b": {MIDNIGHT: 1, MIDNIGHT + 23 * HOUR: 4}})
     assert chart.series == ["b", "a"]
     lower, upper, last = chart.pieces
@@ -141,14 +149,15 @@ def test_columns_stand_on_one_another() -> None:
     assert upper.height == pytest.approx(3 * lower.height, abs=0.3)
     assert (upper.y, last.height) == (TOP, TALL)
     assert last.x + last.width == pytest.approx(WIDTH - RIGHT, abs=1.1)
-    assert (lower.told, upper.told) == ("2025-01-31 00:00:00: b 1", "2025-01-31 00:00:00: a 3")
+    assert (lower.tooltip, upper.tooltip) == ("2025-01-31 00:00:00: b 1", "2025-01-31 00:00:00: a 3")
     assert [tick.label for tick in chart.values] == ["0", "1", "2", "3", "4"]
 
 
-def test_the_least_of_many_series_are_one() -> None:
+def test_smallest_series_are_merged() -> None:
+    """The smallest of many series are merged into one, and the total is kept."""
     amounts = {f"{number:02}": {0: float(100 - number), 1 + number: 1.0} for number in range(20)}
     found = grouped(amounts)
-    assert [*found] == [*(f"{number:02}" for number in range(MOST_SERIES - 1)), OTHERS]
+    assert [*found] == [*(f"{number:02}" for number in range(MAX_SERIES - 1)), OTHERS]
     assert sum(sum(by_step.values()) for by_step in found.values()) == sum(
         sum(by_step.values()) for by_step in amounts.values()
     )
@@ -157,41 +166,50 @@ def test_the_least_of_many_series_are_one() -> None:
 @pytest.mark.parametrize(
     ("highest", "bounds"), [(0, []), (1, [1]), (3, [1, 2, 3]), (17, [1, 2, 4, 6, 11]), (1000, [1, 4, 16, 64, 252])]
 )
-def test_levels_are_in_equal_ratios(highest: int, bounds: list[int]) -> None:
+def test_level_bounds_grow_geometrically(highest: int, bounds: list[int]) -> None:
+    """The bounds of heat levels grow in equal ratios."""
     assert list(level_bounds(highest)) == bounds
 
 
 @given(st.integers(0, 10**12))
-def test_there_are_few_levels_and_each_is_reached(highest: int) -> None:
+def test_levels_are_few_and_reachable(highest: int) -> None:
+    """There are at most LEVELS levels, and the highest amount reaches each."""
     bounds = level_bounds(highest)
     assert len(bounds) <= LEVELS
     assert all(bound <= highest for bound in bounds)
     assert not highest or bounds[0] == 1
 
 
-def test_cells_stand_at_their_hour_and_are_the_darker_the_more() -> None:
+def test_heat_map_cells() -> None:
+    """Heat map cells are placed at their hour, and larger amounts have higher levels."""
     chart = heat_map(
         DAYLONG,
         {
-            "a": {MIDNIGHT: Heat(1, "a 1"), MIDNIGHT + HOUR: Heat(17, "a 17"), MIDNIGHT - HOUR: Heat(9, "before")},
-            "b": {MIDNIGHT + 23 * HOUR: Heat(5, "b 5")},
+            "a": {
+                MIDNIGHT: HeatCell(1, "a 1"),
+                MIDNIGHT + HOUR: HeatCell(17, "a 17"),
+                MIDNIGHT - HOUR: HeatCell(9, "before"),
+            },
+            "b": {MIDNIGHT + 23 * HOUR: HeatCell(5, "b 5")},
         },
     )
     first, second = chart.lanes
     assert [(square.level, square.text) for square in first.squares] == [(1, "1"), (5, "17")]
     assert first.squares[1].x - first.squares[0].x == pytest.approx(chart.square, abs=0.1)
     assert second.squares[0].x + chart.square == pytest.approx(WIDTH - RIGHT, abs=0.1)
-    assert second.squares[0].told == "2025-01-31 23:00:00: b 5"
+    assert second.squares[0].tooltip == "2025-01-31 23:00:00: b 5"
     assert [level.label for level in chart.levels] == ["1", "2 to 3", "4 to 5", "6 to 10", "11 and more"]
 
 
-def test_in_narrow_cells_there_is_no_number() -> None:
+def test_narrow_cells_have_no_number() -> None:
+    """Narrow heat map cells have no number."""
     week = Span(MIDNIGHT, MIDNIGHT + 7 * DAY, HOUR)
-    (lane,) = heat_map(week, {"a": {MIDNIGHT: Heat(3, "")}}).lanes
+    (lane,) = heat_map(week, {"a": {MIDNIGHT: HeatCell(3, "")}}).lanes
     assert [square.text for square in lane.squares] == [""]
 
 
-def test_a_curve_has_a_gap_where_nothing_is_known() -> None:
+def test_curve_has_gap_without_data() -> None:
+    """A curve has a gap where there is no data."""
     amounts = {MIDNIGHT + hour * HOUR: float(hour) for hour in (0, 1, 2, 10, 20)}
     words = {at: f"{amount:.0f} messages" for at, amount in amounts.items()}
     (lane,) = curves(DAYLONG, [Curve("g", amounts, words, "now")]).lanes
@@ -199,13 +217,16 @@ def test_a_curve_has_a_gap_where_nothing_is_known() -> None:
     assert lane.lines[0][0][1] == lane.bottom
     assert lane.y < lane.lines[2][0][1] < lane.lines[1][0][1] < lane.bottom
     assert lane.highest == "20"
-    assert [spot.told for spot in lane.spots][3] == "g, 2025-01-31 10:00:00: 10 messages"
+    assert [spot.tooltip for spot in lane.spots][3] == "g, 2025-01-31 10:00:00: 10 messages"
     half = lane.spots[0].width / 2
     assert lane.lines[1][0][0] == pytest.approx(lane.spots[3].x + half, abs=0.1)
 
 
-def test_a_strip_shows_gaps_and_silence() -> None:
-    heard = {MIDNIGHT + hour * HOUR: Heard.ALIVE for hour in (2, 3, 6)} | {MIDNIGHT + 4 * HOUR: Heard.RECORDS_ONLY}
+def test_strip_shows_gaps_and_silence() -> None:
+    """A strip shows gaps and, for a silent sidecar, the silence up to the end."""
+    heard = {MIDNIGHT + hour * HOUR: Presence.ALIVE for hour in (2, 3, 6)} | {
+        MIDNIGHT + 4 * HOUR: Presence.RECORDS_ONLY
+    }
     chart = strips(
         DAYLONG,
         [
@@ -215,7 +236,13 @@ def test_a_strip_shows_gaps_and_silence() -> None:
         ],
     )
     silent, well, never = chart.lanes
-    assert [run.heard for run in silent.runs] == [Heard.ALIVE, Heard.RECORDS_ONLY, Heard.GAP, Heard.ALIVE, Heard.SILENT]
+    assert [run.heard for run in silent.runs] == [
+        Presence.ALIVE,
+        Presence.RECORDS_ONLY,
+        Presence.GAP,
+        Presence.ALIVE,
+        Presence.SILENT,
+    ]
     assert [(run.x, run.heard) for run in well.runs] == [(run.x, run.heard) for run in silent.runs[:-1]]
     assert never.runs == []
     hour = silent.runs[1].width
@@ -223,10 +250,11 @@ def test_a_strip_shows_gaps_and_silence() -> None:
     assert silent.runs[0].x == pytest.approx(LEFT + 2 * hour, abs=0.2)
     assert silent.runs[-1].x + silent.runs[-1].width == pytest.approx(chart.right, abs=0.1)
     assert silent.marks[0].x == silent.runs[3].x
-    assert silent.runs[2].told == "s: nothing was heard, 2025-01-31 05:00:00 to 2025-01-31 06:00:00"
+    assert silent.runs[2].tooltip == "s: nothing was heard, 2025-01-31 05:00:00 to 2025-01-31 06:00:00"
 
 
-def test_a_restart_is_another_boot() -> None:
+def test_new_boot_is_restart() -> None:
+    """A step with another boot id, or with several boots, is a restart."""
     steps = [
         {"at": 0, "boot": "b", "boots": 2},
         {"at": 1, "boot": "b", "boots": 1},
@@ -240,7 +268,7 @@ def test_a_restart_is_another_boot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "tooltip"),
     [
         (0, "0 s"),
         (0.04, "40 ms"),
@@ -252,8 +280,9 @@ def test_a_restart_is_another_boot() -> None:
         (-90, "-1 min 30 s"),
     ],
 )
-def test_lengths_of_time(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+def test_duration_text(seconds: float, tooltip: str) -> None:
+    """duration formats seconds as short text with fitting units."""
+    assert duration(seconds) == tooltip
 
 
 @pytest.mark.parametrize(
@@ -268,17 +297,20 @@ def test_lengths_of_time(seconds: float, told: str) -> None:
         (0.25, "0.25", "0.25"),
     ],
 )
-def test_numbers(value: float, whole: str, short: str) -> None:
-    assert (number(value), rounded(value)) == (whole, short)
+def test_number_text(value: float, whole: str, short: str) -> None:
+    """number and short_number format values in full and abbreviated."""
+    assert (number(value), short_number(value)) == (whole, short)
 
 
-def test_what_does_not_print_has_a_sign() -> None:
+def test_unprintable_characters_are_visible() -> None:
+    """Unprintable characters are replaced by visible signs, and long or empty text is marked."""
     assert visible("a\x00\x1b\x7f\x85\u202e\u2067b") == "a␀␛␡���b"
-    assert shortened("", 9) == "(empty)"
-    assert shortened("abcdef", 5) == "abcd…"
+    assert truncated("", 9) == "(empty)"
+    assert truncated("abcdef", 5) == "abcd…"
 
 
-def test_cells_are_spelled_by_the_kind_of_column() -> None:
+def test_cells_are_formatted_by_column_type() -> None:
+    """Table cells are formatted, aligned and sorted by their column's type."""
     types = {
         "group": "string",
         "lag": "bigint",
@@ -288,7 +320,7 @@ def test_cells_are_spelled_by_the_kind_of_column() -> None:
         "causes": "map<string,bigint>",
     }
     row = {"group": "\x1b", "lag": 1234, "lag_seconds": 90.0, "last_at": MIDNIGHT, "gone": True, "causes": {"join": 2}}
-    table = tabled("t", Rows(types, [row, dict.fromkeys(types)], 3))
+    table = to_table("t", Rows(types, [row, dict.fromkeys(types)], 3))
     assert [(heading.text, heading.right) for heading in table.headings] == [
         ("group", False),
         ("lag", True),

@@ -15,19 +15,20 @@ FIRST = "#figure-lag-now"
 
 
 @pytest.fixture
-def browser(opened: Browser, written: Path) -> Iterator[Browser]:
+def browser(report_browser: Browser, report_file: Path) -> Iterator[Browser]:
     """The browser with the report in it; it must not have had to complain in the end, nor asked for anything else."""
-    opened.size(1280, 900)
-    opened.prefers()
-    opened.complaints()
-    opened.asked()
-    opened.driver.get(written.as_uri())
-    yield opened
-    assert opened.complaints() == []
-    assert {address.partition("#")[0] for address in opened.asked()} == {written.as_uri()}
+    report_browser.size(1280, 900)
+    report_browser.prefers()
+    report_browser.complaints()
+    report_browser.asked()
+    report_browser.driver.get(report_file.as_uri())
+    yield report_browser
+    assert report_browser.complaints() == []
+    assert {address.partition("#")[0] for address in report_browser.asked()} == {report_file.as_uri()}
 
 
-def test_every_chart_is_drawn_and_has_a_name(browser: Browser) -> None:
+def test_every_chart_is_drawn_and_named(browser: Browser) -> None:
+    """Every chart is drawn within its edges and has an accessible name."""
     named = browser.run(
         "return [...document.querySelectorAll('svg.chart')].map((chart) => [chart.closest('figure').id,"
         " document.getElementById(chart.getAttribute('aria-labelledby').split(' ')[0]).textContent !== '',"
@@ -47,7 +48,8 @@ def test_every_chart_is_drawn_and_has_a_name(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_light_or_dark_as_the_reader_prefers(browser: Browser, scheme: str) -> None:
+def test_report_follows_color_scheme(browser: Browser, scheme: str) -> None:
+    """The report uses the light or dark colors that the browser prefers."""
     browser.prefers(prefers_color_scheme=scheme)
     ground = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[scheme]
@@ -57,7 +59,9 @@ def test_it_is_light_or_dark_as_the_reader_prefers(browser: Browser, scheme: str
     browser.picture(f"fleet-report-{scheme}")
 
 
-def test_by_keyboard_alone(browser: Browser) -> None:
+def test_keyboard_navigation(browser: Browser) -> None:
+    """A reader can open chapters and tables and sort them by keyboard alone."""
+
     def press(*keys: str) -> None:
         ActionChains(browser.driver).send_keys(*keys).perform()
 
@@ -81,7 +85,9 @@ def test_by_keyboard_alone(browser: Browser) -> None:
     assert browser.one(f"{FIRST} th[aria-sort=ascending]").text.startswith("group")
 
 
-def test_a_table_is_sorted_by_its_headings(browser: Browser) -> None:
+def test_table_sorts_by_heading(browser: Browser) -> None:
+    """A click on a table heading sorts the table by that column, and a second click reverses the order."""
+
     def lags() -> list[float]:
         cells = f"{FIRST} tbody td:nth-child({column + 1})"
         found = browser.run(f"return [...document.querySelectorAll('{cells}')].map((cell) => cell.dataset.sort)")
@@ -101,11 +107,13 @@ def test_a_table_is_sorted_by_its_headings(browser: Browser) -> None:
     assert browser.texts(f"{FIRST} tbody td:first-child").index(EVIL) < 3
 
 
-def test_names_are_shown_and_do_nothing(browser: Browser) -> None:
+def test_names_are_shown_but_not_run(browser: Browser) -> None:
+    """A group name with markup appears as text and adds no script."""
     assert browser.run("return document.querySelectorAll('script').length") == 1
     assert EVIL in browser.texts(f"{FIRST} .label")
 
 
-def test_on_a_telephone_nothing_is_wider_than_the_window(browser: Browser) -> None:
+def test_phone_width_has_no_overflow(browser: Browser) -> None:
+    """On a phone screen, nothing is wider than the window."""
     browser.size(390, 844)
     assert browser.run("return document.documentElement.scrollWidth") <= 390

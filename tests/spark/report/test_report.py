@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from group_sidecar.spark.report import write_report
-from group_sidecar.spark.report.rendering import write_whole
+from group_sidecar.spark.report.html_page import replace_file
 from tests.spark.report.fleet_tables import BACKWARDS, EVIL, GROUPS, TITLE, Rows, at, fleet, tables
 
 
@@ -60,15 +60,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(written: Path) -> Page:
-    return Page(written.read_text())
+def page(report_file: Path) -> Page:
+    return Page(report_file.read_text())
 
 
 def total(rows: Rows, column: str) -> int:
     return sum(row[column] for row in rows)
 
 
-def test_the_head_says_how_the_fleet_stands(page: Page) -> None:
+def test_head_summarizes_fleet(page: Page) -> None:
+    """The head of the report contains the fleet's key figures and time span."""
     told = fleet()
     newest = [row["lag"] for row in told["group_lag"] if row["window"] == at(29.5)]
     assert page.facts == {
@@ -86,13 +87,15 @@ def test_the_head_says_how_the_fleet_stands(page: Page) -> None:
     assert page.texts["p"][1] == "2025-01-30 22:00:00 to 2025-02-01 04:00:00, UTC"
 
 
-def test_charts_say_how_many_they_leave_out(page: Page) -> None:
+def test_charts_report_omitted_groups(page: Page) -> None:
+    """Charts report how many groups they leave out."""
     assert "10 more groups are behind, by less." in page.texts["p"]
     assert "7 more groups rebalanced less often." in page.texts["p"]
     assert "5 more groups had fewer." in page.texts["p"]
 
 
-def test_tooltips_have_the_figures(page: Page) -> None:
+def test_tooltips_have_figures(page: Page) -> None:
+    """Tooltips of the charts contain the figures."""
     shown = set(page.texts["title"])
     assert f"{EVIL}: 95,490 messages, 2 h 39 min" in shown
     assert f"{EVIL}, 2025-01-30 22:00:00: 30,000 messages, 50 min" in shown
@@ -106,7 +109,8 @@ def test_tooltips_have_the_figures(page: Page) -> None:
     assert "not json object: 4 lines" in shown
 
 
-def test_below_each_chart_stands_its_table(page: Page) -> None:
+def test_each_chart_has_table(page: Page) -> None:
+    """Each chart has a table with its figures."""
     groups = page.rows("Groups, those that are furthest behind first")
     assert (len(groups), groups[0][0]) == (GROUPS, EVIL)
     assert page.rows("When each was furthest behind")[0] == [
@@ -127,8 +131,9 @@ def test_below_each_chart_stands_its_table(page: Page) -> None:
     assert page.rows("Faults, by the sidecar where it can be read")[1][:4] == ["not_json_object", "-", "4", "{<i>0"]
 
 
-def test_names_are_text_wherever_they_stand(written: Path, page: Page) -> None:
-    html = written.read_text()
+def test_names_are_escaped_everywhere(report_file: Path, page: Page) -> None:
+    """Names with markup or control characters appear as text in tables, charts and the title."""
+    html = report_file.read_text()
     assert "<script>alert" not in html
     assert html.count("<script>") == 1
     assert "<i>" not in html
@@ -140,8 +145,9 @@ def test_names_are_text_wherever_they_stand(written: Path, page: Page) -> None:
     }
 
 
-def test_the_page_may_run_only_what_is_part_of_it(written: Path, page: Page) -> None:
-    html = written.read_text()
+def test_page_runs_only_own_content(report_file: Path, page: Page) -> None:
+    """The content security policy allows only the page's own style and script."""
+    html = report_file.read_text()
     (policy,) = (
         value or ""
         for tag, name, value in page.attributes
@@ -156,8 +162,8 @@ def test_the_page_may_run_only_what_is_part_of_it(written: Path, page: Page) -> 
     assert all((value or "").startswith("#") for _, name, value in page.attributes if name == "href")
 
 
-def test_of_a_time_that_was_asked_for_all_is_drawn(spark: SparkSession, tmp_path: Path) -> None:
-    """An idle fleet: one sidecar that only sends heartbeats, and lines in quarantine."""
+def test_requested_span_is_drawn_in_full(spark: SparkSession, tmp_path: Path) -> None:
+    """A report of an idle fleet covers the whole requested time, with a note in place of each empty chart."""
     one = {"window": at(2), "sidecar": "b", "boot": "1", "first_seq": 1, "last_seq": 9, "records": 9, "heartbeats": 9}
     read = tables(spark, {"sidecars": [{**one, "last_record": at(2.1), "last_heartbeat": at(2.1)}]})
     write_report(
@@ -180,7 +186,8 @@ def test_of_a_time_that_was_asked_for_all_is_drawn(spark: SparkSession, tmp_path
     assert "b: heartbeats, 2025-01-31 00:00:00 to 2025-01-31 01:00:00" in page.texts["title"]
 
 
-def test_without_any_record_it_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_without_records(spark: SparkSession, tmp_path: Path) -> None:
+    """A report without records states that nothing is known and shows the quarantine only."""
     read = tables(spark, {"quarantine": fleet()["quarantine"]})
     write_report(read, tmp_path / "none.html")
     page = Page((tmp_path / "none.html").read_text())
@@ -189,15 +196,16 @@ def test_without_any_record_it_says_so(spark: SparkSession, tmp_path: Path) -> N
     assert page.texts["figcaption"] == ["Lines in quarantine by fault"]
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_report_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that cannot be written leaves the old file and no temporary file."""
     file = tmp_path / "report.html"
-    write_whole(file, "old")
+    replace_file(file, "old")
 
     def full(_: int) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="no space left"):
-        write_whole(file, "new")
+        replace_file(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]

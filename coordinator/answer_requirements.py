@@ -1,0 +1,96 @@
+"""Decides which part of the copy must be complete before a request can be answered.
+
+`fallback_reason` finds the groups that a request names and checks what its version returns of them. `confidence`
+decides why a group's copy is incomplete.
+"""
+
+from collections.abc import Iterable
+
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.answers.group_replies import groups_asked
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState
+from group_sidecar.coordinator.wire.offset_apis import KAFKA_STORAGE_SINCE, MANY_GROUPS_SINCE
+
+IGNORES_CASE_SINCE = 5
+"""The ListGroups version from which every broker ignores the case of states. Kafka 3.8 ignores the case; 2.8 does
+not."""
+_STATES = frozenset(map(str, GroupState))
+_STATES_LOW = frozenset(state.lower() for state in _STATES)
+
+
+def groups_of(request: Struct, version: int) -> tuple[str, ...]:
+    """Returns the groups that a request names. The result is empty for a request about all groups."""
+    if isinstance(request, DescribeGroupsRequest):
+        return request.groups
+    if isinstance(request, ConsumerGroupDescribeRequest):
+        return request.group_ids
+    return groups_asked(request, version) if isinstance(request, OffsetFetchRequest) else ()
+
+
+def fallback_reason(
+    request: Struct, version: int, manager: GroupMetadataManager, at: float, *, added: bool = False
+) -> FallbackReason | None:
+    """Returns why a request may not be answered from the copy; None if it may be answered.
+
+    `added` is whether the broker does not support this version of the request. In that case the operations that the
+    client may perform on a group are not needed. Where brokers differ in such a version, the newest broker is the
+    reference.
+    """
+    if isinstance(request, ListGroupsRequest):
+        return (
+            manager.listing_fallback_reason(at, version)
+            if added or _filters_are_portable(request, version)
+            else FallbackReason.VERSION
+        )
+    groups = groups_of(request, version)
+    if not added and len(set(groups)) < len(groups):
+        return FallbackReason.VERSION  # Brokers before 2.0 answer once if a group is named twice.
+    if isinstance(request, OffsetFetchRequest):
+        return _of_offsets(request, version, manager, at)
+    if isinstance(request, ConsumerGroupDescribeRequest):
+        reasons: Iterable[FallbackReason | None] = (manager.consumer_fallback_reason(group, at) for group in groups)
+    else:
+        reasons = (manager.group_fallback_reason(group, at) for group in groups)
+    first = next((reason for reason in reasons if reason), None)
+    # Only the broker knows which operations the client may perform on a group.
+    return FallbackReason.VERSION if not added and getattr(request, "include_authorized_operations", False) else first
+
+
+def _filters_are_portable(request: ListGroupsRequest, version: int) -> bool:
+    """Whether all brokers with this version interpret the filters alike. Before v5, the case of states may matter."""
+    odd = (state for state in request.states_filter if state not in _STATES and state.strip().lower() in _STATES_LOW)
+    return version >= IGNORES_CASE_SINCE or not any(odd)
+
+
+def _of_offsets(
+    request: OffsetFetchRequest, version: int, manager: GroupMetadataManager, at: float
+) -> FallbackReason | None:
+    if version < KAFKA_STORAGE_SINCE:
+        return FallbackReason.VERSION  # In v0 the offsets are in ZooKeeper.
+    if request.require_stable and not manager.log.partitions.in_use:
+        return FallbackReason.UNSTABLE  # A transaction may have begun before the sidecar saw the wire.
+    for group in groups_asked(request, version):
+        if reason := manager.offsets_fallback_reason(group, at):
+            return reason
+    if version >= MANY_GROUPS_SINCE and not all(_member_epoch_matches(each, manager) for each in request.groups):
+        return FallbackReason.VERSION
+    return None
+
+
+def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager) -> bool:
+    """Whether the broker accepts the member id and epoch that a request names for a group (KIP-848).
+
+    If it does not accept them, the broker must answer, because only the broker can return the right error.
+    """
+    group = manager.group_metadata_cache.get(asked.group_id)
+    if group is None or group.kind is GroupKind.CLASSIC:
+        return True
+    if asked.member_id is None and asked.member_epoch < 0:
+        return group.kind is GroupKind.CONSUMER
+    members = group.consumer.members if group.consumer else ()
+    return any((member.member_id, member.epoch) == (asked.member_id, asked.member_epoch) for member in members)

@@ -1,0 +1,8 @@
+"""Builds replies from views. `coordinator.manager` decides whether a request may be answered.
+
+- `list_groups`: replies to ListGroups, kept encoded and updated as groups change
+- `group_replies`: replies to DescribeGroups and OffsetFetch
+- `consumer_group_describe`: replies to ConsumerGroupDescribe
+- `kip40_group_metadata`: replies to the GroupMetadata request of KIP-40's draft
+- `encoded_offsets`, `repeated_lookup`: large OffsetFetch replies, kept encoded in parts
+"""

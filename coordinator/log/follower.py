@@ -1,0 +1,451 @@
+"""Merges the records of ``__consumer_offsets`` into the groups and reconciles them with the wire.
+
+`LogFollower` knows which partitions this broker leads and how far each of them was read. It does not know connections.
+`membership` applies the events of the wire, and `log_records` applies the records of a classic group.
+
+The log is the base, and newer events from the wire override it. A Fetch whose reply reaches the end of the log returns
+everything that was acknowledged before that Fetch was sent. State that the wire reported before that time is dropped,
+because the log contains the same changes in the right order. Doubts from before that time end as well.
+
+Names are those of Kafka's GroupMetadataManager: load, resign, and the states `loading_partitions` and
+`owned_partitions`. The module has more than 400 lines because the log and the wire are reconciled in this one place.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.offsets_topic import decode_key_suffix
+from group_sidecar.codecs.offsets_topic import key_suffix as suffix_of
+from group_sidecar.coordinator.log.consumer_groups import consumer_group_from_records
+from group_sidecar.coordinator.model.events import FOREVER, NEVER, Event, GroupDescribed
+from group_sidecar.coordinator.model.facts import Fact, OffsetsExpired
+from group_sidecar.coordinator.model.views import DELETED_OFFSET, FallbackReason, GroupKind, GroupState, TopicPartition
+from group_sidecar.coordinator.rules.apply import apply
+from group_sidecar.coordinator.rules.internal_events import (
+    BrokerLost,
+    ConsumerGroupLogged,
+    DescriptionAwaited,
+    GenerationLogged,
+    GroupFound,
+    GroupLoaded,
+    GroupVanished,
+    InternalEvent,
+    LogCaughtUp,
+    RecordsUnreadable,
+)
+from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, WHOLE_GROUP
+from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TABLE_BYTES, BoundedTable, TableSize
+from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.group_cache import GroupCache
+from group_sidecar.coordinator.state.log_partitions import (
+    Partition,
+    PartitionState,
+    PartitionTable,
+    partition_for,
+)
+from group_sidecar.coordinator.state.partition_log import LoggedGroup, PartitionLog
+
+MAX_MOVED_GROUPS = 100_000
+"""The maximum number of remembered groups whose partition another broker now leads. If any further such group
+rebalances, the move of its partition is not reported as the cause."""
+LOGGED_BYTES = 200
+"""Estimated bytes of one offset in the log: key and value, with a short topic name."""
+GROUPS_PER_MERGE_STEP = 50
+"""How many groups are merged before other tasks may run."""
+
+
+class LogFollower:
+    """Merges `__consumer_offsets` into a cache of groups.
+
+    Attributes:
+        partitions: the partitions that this broker leads, and how far each was read.
+        expired: how many offsets the broker has removed without a client's request.
+        offsets_removed_at: when the log last contained a removal of offsets. A deleted topic causes such removals.
+        moved_groups: the groups whose partition another broker now leads, with the number of that partition.
+    """
+
+    def __init__(self, cache: GroupCache) -> None:
+        self._cache = cache
+        self.partitions: PartitionTable = cache.partitions
+        self.expired = 0
+        self.offsets_removed_at = NEVER
+        self.moved_groups: BoundedTable[int] = BoundedTable(MAX_MOVED_GROUPS)
+        self._cleanup: tuple[int, float] | None = None
+
+    @property
+    def tables(self) -> Iterator[TableSize]:
+        """The size of each table in this object."""
+        offsets = sum(partition.log.size for _, partition in self.partitions)
+        heavy = sum(partition.log.counted_bytes for _, partition in self.partitions)
+        yield TableSize("logged_offsets", offsets, offsets * LOGGED_BYTES + heavy)
+        ahead = sum(len(partition.ahead_of_log) for _, partition in self.partitions)
+        yield TableSize("groups_ahead_of_log", ahead, ahead * ENTRY_BYTES)
+        deleted = [partition.deleted for _, partition in self.partitions]
+        yield TableSize("deleted_groups_ahead_of_log", sum(map(len, deleted)), sum(each.bytes for each in deleted))
+        awaited = [partition.log.awaited for _, partition in self.partitions]
+        yield TableSize("awaited_tombstones", sum(each.size for each in awaited), sum(each.bytes for each in awaited))
+        yield TableSize("groups_left_behind", len(self.moved_groups), self.moved_groups.bytes)
+
+    # Which partitions this broker leads.
+
+    def count_partitions(self, count: int, now: float) -> None:
+        """Sets the number of partitions of the topic. If the number changes, everything read before is forgotten."""
+        if self.partitions.count == count:
+            return
+        self.stop_reading(now)
+        self.partitions.recount(count, self._cache.groups)
+        self._cache.relist_all()
+
+    def stop_reading(self, now: float) -> None:
+        """Forgets everything that was read, because the log is no longer read."""
+        for number in list(self.partitions.leader_partitions):
+            self._forget_groups(number, now)
+        self.moved_groups.clear()
+        self.partitions.recount(None, ())
+
+    def begin_load(
+        self, number: int, leader_epoch: int, start_offset: int, now: float, *, coordinator_loaded: bool = True
+    ) -> PartitionLog:
+        """Begins to read a partition that this broker leads, from its start.
+
+        If the partition was read before, the state of its groups is forgotten. The broker's coordinator has forgotten
+        that state too.
+
+        Args:
+            number: the number of the partition.
+            leader_epoch: the leader epoch of the partition.
+            start_offset: the offset at which the reading begins.
+            now: the current time, in seconds since the epoch.
+            coordinator_loaded: whether the broker's own coordinator has loaded the partition. That load may still be
+                running when the log has been read. The groups are not answered for until the coordinator serves them.
+                True if the broker cannot be asked.
+
+        Raises:
+            StaleEpoch: a later leader epoch of the partition is known.
+        """
+        if self.partitions.advance(number, leader_epoch):
+            self._forget_groups(number, now)
+            for group_id in [each for each in self.moved_groups if self.moved_groups.get(each) == number]:
+                self.moved_groups.pop(group_id)
+            self._end_elsewhere(number)
+        partition = self.partitions.begin(number, leader_epoch, start_offset)
+        partition.coordinator_loaded = coordinator_loaded
+        if coordinator_loaded:
+            _begin_leader_term(partition, now)
+        for group_id in self.partitions.groups_of(number):
+            if group_id in self._cache.offsets:
+                self._cache.attach_log_to_offsets(partition, group_id, None)
+                partition.ahead_of_log.add(group_id)
+        return partition.log
+
+    def resign(self, number: int, leader_epoch: int, now: float) -> None:
+        """Ends the reading of a partition that this broker no longer leads.
+
+        Raises:
+            StaleEpoch: a later leader epoch of the partition is known.
+        """
+        self.partitions.advance(number, leader_epoch)
+        for group_id in self.partitions.groups_of(number):
+            self.moved_groups.put(group_id, number)
+        self._forget_groups(number, now)
+        self.partitions.end(number)
+        self._end_elsewhere(number)
+
+    def _end_elsewhere(self, number: int) -> None:
+        """Drops notes that groups of this partition have unseen history at another broker.
+
+        If this broker reads the partition again, the log brings those groups back.
+        """
+        if count := self.partitions.count:
+            self._cache.unseen_history.end_elsewhere(lambda group_id: partition_for(group_id, count) == number)
+
+    def fail(self, number: int, reason: str, now: float) -> None:
+        """Marks a partition as failed because it cannot be read. Forgets its groups."""
+        if (partition := self.partitions.leader_partitions.get(number)) is not None:
+            self._forget_groups(number, now)
+            partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, reason, NEVER
+            partition.log = PartitionLog(partition.log.next_offset)
+
+    def coordinator_loaded(self, number: int, now: float) -> None:
+        """Notes that the broker's own coordinator has loaded the partition."""
+        partition = self.partitions.leader_partitions[number]
+        partition.coordinator_loaded = True
+        _begin_leader_term(partition, now)
+        if partition.state is PartitionState.LOADING and partition.fresh_at != NEVER:
+            partition.state = PartitionState.OWNED
+
+    def connection_lost(self, now: float, *, coordinator_loaded: bool = True) -> Iterator[None]:
+        """Notes that the connection to the broker was lost. The caller runs the iterator to its end.
+
+        No partition is fresh any longer, and the broker may have been away. `coordinator_loaded` is as in `begin_load`.
+        """
+        for _, partition in self.partitions:
+            partition.coordinator_loaded = coordinator_loaded
+            if partition.state is PartitionState.OWNED:
+                partition.state = PartitionState.LOADING
+            partition.fresh_at = NEVER
+        groups = [group for number, _ in self.partitions for group in self.partitions.groups_of(number)]
+        for done, group_id in enumerate(groups, 1):
+            group = self._cache.group(group_id)
+            if group is not None and group.kind is GroupKind.CLASSIC:
+                apply(group, BrokerLost(), now)
+            if done % GROUPS_PER_MERGE_STEP == 0:
+                yield
+
+    def _forget_groups(self, number: int, now: float) -> None:
+        for group_id in self.partitions.groups_of(number):
+            self._cache.forget_state(group_id)
+        self._cache.note_removal(now)
+
+    # Records from the log.
+
+    def merge(self, number: int, asked_at: float, now: float) -> Iterator[list[Fact]]:
+        """Merges the records that were read since the last call. Yields the facts of some groups at a time."""
+        partition = self.partitions.leader_partitions[number]
+        changed = partition.log.take_changed()
+        facts: list[Fact] = []
+        for done, name in enumerate(changed, 1):
+            if self.partitions.leader_partitions.get(number) is not partition:
+                return  # Another broker took over the partition meanwhile.
+            facts += self._merge_group(partition, name, now)
+            if done % GROUPS_PER_MERGE_STEP == 0:
+                yield facts
+                facts = []
+        yield facts
+
+    def end_reached(self, number: int, asked_at: float, now: float) -> OffsetsExpired | None:
+        """Notes that a Fetch sent at `asked_at` reached the end of the log and that its records were merged.
+
+        Returns:
+            The offsets that the broker has removed on its own, or None if there were none.
+        """
+        partition = self.partitions.leader_partitions[number]
+        if overflowed := self.overflowed(number):
+            self.fail(number, overflowed, now)
+            return None
+        partition.state = PartitionState.OWNED if partition.coordinator_loaded else PartitionState.LOADING
+        partition.reason, partition.fresh_at, partition.read_at = "", asked_at, now
+        awaited = partition.log.awaited
+        for name in awaited:
+            self._release(partition.log, name, asked_at)
+            partition.ahead_of_log.add(name.decode())
+        for group_id in list(partition.deleted):
+            at = partition.deleted.get(group_id)
+            if at is not None and at <= asked_at and not awaited.awaits_group(group_id.encode()):
+                partition.deleted.pop(group_id)
+        for name in partition.log.take_changed():
+            self._merge_group(partition, name, now)
+        # Deleted groups are left out: their records are held back, so the log may still lack newer events of the wire.
+        for group_id in partition.ahead_of_log.difference(partition.deleted):
+            if self._reconcile_group(partition, group_id, asked_at, now):
+                partition.ahead_of_log.discard(group_id)
+        return self._cleaned_up(now)
+
+    def overflowed(self, number: int) -> str:
+        """Returns why a partition is too large to be kept, and counts that; empty if it is not too large.
+
+        If all partitions together exceed a limit, the largest one is dropped.
+        """
+        cache, log = self._cache, self.partitions.leader_partitions[number].log
+        logs = [partition.log for _, partition in self.partitions]
+        reason = ""
+        if sum(each.size for each in logs) > cache.max_offsets and log.size == max(each.size for each in logs):
+            reason = "more offsets than limits.offsets"
+        most_heavy = max(TABLE_BYTES, cache.max_offsets * LOGGED_BYTES)
+        if sum(each.counted_bytes for each in logs) > most_heavy and log.counted_bytes == max(
+            each.counted_bytes for each in logs
+        ):
+            reason = "more bytes of metadata than limits.offsets allows"
+        if reason:
+            cache.count_overflow()
+        return reason
+
+    def _release(self, log: PartitionLog, name: bytes, asked_at: float) -> None:
+        """Stops awaiting the tombstones of keys that were committed again after their deletion.
+
+        The broker acknowledged such a commit before `asked_at`, so the log contains it.
+        """
+        log.reconcile_awaited(name, asked_at)
+        offsets = self._cache.group_offsets(name.decode())
+        if offsets is None:
+            return
+        for key_suffix in log.awaited.overdue(name, asked_at):
+            committed = (
+                None if key_suffix == WHOLE_GROUP else offsets.committed.get_wire_offset(decode_key_suffix(key_suffix))
+            )
+            at = offsets.changed_at if key_suffix == WHOLE_GROUP else committed.at if committed else FOREVER
+            if at <= asked_at:
+                log.awaited.forget(name, key_suffix)
+
+    def _reconcile_group(self, partition: Partition, group_id: str, asked_at: float, now: float) -> bool:
+        """Reconciles a group with the log, which contains everything that was acknowledged before `asked_at`.
+
+        Returns whether the log contains all changes of the group that the wire has reported.
+        """
+        group, offsets = self._cache.group(group_id), self._cache.group_offsets(group_id)
+        if group is not None and self._is_obsolete(partition, group, asked_at):
+            self._cache.remove(group_id, now)
+            return True
+        done = True
+        if group is not None and group.kind is not GroupKind.CLASSIC and group.incomplete_reason:
+            if group.settled_at <= asked_at:
+                apply(group, LogCaughtUp(), now)
+            else:
+                done = False
+        if offsets is not None:
+            overdue = partition.log.awaited.overdue(group_id.encode(), asked_at)
+            deleted = [decode_key_suffix(each) for each in overdue if each != WHOLE_GROUP]
+            done = offsets.reconcile_with_log(asked_at, deleted, self._cache.unread_writes.until_of(group_id)) and done
+            self._cache.update_offset_counts(group_id, now)
+        return done
+
+    def _cleaned_up(self, now: float) -> OffsetsExpired | None:
+        if self._cleanup is None:
+            return None
+        (count, since), self._cleanup = self._cleanup, None
+        self.expired += count
+        return OffsetsExpired(at=now, count=count, seconds=now - since)
+
+    def _merge_group(self, partition: Partition, name: bytes, now: float) -> list[Fact]:
+        log, cache = partition.log, self._cache
+        logged = log.groups[name]
+        group_id, removed = logged.group_id, logged.removed
+        logged.removed = 0
+        log.recount(logged)
+        if group_id in partition.deleted:
+            log.defer(name)  # The log is older than the wire. The group is merged once the log has caught up.
+            return []
+        self._count_removed(group_id, removed, now)
+        if logged.is_empty:
+            log.forget(name)
+            self._vanished(partition, group_id, logged.tombstone, now)
+            return []
+        group = cache.group(group_id)
+        loading = partition.state is not PartitionState.OWNED
+        if group is not None and loading and cache.exclusive:
+            apply(group, DescriptionAwaited(), now)
+        if group is None:
+            unseen = loading or not cache.fully_observed(group_id)
+            group = cache.enter(group_id, FallbackReason.IN_DOUBT if unseen and cache.exclusive else None)
+            if group is None:
+                return []
+        if logged.offsets or logged.pending or group_id in cache.offsets:
+            offsets = cache.attach_log_to_offsets(partition, group_id, logged)
+            if not cache.exclusive:
+                offsets.doubt_differences(now)
+        if partition.read_at == NEVER:  # A group that appears later did not arrive with the partition.
+            apply(group, GroupLoaded(partition.leader_term), now)
+        return self._merge_metadata(group, logged, now, is_live=not loading)
+
+    def _merge_metadata(self, group: Group, logged: LoggedGroup, now: float, *, is_live: bool) -> list[Fact]:
+        if group.state is GroupState.DEAD:
+            apply(group, GroupFound(), now)
+        return apply(group, _logged_event(group, logged, is_live=is_live), now)
+
+    def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
+        """Handles a group of which the log contains no records any more.
+
+        An empty group may still exist until the broker removes it. A new group of the same name may also exist: in that
+        case the wire has reported it.
+        """
+        group = self._cache.group(group_id)
+        if group is None:
+            return
+        # The log contains the whole state of a group of the new protocols, so a new group will appear in the log too.
+        described_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
+        if not described_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
+            self._cache.remove(group_id, now)
+            self._cache.unseen_history.end(group_id)
+            return
+        if group_id in self._cache.offsets:
+            offsets = self._cache.attach_log_to_offsets(partition, group_id, None)
+            if not self._cache.exclusive:
+                offsets.doubt_differences(now)
+        apply(group, GroupVanished(), now)
+        partition.ahead_of_log.add(group_id)
+
+    def _wire_reported_since(self, group: Group, at: float) -> bool:
+        """Whether the wire has reported the group since `at`, or is about to."""
+        offsets = self._cache.group_offsets(group.group_id)
+        busy = group.joins or group.pending or group.state not in (GroupState.EMPTY, GroupState.DEAD)
+        return bool(busy) or group.wire_event_at > at or (offsets is not None and offsets.changed_at > at)
+
+    def _is_obsolete(self, partition: Partition, group: Group, asked_at: float) -> bool:
+        """Whether neither the log nor the wire knows the group any more, and the broker will not be asked about it."""
+        logged = group.group_id.encode() in partition.log.groups
+        return not (self._cache.exclusive or logged or self._wire_reported_since(group, asked_at))
+
+    def _count_removed(self, group_id: str, removed: int, now: float) -> None:
+        offsets = self._cache.group_offsets(group_id)
+        asked_for = (
+            sum(1 for wire_offset in offsets.committed.wire_offsets.values() if wire_offset.offset == DELETED_OFFSET)
+            if offsets
+            else 0
+        )
+        if removed:
+            self.offsets_removed_at = now
+        if removed > asked_for:
+            count, since = self._cleanup or (0, now)
+            self._cleanup = (count + removed - asked_for, since)
+
+    # Events from the wire.
+
+    def expect_group_tombstone(self, group_id: str, now: float, *, existed: bool) -> None:
+        """Notes that a client had a group deleted, so that its tombstone is expected in the log.
+
+        A group that did not exist leaves no tombstone.
+        """
+        if (partition := self.partitions.partition_of(group_id)) is not None:
+            evicts = partition.deleted.put(group_id, now)
+            if existed:
+                evicts |= partition.log.awaited.expect(group_id.encode(), WHOLE_GROUP, now)
+            if evicts:
+                partition.evicted_until = now + AWAITED_SECONDS
+
+    def expect_offset_tombstones(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> None:
+        """Notes that a client had offsets deleted, so that their tombstones are expected in the log."""
+        if (partition := self.partitions.partition_of(group_id)) is not None:
+            for each in partitions:
+                if partition.log.awaited.expect(group_id.encode(), suffix_of(*each), now):
+                    partition.evicted_until = now + AWAITED_SECONDS
+
+    def interpret_description(self, event: GroupDescribed) -> GroupDescribed:
+        """Returns the event that a description as Dead stands for.
+
+        A broker that does not keep Empty groups describes a group as Dead while the group still has offsets. The result
+        then describes the group as Empty.
+        """
+        group, offsets = self._cache.group(event.group_id), self._cache.group_offsets(event.group_id)
+        dead = event.state is GroupState.DEAD
+        if not dead or self._cache.keeps_empty_groups or offsets is None or not any(offsets.committed):
+            return event
+        return replace(event, state=GroupState.EMPTY, protocol_type=group.protocol_type if group else "")
+
+    def may_include(self, event: Event) -> bool:
+        """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""
+        partition = None if self._cache.exclusive else self.partitions.partition_of(event.group_id)
+        return partition is not None and partition.read_at > event.sent_at
+
+    def await_records(self, group: Group) -> None:
+        """Notes that the wire has reported a group. The next records of the group will reconcile its copy."""
+        partition = self.partitions.partition_of(group.group_id)
+        if partition is not None:
+            partition.ahead_of_log.add(group.group_id)
+
+
+def _begin_leader_term(partition: Partition, now: float) -> None:
+    partition.leader_term.began_at = min(partition.leader_term.began_at, now)
+
+
+def _logged_event(group: Group, logged: LoggedGroup, *, is_live: bool) -> InternalEvent:
+    """Returns the event for a group whose records have changed."""
+    if not logged.records:
+        return GenerationLogged(metadata=logged.metadata, is_live=is_live)
+    if group.logged_state.is_read(logged.changes):
+        return ConsumerGroupLogged(metadata=logged.metadata, changes=logged.changes, view=None, is_live=is_live)
+    try:
+        view = consumer_group_from_records(group.group_id, logged.records)
+    except DecodeError:
+        return RecordsUnreadable(metadata=logged.metadata, changes=logged.changes)
+    return ConsumerGroupLogged(metadata=logged.metadata, changes=logged.changes, view=view, is_live=is_live)

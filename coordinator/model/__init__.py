@@ -1,0 +1,7 @@
+"""The values that enter and leave the copy of the coordinator. They are immutable and know no state.
+
+- `events`: what happened to a group, as the wire or the log reports it
+- `facts`: what the copy reports to metrics, journal and flight recorder
+- `views`: read-only state of groups, members and offsets
+- `states`: the states of a group and the transitions between them
+"""

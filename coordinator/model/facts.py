@@ -1,0 +1,232 @@
+"""Facts: what happened to groups, as the copy reports it to metrics, journal and flight recorder.
+
+Facts are immutable, and their names are in the past tense. Times are in seconds since the epoch.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RebalanceReason(StrEnum):
+    """The closed set of what begins rebalances: small enough for a label."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    METADATA = "metadata"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+
+
+class RebalanceCause(StrEnum):
+    """Why a rebalance began: the closed set of what makes Kafka's coordinator prepare one."""
+
+    NEW_MEMBER = "new_member"
+    STATIC_REPLACED = "static_replaced"
+    """A static member joined again under another member id, and its new join required a rebalance (KIP-345)."""
+    MEMBER_LEFT = "member_left"
+    MEMBER_REMOVED = "member_removed"
+    """An admin removed the member, or the sidecar removed it for a policy."""
+    SESSION_EXPIRED = "session_expired"
+    """A member sent no heartbeat in time, or did not sync in time."""
+    SUBSCRIPTION_CHANGED = "subscription_changed"
+    PARTITIONS_REVOKED = "partitions_revoked"
+    """A member has revoked partitions and joins again, so that other members get these partitions (KIP-429)."""
+    LEADER_REJOINED = "leader_rejoined"
+    """The leader joined again unchanged, which makes the group assign partitions again. It gave no reason."""
+    TOPIC_METADATA = "topic_metadata"
+    """The leader joined again, because the partitions of its topics have changed."""
+    COORDINATOR_MOVED = "coordinator_moved"
+    """The broker has just become the group's coordinator, and members joined again there."""
+    UNKNOWN = "unknown"
+
+    @property
+    def reason(self) -> RebalanceReason:
+        """The label value for this cause."""
+        return _REASONS[self]
+
+
+_REASONS = {
+    RebalanceCause.NEW_MEMBER: RebalanceReason.JOIN,
+    RebalanceCause.STATIC_REPLACED: RebalanceReason.JOIN,
+    RebalanceCause.MEMBER_LEFT: RebalanceReason.LEAVE,
+    RebalanceCause.MEMBER_REMOVED: RebalanceReason.LEAVE,
+    RebalanceCause.SESSION_EXPIRED: RebalanceReason.EXPIRED,
+    RebalanceCause.SUBSCRIPTION_CHANGED: RebalanceReason.METADATA,
+    RebalanceCause.PARTITIONS_REVOKED: RebalanceReason.METADATA,
+    RebalanceCause.LEADER_REJOINED: RebalanceReason.METADATA,
+    RebalanceCause.TOPIC_METADATA: RebalanceReason.METADATA,
+    RebalanceCause.COORDINATOR_MOVED: RebalanceReason.UNKNOWN,
+    RebalanceCause.UNKNOWN: RebalanceReason.UNKNOWN,
+}
+
+
+class Departure(StrEnum):
+    """How a member went."""
+
+    LEFT = "left"
+    EXPIRED = "expired"
+    """The session of the member most likely expired. Only the broker knows for certain."""
+    DROPPED = "dropped"
+    """The broker removed the member, which did not join or sync in time, or for an unknown reason."""
+    REMOVED = "removed"
+    """The sidecar removed the member for a policy."""
+    KICKED = "kicked"
+    """Another client, such as an admin, removed the member."""
+    FENCED = "fenced"
+    """Another client took over the member's group.instance.id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberInfo:
+    """The identity of a member.
+
+    Attributes:
+        member_id: empty if the broker has not issued an id yet.
+        client_id: empty if only the member id is known.
+        client_host: the host as Kafka prints it; empty if only the member id is known.
+    """
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowestMember(MemberInfo):
+    """The member whose join was sent last. `seconds` is the time between the first join and this one."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A fact about one group. `at` is when it happened."""
+
+    group_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceStarted(Fact):
+    """The group left Stable or Empty for PreparingRebalance.
+
+    Attributes:
+        by: the member that caused the rebalance; None if unknown.
+        said: the reason that this client gave (KIP-800); empty if it gave none.
+    """
+
+    cause: RebalanceCause
+    by: MemberInfo | None = None
+    said: str = ""
+
+    @property
+    def reason(self) -> RebalanceReason:
+        """The label value for the cause."""
+        return self.cause.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceCompleted(Fact):
+    """A generation became stable.
+
+    Attributes:
+        cause, by, said: the same as in the `RebalanceStarted` of this rebalance, even if further causes followed.
+        duration_seconds: the time from the first join to the last needed sync; 0 if the beginning was not observed.
+        joined, gone: how many members joined and left since the previous rebalance.
+        slowest: the member whose join was sent last; None if fewer than two joins were seen.
+        moved_partitions: how many partitions have lost their previous owner; None if assignments cannot be read.
+    """
+
+    cause: RebalanceCause
+    by: MemberInfo | None = None
+    said: str = ""
+    generation: int
+    protocol: str
+    members: int
+    duration_seconds: float
+    joined: int = 0
+    gone: int = 0
+    slowest: SlowestMember | None = None
+    moved_partitions: int | None = None
+
+    @property
+    def reason(self) -> RebalanceReason:
+        """The label value for the cause."""
+        return self.cause.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberJoined(Fact):
+    """A member joined that was not in the group before. `said` is the reason that it gave (KIP-800)."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberGone(Fact):
+    """A member is no longer in the group. `said` is the reason that was given with its leave (KIP-800)."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    how: Departure
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorMoved(Fact):
+    """The broker replied that it does not coordinate the group any more.
+
+    Another broker coordinates the group now, or this broker is restarting.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsCommitted(Fact):
+    """The broker replied to a commit.
+
+    Attributes:
+        accepted: for how many partitions the broker accepted the offset.
+        refused: pairs of an error code and the number of partitions that were refused with it.
+    """
+
+    accepted: int
+    refused: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsExpired:
+    """The broker removed expired offsets of any groups.
+
+    Attributes:
+        count: how many offsets it removed.
+        seconds: how long the copy took to apply the removals.
+    """
+
+    at: float
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRefused(Fact):
+    """A policy refused a request.
+
+    Attributes:
+        size, limit: the value that the policy judged and its limit, in the policy's own unit.
+        enforced: whether the client got the refusal. If not, the policy is in audit mode and only reports it.
+    """
+
+    policy: str
+    error_code: int
+    client_id: str
+    client_host: str
+    size: int
+    limit: int
+    enforced: bool = True

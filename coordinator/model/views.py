@@ -1,0 +1,243 @@
+"""Read-only views of groups, members and offsets, for answers, policies and metrics.
+
+A view shows one moment, and callers must read it at that moment. `GroupView.offsets` is not a snapshot: it reads the
+copy's current offsets.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.fast_instances import fast_constructor
+
+
+class GroupState(StrEnum):
+    """States of a group, spelled as DescribeGroups spells them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+
+
+class GroupKind(StrEnum):
+    """Which protocol a group speaks, spelled as ListGroups v5 spells it."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
+
+
+class FallbackReason(StrEnum):
+    """Why the copy of a group may not be used to answer; the label of the fallback metric."""
+
+    COLD = "cold"
+    """The group may have a history that this sidecar has not observed."""
+    STALE = "stale"
+    """The copy does not follow the effect of a recent request on the group, or its log is not fresh."""
+    IN_DOUBT = "in_doubt"
+    """A change of the group is due or in progress, and only the broker knows its outcome."""
+    UNDECODABLE = "undecodable"
+    """A request of the group could not be decoded."""
+    UNAUTHORIZED = "unauthorized"
+    """The broker has or may have an authorizer, and it is unknown what this client may read."""
+    UNSTABLE = "unstable"
+    """Offsets of a transaction may still be pending."""
+    VERSION = "version"
+    """The copy does not have the requested information in this version of the API."""
+    LARGE = "large"
+    """The reply would be long, and all other clients would wait while the sidecar builds it."""
+    OFF = "off"
+    """The operator has switched local answers off."""
+
+
+TopicPartition = tuple[str, int]
+
+DELETED_OFFSET: Final = -(1 << 63) - 1
+"""Marks a deleted offset. The value is below all 64-bit numbers, because clients may commit any of those."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed offset.
+
+    Attributes:
+        at: when the commit was seen, in seconds since the epoch.
+        epoch_known: whether the leader epoch is known. OffsetFetch returns it only since v5 (KIP-320).
+        writer: the connection that committed the offset; empty if the offset comes from a reply of the broker.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+    at: float = 0.0
+    epoch_known: bool = True
+    writer: str = field(default="", compare=False)
+
+
+committed_offset = fast_constructor(CommittedOffset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """A member of a group. Hosts are as Java's InetAddress prints them, with a leading slash.
+
+    Attributes:
+        client_host: the host that the member's requests come from. `broker_host` if none of them was seen.
+        broker_host: the host that the broker reports for the member; empty if the broker has not reported one.
+        since: when the member was first seen in the group. Members from one record or reply have the same time.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    broker_host: str = ""
+    metadata: bytes = b""
+    assignment: bytes = b""
+    since: float = 0.0
+
+
+member_view = fast_constructor(MemberView)
+
+
+Partitions = Mapping[UUID, tuple[int, ...]]
+"""Partitions by topic id, sorted."""
+
+NO_PARTITIONS: Partitions = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberView:
+    """A member of a consumer group.
+
+    Attributes:
+        epoch: the epoch of the member, which follows the group's epoch; 0 before its first assignment.
+        client_host, broker_host: the same as in a `MemberView`.
+        assignment: the partitions that the member owns and may keep.
+        revoking: the partitions that the member owns and has to give up.
+        target_assignment: the partitions that the member will own.
+        classic: whether the member uses the classic protocol, in a group that is being upgraded.
+        reconciled: whether the member owns its target assignment of its epoch.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    epoch: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    broker_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    assignment: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    revoking: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    target_assignment: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    classic: bool = False
+    reconciled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupView:
+    """A group of one of the new protocols at one moment.
+
+    Attributes:
+        state: the state of the group; None if the records do not determine it, as for streams groups.
+        epoch: the epoch of the group, which grows with each change of its members or topics.
+        assignment_epoch: the group epoch for which the target assignment was computed.
+        assignors: the server-side assignors that most members prefer, sorted. Empty if no member names one. If several
+            are equally preferred, the broker's choice depends on the order of its hash table.
+        members: the members of a consumer group, sorted by member id, or in the broker's order; empty for other kinds.
+        ordered: whether the members are in the order in which the broker last described them.
+    """
+
+    group_id: str
+    kind: GroupKind
+    state: GroupState | None = None
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignors: tuple[str, ...] = ()
+    members: tuple[ConsumerMemberView, ...] = ()
+    ordered: bool = False
+
+    @property
+    def is_describable(self) -> bool:
+        """Whether ConsumerGroupDescribe describes the group."""
+        return self.kind is GroupKind.CONSUMER and self.state is not None
+
+    @property
+    def topic_ids(self) -> set[UUID]:
+        """The topics of all partitions that any member owns or will own."""
+        return {
+            topic_id
+            for member in self.members
+            for topic_id in (*member.assignment, *member.revoking, *member.target_assignment)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """The members and joins that count towards a group's size limit, as in Kafka's acceptJoiningMember.
+
+    Attributes:
+        state: the state that the group most likely has at the broker.
+        members: ids of the members.
+        parked: how many joins are parked at the broker.
+        is_parked: returns whether the join of a member, given by its id, is parked.
+        certain: whether the broker has exactly these members and joins. If not, it may have more or fewer.
+    """
+
+    state: GroupState = GroupState.DEAD
+    members: Collection[str] = ()
+    parked: int = 0
+    is_parked: Callable[[str], bool] = lambda _: False
+    certain: bool = False
+
+
+NO_OCCUPANCY = Occupancy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group at one moment.
+
+    Attributes:
+        occupancy: the members and joins that count towards the size limit. Set only by
+            `GroupMetadataManager.view_with_occupancy`.
+        roster_known: whether `members` are all members, not only the observed ones.
+        fallback_reason: why DescribeGroups may not be answered from this copy, apart from hosts; None if it may.
+        offsets_fallback_reason: why OffsetFetch may not be answered from this copy; None if it may.
+        error_code: the error that a coordinator would return, because it loads the group or does not coordinate it.
+            Answers use this error if the broker itself does not support the API.
+    """
+
+    group_id: str
+    kind: GroupKind = GroupKind.CLASSIC
+    state: GroupState = GroupState.DEAD
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    generation: int = -1
+    members: tuple[MemberView, ...] = ()
+    occupancy: Occupancy = NO_OCCUPANCY
+    roster_known: bool = False
+    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    fallback_reason: FallbackReason | None = None
+    offsets_fallback_reason: FallbackReason | None = None
+    error_code: int = ErrorCode.NONE
+    last_rebalance_at: float | None = None
+    """When the last rebalance ended, in seconds since the epoch; None before the first observed rebalance."""
+    consumer: ConsumerGroupView | None = None
+    """The group as the log describes it, if it uses a newer protocol; None for a classic group."""
+
+
+group_view = fast_constructor(GroupView)

@@ -1,0 +1,14 @@
+"""How events change groups, and which facts follow.
+
+- `apply`: the rule of each kind of event about a group, and the only way to change a group
+- `internal_events`: events of a group that no request shows, such as records of the log
+- `joins`, `membership`: JoinGroup outcomes, and every other event about members
+- `commits`: commits, transactions and deletions of offsets
+- `group_existence`: groups that the broker listed, deleted or handed to another broker
+- `log_records`: how a record of the offsets topic changes a group
+- `consumer_rebalances`: rebalances of groups of the consumer protocol (KIP-848), found by comparing two views
+- `causes`: why a rebalance began
+- `followed_log`: the part of the log's follower that rules call
+- `fact_builder`, `partition_moves`: the facts about members, rebalances and moved partitions
+- `excess_members`: which members to remove from a group over its size limit
+"""

@@ -1,0 +1,164 @@
+"""Builds the facts about members and rebalances of a group."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from group_sidecar.coordinator.model.events import NEVER
+from group_sidecar.coordinator.model.facts import (
+    CoordinatorMoved,
+    Departure,
+    Fact,
+    MemberGone,
+    MemberJoined,
+    RebalanceCause,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
+from group_sidecar.coordinator.model.states import PREPARING_REBALANCE
+from group_sidecar.coordinator.rules.causes import find_cause
+from group_sidecar.coordinator.rules.partition_moves import Moves, compare_owners, save_owners
+from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.member import Member
+from group_sidecar.coordinator.state.rebalance import CauseDetails, Rebalance
+
+SYNC_SECONDS = 1.0
+"""Seconds to wait for the leader's sync after a generation is stable. The sync contains the assignments."""
+
+
+def member_gone_facts(
+    group: Group, members: Iterable[Member], departure: Departure, now: float, reason: str = ""
+) -> list[Fact]:
+    """Returns a fact for each member that left, except for members of which only the id is known."""
+    facts: list[Fact] = [
+        MemberGone(
+            group_id=group.group_id,
+            at=now,
+            member_id=member.member_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            instance_id=member.instance_id,
+            how=departure,
+            said=reason,
+        )
+        for member in members
+        if member.client_host
+    ]
+    if departure is not Departure.FENCED:
+        group.rebalances.count_left(members)
+    return facts
+
+
+def member_joined_facts(group: Group, members: Iterable[Member], now: float, reason: str = "") -> list[Fact]:
+    """Returns a fact for each member that joined, and counts the members.
+
+    A member of which only the id is known gets its fact later.
+    """
+    group.rebalances.count_joined(members)
+    return member_noticed_facts(group, members, now, reason)
+
+
+def member_noticed_facts(group: Group, members: Iterable[Member], now: float, reason: str = "") -> list[Fact]:
+    """Returns the facts of `member_joined_facts` without counting the members.
+
+    These members were in the group before: unobserved, overdue, or under another member id.
+    """
+    return [
+        MemberJoined(
+            group_id=group.group_id,
+            at=now,
+            member_id=member.member_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            instance_id=member.instance_id,
+            said=reason,
+        )
+        for member in members
+        if member.client_host
+    ]
+
+
+def coordinator_moved(group_id: str, now: float) -> list[Fact]:
+    """Returns the fact that the broker does not coordinate the group any more."""
+    return [CoordinatorMoved(group_id=group_id, at=now)]
+
+
+def begin_rebalance(group: Group, now: float, details: CauseDetails | None = None) -> list[Fact]:
+    """Begins a rebalance, which started with the first parked join. Returns the fact, unless one is in progress.
+
+    `details` is the cause; None to find the cause. A rebalance keeps its first known cause.
+    """
+    if group.state is PREPARING_REBALANCE:
+        if details is not None and details.known:
+            group.rebalances.explain(details)  # Other replies have overtaken the reply that shows the cause.
+        return []
+    facts = conclude_rebalance(group, now)
+    details = details or find_cause(group, now)
+    save_owners(group)
+    since = min((sent.sent_at for sent in group.joins.values() if sent.joining.will_park), default=now)
+    group.lifecycle.prepare_rebalance()
+    group.rebalances.begin(details, since)
+    at = now if details.at is None else max(details.at, group.rebalances.last_rebalance_at or details.at)
+    return [
+        *facts,
+        RebalanceStarted(group_id=group.group_id, at=at, cause=details.cause, by=details.member, said=details.reason),
+    ]
+
+
+def complete_rebalance(group: Group, now: float, *, assignments_unknown: bool = False) -> list[Fact]:
+    """Ends the rebalance. Returns its fact, unless its beginning was not observed or the assignments may still arrive.
+
+    `assignments_unknown` is whether the assignments will not arrive any more.
+    """
+    rebalance = group.rebalance
+    if rebalance is None:
+        group.rebalances.stabilise(now, group.members)
+        group.rebalances.forget()
+        return []
+    if rebalance.done_at == NEVER:
+        group.rebalances.stabilise(now, group.members)
+    if rebalance.leader_join_seen and not (group.assignments_known or assignments_unknown):
+        return []
+    group.rebalances.drop()
+    moves = compare_owners(group)
+    return [_completed_fact(group, rebalance, moves)]
+
+
+def conclude_overdue_rebalance(group: Group, now: float) -> list[Fact]:
+    """Returns the fact of a completed rebalance if its leader's sync was not seen in time."""
+    late = group.rebalance is not None and now >= group.rebalance.done_at + SYNC_SECONDS
+    return conclude_rebalance(group, now) if late else []
+
+
+def conclude_rebalance(group: Group, now: float) -> list[Fact]:
+    """Returns the fact of a completed rebalance whose assignments will not arrive any more."""
+    done = group.rebalance is not None and group.rebalance.done_at != NEVER
+    return complete_rebalance(group, now, assignments_unknown=True) if done else []
+
+
+def _leader_wants_reassignment(group: Group, details: CauseDetails) -> bool:
+    """Whether the leader joined again without a reason, which also happens after its coordinator has moved."""
+    if details.cause in (RebalanceCause.COORDINATOR_MOVED, RebalanceCause.UNKNOWN):
+        return details.member is not None and details.member.member_id == group.leader and not details.reason
+    return details.cause is RebalanceCause.LEADER_REJOINED
+
+
+def _completed_fact(group: Group, rebalance: Rebalance, moves: Moves | None) -> Fact:
+    """Returns the fact that a rebalance was completed."""
+    details = rebalance.cause_details
+    if moves is not None and moves.added and _leader_wants_reassignment(group, details):
+        details = replace(details, cause=RebalanceCause.TOPIC_METADATA)  # The leader joined because of new partitions.
+    return RebalanceCompleted(
+        group_id=group.group_id,
+        at=rebalance.done_at,
+        cause=details.cause,
+        by=details.member,
+        said=details.reason,
+        generation=group.generation,
+        protocol=group.protocol,
+        members=len(group.members),
+        duration_seconds=rebalance.done_at - rebalance.started_at,
+        joined=rebalance.joined,
+        gone=rebalance.left,
+        slowest=rebalance.slowest(group.members),
+        moved_partitions=None if moves is None else moves.moved,
+    )

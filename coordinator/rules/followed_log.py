@@ -1,0 +1,28 @@
+"""The part of the log's follower that the rules call.
+
+The follower (`coordinator.log.follower`) applies rules, so the rules cannot import it.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from group_sidecar.coordinator.model.events import Event
+from group_sidecar.coordinator.model.views import TopicPartition
+from group_sidecar.coordinator.state.bounded_table import BoundedTable
+
+
+class FollowedLog(Protocol):
+    """What the partitions of ``__consumer_offsets`` have shown so far."""
+
+    @property
+    def moved_groups(self) -> BoundedTable[int]:
+        """The partition of each group whose partition another broker leads now."""
+
+    def may_include(self, event: Event) -> bool:
+        """Whether the log may already contain an event's effect, and later ones that were not observed."""
+
+    def expect_group_tombstone(self, group_id: str, now: float, *, existed: bool) -> None:
+        """Expects the tombstone of a group that a client deleted."""
+
+    def expect_offset_tombstones(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> None:
+        """Expects the tombstones of offsets that a client deleted."""

@@ -1,0 +1,126 @@
+"""Events of one group that come from the log or from the copy itself, not from a client's request.
+
+The wire's events are in `model.events`. Internal events need no group id, because `apply` gets them with their group.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from group_sidecar.coordinator.model.events import GroupDescribed
+from group_sidecar.coordinator.model.views import ConsumerGroupView
+from group_sidecar.coordinator.state.log_partitions import LeaderTerm
+
+
+@dataclass(frozen=True, slots=True)
+class InternalEvent:
+    """An event that changes one group and that no request of a client shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFound(InternalEvent):
+    """The log or a commit shows that the broker has the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLoaded(InternalEvent):
+    """The group was in the log when its partition was loaded. `tenure` is since when the broker leads the partition."""
+
+    tenure: LeaderTerm
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLogged(InternalEvent):
+    """The log has this generation of a classic group.
+
+    Attributes:
+        metadata: the raw value of the record; None if the log has no generation.
+        is_live: whether the record was written just now. False while a partition is loaded, because its records are
+            history.
+    """
+
+    metadata: bytes | None
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupLogged(InternalEvent):
+    """The log has records of a group of a newer protocol.
+
+    Attributes:
+        metadata, is_live: the same as in a `GenerationLogged`.
+        changes: how often the records have changed.
+        view: the group as its records describe it; None if they have not changed since they were last decoded.
+    """
+
+    metadata: bytes | None
+    changes: int
+    view: ConsumerGroupView | None
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsUnreadable(InternalEvent):
+    """The log has records of a group of a newer protocol that cannot be decoded.
+
+    The attributes are the same as in a `ConsumerGroupLogged`.
+    """
+
+    metadata: bytes | None
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVanished(InternalEvent):
+    """The log does not contain the group any more. The broker may still have it, or a new group with its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCaughtUp(InternalEvent):
+    """The log was read past the last request that may have changed the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptionAwaited(InternalEvent):
+    """The broker will be asked for the members that were not observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLost(InternalEvent):
+    """The connection to the broker was lost. The broker may have restarted, and member sessions with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsCrossed(InternalEvent):
+    """The broker executed two requests in an unknown order, and one of them may have deleted the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed(InternalEvent):
+    """Time has passed, so sessions and other deadlines may have expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDropped(InternalEvent):
+    """There was no room for the metadata and assignments that an event contained."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeDescribed(InternalEvent):
+    """The broker has described the members of the group. The rest of the description may be outdated.
+
+    Attributes:
+        description: the broker's description.
+        before: ids of the members that were known before the description, overdue ones included.
+        sure: whether `before` had all members of the last generation.
+    """
+
+    description: GroupDescribed
+    before: Set[str]
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MembersOrdered(InternalEvent):
+    """The broker describes the members of a group of a newer protocol in this order. `members` are their ids."""
+
+    members: tuple[str, ...]

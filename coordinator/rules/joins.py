@@ -1,0 +1,201 @@
+"""The rules of JoinGroup: how a join that is sent, accepted, refused or lost changes a group, and the facts from it."""
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.model.events import (
+    LOST_REQUEST_SECONDS,
+    NEW_MEMBER_JOIN_TIMEOUT_SECONDS,
+    JoinAccepted,
+    JoiningMember,
+    JoinRejected,
+    JoinSent,
+    MemberIdIssued,
+    ReplyLost,
+)
+from group_sidecar.coordinator.model.facts import Departure, Fact, RebalanceCause
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
+from group_sidecar.coordinator.rules.causes import cause_of_departure, departure_of_missing, silence_is_conclusive
+from group_sidecar.coordinator.rules.fact_builder import (
+    begin_rebalance,
+    member_gone_facts,
+    member_joined_facts,
+    member_noticed_facts,
+)
+from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.member import Member
+from group_sidecar.coordinator.state.rebalance import CauseDetails
+
+HARMLESS_JOIN_ERRORS = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""Errors that leave the group unchanged, or whose change another reply shows."""
+
+_STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
+"""States in which the next generation is a new one, even if its number is not higher."""
+
+
+def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
+    """Counts a join without a reply towards the size of the group."""
+    group.pending_joins.add_join(event)
+    return []
+
+
+def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
+    """Puts the group in doubt, because the outcome of a request is unknown. A join becomes a lost join."""
+    sent = group.pending_joins.mark_lost(event.token, now)
+    if sent is not None:
+        _contest(group, sent.joining)
+    group.doubt(now + LOST_REQUEST_SECONDS)
+    return []
+
+
+def member_id_issued(group: Group, event: MemberIdIssued, now: float) -> list[Fact]:
+    """Notes a member id that the broker issued. The group exists, and the broker waits for a join with the new id."""
+    group.pending_joins.remove_join(event.joining.token)
+    if group.state is GroupState.DEAD:
+        group.lifecycle.create()
+    group.pending.issue(event.member_id, now + event.joining.session_timeout_ms / 1000)
+    return []
+
+
+def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
+    """Removes a join that the broker refused. The join may have been parked in a rebalance before the refusal."""
+    joining = event.joining
+    group.pending_joins.remove_join(joining.token)
+    if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not joining.member_id:
+        if group.state is GroupState.DEAD:
+            group.lifecycle.create()  # The coordinator creates the group before it compares the protocols.
+    elif event.error_code == ErrorCode.FENCED_INSTANCE_ID:
+        _contest(group, joining)
+    waited = event.error_code == ErrorCode.UNKNOWN_MEMBER_ID and now - event.sent_at >= NEW_MEMBER_JOIN_TIMEOUT_SECONDS
+    if joining.will_park and (waited or event.error_code not in HARMLESS_JOIN_ERRORS):
+        group.doubt(now)
+    return []
+
+
+def _contest(group: Group, joining: JoiningMember) -> None:
+    """Makes the instance id of a new static member contested.
+
+    The broker may have accepted the member and replaced it again, unknown to the copy.
+    """
+    if joining.instance_id and not joining.member_id:
+        group.roster.contest(joining.instance_id)
+
+
+def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """Adds the member to the generation in the reply, which may be new to the copy."""
+    if event.generation < group.generation and event.sent_at < group.generation_at:
+        group.pending_joins.remove_join(event.joining.token)
+        _contest(group, event.joining)
+        return []  # A reply with a later generation has overtaken this one.
+    if group.kind is not GroupKind.CLASSIC and group.members:
+        group.pending_joins.remove_join(event.joining.token)
+        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.joining.client_host)
+        return _add_member(
+            group, event, now
+        )  # A classic member of a KIP-848 group, which has epochs instead of generations.
+    facts: list[Fact] = []
+    if event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
+        facts += begin_rebalance(group, now, _cause_of_immediate_join(event))
+        group.start_generation(event, now)
+        group.rebalances.joins_complete(group.joins.values())
+    group.pending_joins.remove_join(event.joining.token)
+    if event.sent_at <= group.generation_at:
+        group.rebalances.join_answered(event)
+        facts += _add_member(group, event, now)
+    else:
+        facts += _apply_late_join(group, event, now)
+    return facts + _apply_roster(group, event, now)
+
+
+def _is_recreated(group: Group, event: JoinAccepted) -> bool:
+    """Whether the broker may have removed the empty group and created it again, with generations from the start."""
+    return not group.members and not group.overdue and event.sent_at > group.generation_at
+
+
+def _cause_of_immediate_join(event: JoinAccepted) -> CauseDetails | None:
+    """Returns the cause if the broker accepted a new member without first issuing an id; None otherwise (KIP-394)."""
+    joining = event.joining
+    if joining.will_park:
+        return None
+    return CauseDetails(
+        cause=RebalanceCause.NEW_MEMBER, member=joining.member_info(event.member_id), reason=joining.reason
+    )
+
+
+def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """Adds a member whose join waited for this generation."""
+    joining, facts = event.joining, list[Fact]()
+    if event.member_id in group.left_member_ids:
+        return []  # The member has left since.
+    if (old := group.roster.predecessor(joining.instance_id, event.member_id)) is not None:
+        facts += _replace_static(group, old, event, now)
+    member = group.add_member(joining, event.member_id, now)
+    if member.identify(joining.client_id, joining.client_host):
+        facts += member_joined_facts(group, [member], now, joining.reason)
+    return facts
+
+
+def _replace_static(group: Group, old: Member, event: JoinAccepted, now: float) -> list[Fact]:
+    here = [old] if old.member_id in group.members else []
+    new = group.replace_static(old, event, now)
+    return [
+        *member_gone_facts(group, here, Departure.FENCED, now),
+        *member_noticed_facts(group, [new], now, event.joining.reason),
+    ]
+
+
+def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """Applies a join that the broker answered at once, because the generation was complete.
+
+    Such a join changes nothing except the member id of a static member.
+    """
+    old = group.roster.predecessor(event.joining.instance_id, event.member_id)
+    if old is not None and event.member_id not in group.left_member_ids:
+        if event.sent_at < group.changed_at or not group.assignments_known:
+            group.doubt(now)  # The broker may have executed the join before or after the last observed change.
+        return _replace_static(group, old, event, now)
+    if event.member_id not in {*group.members, *group.overdue, *group.left_member_ids}:
+        group.doubt(now)
+    return []
+
+
+def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
+    """Applies the list of all members in the leader's reply.
+
+    If the copy already has all members, the list only has to agree with them.
+    """
+    if not event.roster:
+        return []
+    if group.incomplete_reason is None:
+        if {member_id for member_id, _, _ in event.roster} != group.members.keys():
+            group.doubt(now)
+        return []
+    never_on_wire = [member for member in group.overdue.values() if not silence_is_conclusive(group, member)]
+    new, dropped = group.replace_members(event.roster, event.protocol, now)
+    dropped += [member for member in never_on_wire if member.member_id not in group.members]
+    overtaken = group.generation_at < event.sent_at < group.changed_at
+    if event.sent_at >= group.settled_at and not overtaken:
+        group.mark_complete()
+    taken_over = {member.instance_id for member in dropped if member.instance_id}
+    reasons = {sent.joining.member_id: sent.joining.reason for sent in group.joins.values()}
+    facts: list[Fact] = []
+    for member in new:
+        build_facts = member_noticed_facts if member.instance_id in taken_over else member_joined_facts
+        facts += build_facts(group, [member], now, reasons.get(member.member_id, ""))
+    static = group.roster.static_members() if dropped else {}
+    for member in dropped:
+        departure, reason = departure_of_missing(group, member, now, static)
+        group.rebalances.explain(cause_of_departure(member, departure, reason))
+        facts += member_gone_facts(group, [member], departure, now, reason)
+    return facts

@@ -1,0 +1,388 @@
+"""The rules of members: how each event other than a join changes a group, and which facts follow.
+
+Replies on different connections may overtake each other. Four rules keep the copy correct nonetheless:
+
+- Generations only grow.
+- The broker does not issue a member id again after its member has left.
+- The leader's reply to its join decides which members a generation has, and the leader's sync decides the assignments.
+- An event cannot undo a change that was seen after the event's request was sent.
+"""
+
+from group_sidecar.coordinator.model.events import (
+    LEAVE_GROUP_MEMBER_EPOCH,
+    NEVER,
+    ConsumerJoinAnswered,
+    ConsumerJoinSent,
+    ConsumerMemberSeen,
+    GroupDescribed,
+    LeaveSent,
+    Leaving,
+    MemberActivity,
+    MemberSeen,
+    MembersLeft,
+    MemberUnknown,
+    RebalanceSeen,
+    Synced,
+)
+from group_sidecar.coordinator.model.facts import Departure, Fact
+from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
+from group_sidecar.coordinator.rules.causes import (
+    cause_of_departure,
+    cause_of_earlier_join,
+    is_removed_by_admin,
+    silence_is_conclusive,
+)
+from group_sidecar.coordinator.rules.fact_builder import (
+    begin_rebalance,
+    complete_rebalance,
+    conclude_overdue_rebalance,
+    conclude_rebalance,
+    member_gone_facts,
+    member_joined_facts,
+    member_noticed_facts,
+)
+from group_sidecar.coordinator.rules.internal_events import (
+    MembersOrdered,
+    MetadataDropped,
+    RequestsCrossed,
+    SizeDescribed,
+    TimePassed,
+)
+from group_sidecar.coordinator.rules.partition_moves import save_owners
+from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
+from group_sidecar.coordinator.state.member import Leave, Member
+from group_sidecar.coordinator.state.rebalance import CauseDetails
+from group_sidecar.coordinator.state.roster import StaticMembers
+
+CONSUMER_SESSION_MS = 45_000
+"""The default of `group.consumer.session.timeout.ms`. The broker does not report it to KIP-848 clients."""
+_LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
+"""Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
+
+
+def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
+    """Moves members whose sessions must have expired to `overdue`.
+
+    The group is in doubt until the broker confirms that they are gone.
+    """
+    facts = conclude_overdue_rebalance(group, now) if group.rebalance is not None else []
+    late = group.expire(now)
+    if late:
+        group.touch(now)
+    for member in late:
+        if silence_is_conclusive(group, member):
+            silent = member.session_expired(now, group.leader_term.began_at)
+            facts += member_gone_facts(group, [member], Departure.EXPIRED if silent else Departure.DROPPED, now)
+    return facts
+
+
+def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Member | None, list[Fact]]:
+    """Returns the member whose request the broker accepted, and the facts that follow.
+
+    The request may be the first sign of a member or of a generation. The member is None if a later event has overtaken
+    the request.
+    """
+    member = group.members.get(event.member_id)
+    if member is not None and member.true_host == event.client_host and event.generation == group.generation:
+        return member, []  # Nearly always.
+    if event.generation < group.generation and event.sent_at < group.generation_at:
+        return None, []
+    if group.generation == UNKNOWN_GENERATION:
+        if event.sent_at < group.changed_at:
+            return member, []  # The generation in the request may not be the current one.
+        group.lifecycle.number_generation(event.generation, now)
+    elif event.generation != group.generation:
+        group.adopt_generation(event.generation, now)
+        group.touch(now)
+    if member is not None and member.client_host:
+        group.set_true_host(member, event.client_host)
+        return member, []
+    if event.member_id in group.left_member_ids:
+        return None, []
+    return _new_or_returned_member(group, event, now)
+
+
+def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> tuple[Member, list[Fact]]:
+    """Adds a member that was unknown, overdue, or known only by its id. Returns the member and the facts."""
+    member = group.members.get(event.member_id) or group.roster.restore(event.member_id)
+    if member is None:
+        member = Member(member_id=event.member_id, since=now, instance_id=event.instance_id)
+        group.completeness.miss_members()
+        if group.state in (GroupState.DEAD, GroupState.EMPTY):
+            group.lifecycle.find_member()
+            group.rebalances.drop()
+        group.roster.include(member)
+    member.identify(event.client_id, event.client_host)
+    group.touch(now)
+    return member, member_noticed_facts(group, [member], now)
+
+
+def synced(group: Group, event: Synced, now: float) -> list[Fact]:
+    """Stores the assignment in the reply to a sync. The first such reply shows that the generation is stable."""
+    if group.kind is not GroupKind.CLASSIC:
+        return _refresh(group, event.member_id, event.sent_at, now, event.client_host)
+    member, facts = _active_member(group, event, now)
+    if member is None:
+        return []
+    group.lifecycle.first_sync(now)
+    group.roster.sync(member, event.sent_at, group.stable_at)
+    if event.member_id == group.leader and not group.assignments_known:
+        group.lifecycle.know_assignments()
+        group.roster.assign(event.assignments)
+    member.assign(event.assignment)
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        group.lifecycle.stabilise()
+        facts += complete_rebalance(group, now)
+    elif group.assignments_known and group.rebalance is not None and group.state is GroupState.STABLE:
+        facts += complete_rebalance(group, now)
+    return facts
+
+
+def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
+    """Resets the session timer of a member whose request was accepted.
+
+    This does not count as a change of the group, unless the list of groups shows the group differently.
+    """
+    if group.kind is not CLASSIC:
+        return _refresh(group, event.member_id, event.sent_at, now, event.client_host)
+    member, facts = _active_member(group, event, now)
+    if member is None:
+        return []
+    group.roster.record_activity(member, event.sent_at)
+    if event.no_rebalance and group.state is PREPARING_REBALANCE and event.sent_at > group.changed_at:
+        _still_stable(group, now)
+    return facts
+
+
+def _still_stable(group: Group, now: float) -> None:
+    """Returns the group to Stable, because a broker that prepares a rebalance would reply REBALANCE_IN_PROGRESS."""
+    if group.stable_at != NEVER and not group.joins:
+        group.disprove_rebalance(now)
+
+
+def _refresh(group: Group, member_id: str, sent_at: float, now: float, client_host: str = "") -> list[Fact]:
+    """Resets the session timer of a known member, which may be overdue. `client_host` is empty if unknown."""
+    facts: list[Fact] = []
+    if (back := group.roster.restore(member_id)) is not None:
+        group.set_true_host(back, client_host)
+        group.touch(now)
+        facts += member_noticed_facts(group, [back], now)
+    if (member := group.members.get(member_id)) is not None:
+        group.roster.record_activity(member, sent_at)
+        group.set_true_host(member, client_host)
+    return facts
+
+
+def rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact]:
+    """Begins the rebalance that a reply shows, unless the copy has newer state than the reply."""
+    facts = _refresh(group, event.member_id, event.sent_at, now) if event.is_heartbeat else []
+    overtaken = event.generation < group.generation and event.sent_at < group.generation_at
+    busy = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+    if overtaken or busy or group.kind is not GroupKind.CLASSIC:
+        return facts
+    group.touch(now)
+    return facts + begin_rebalance(group, now)
+
+
+# Departures.
+
+
+def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]:
+    """Removes a member that the broker does not have."""
+    here, leave = group.members.get(event.member_id), group.roster.pending_leaves.get(event.member_id)
+    if here is not None:
+        save_owners(group)
+    if (dropped := group.drop(event.member_id, now)) is None:
+        return []
+    if dropped.instance_id:
+        group.roster.contest(dropped.instance_id)  # Another member may have taken over its identity.
+    departure, reason = _departure_of_unknown(group, dropped, event, leave, now), leave.reason if leave else ""
+    facts = member_gone_facts(group, [here] if here else [], departure, now, reason)
+    left_at = dropped.timeout_at(group.leader_term.began_at) if departure is Departure.EXPIRED else event.sent_at
+    facts += _after_departure(
+        group, cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason), now
+    )
+    if group.state is GroupState.EMPTY:
+        group.doubt(now)  # The broker may have removed the empty group and created it again.
+    return facts
+
+
+def _departure_of_unknown(
+    group: Group, member: Member, event: MemberUnknown, leave: Leave | None, now: float
+) -> Departure:
+    """Returns how a member left that the broker does not have any more."""
+    if leave is not None:
+        return Departure.KICKED if leave.by_admin else Departure.LEFT
+    # The broker started its timer later than the copy, so the session cannot have expired before the copy's timer.
+    lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
+    return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
+
+
+def _static_members_of_leaves(group: Group, event: Leaving) -> StaticMembers | None:
+    """Returns the static members by instance id if several members leave, else None.
+
+    Without this index, a search for each of 5,000 members would take a second.
+    """
+    return group.roster.static_members() if len(event.members) > 1 else None
+
+
+def leave_sent(group: Group, event: LeaveSent, now: float) -> list[Fact]:
+    """Keeps leaves without a reply. Other members may observe the departure before the reply is seen."""
+    static = _static_members_of_leaves(group, event)
+    for given_member_id, instance_id, reason in event.members_with_reasons:
+        member_id = given_member_id or group.roster.member_id_of_instance(instance_id, static)
+        if (member := group.members.get(member_id)) is not None:
+            removed_by_admin = is_removed_by_admin(member, given_member_id, reason, event.client_id, event.client_host)
+            group.roster.note_leave(member_id, Leave(at=event.sent_at, reason=reason, by_admin=removed_by_admin))
+    return []
+
+
+def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
+    """Removes the members that left."""
+    facts, details = list[Fact](), None
+    group.pending_joins.discard_description()
+    save_owners(group)
+    static = _static_members_of_leaves(group, event)
+    for given_member_id, instance_id, reason in event.members_with_reasons:
+        member_id = given_member_id or group.roster.member_id_of_instance(instance_id, static)
+        if (here := group.members.get(member_id)) is not None:
+            departure = _departure_of_leave(here, event, given_member_id, reason)
+            facts += member_gone_facts(group, [here], departure, now, reason)
+            details = details or cause_of_departure(here, departure, reason)
+        dropped = group.drop(member_id, now)
+        if dropped is None:
+            group.record_departure(member_id, now)
+        if not member_id and instance_id:
+            group.roster.contest(instance_id, static)
+        # Kafka 4 rebalances even if an issued id leaves that no member used. And another change may have given the
+        # instance id to another member since the request.
+        if dropped is None or (not given_member_id and event.sent_at < group.changed_at):
+            group.doubt(now)
+    return facts + (
+        _after_departure(group, cause_of_earlier_join(group, event.sent_at) or details, now) if details else []
+    )
+
+
+def _departure_of_leave(member: Member, event: MembersLeft, given_member_id: str, reason: str) -> Departure:
+    if event.removed:
+        return Departure.REMOVED
+    removed_by_admin = is_removed_by_admin(member, given_member_id, reason, event.client_id, event.client_host)
+    return Departure.KICKED if removed_by_admin else Departure.LEFT
+
+
+def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fact]:
+    if group.kind is not GroupKind.CLASSIC:
+        group.lifecycle.report(GroupState.STABLE if group.members else GroupState.EMPTY)
+        group.rebalances.expect(details)
+        return []
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+        return []
+    if (
+        group.members
+        or group.overdue
+        or group.incomplete_reason is not None
+        or group.parked_ids - group.left_member_ids
+    ):
+        return begin_rebalance(group, now, details)
+    facts = conclude_rebalance(group, now)
+    group.empty_out(now)
+    group.rebalances.forget()
+    return facts
+
+
+# Descriptions, and groups of KIP-848.
+
+
+def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
+    """Adopts a description by the broker. An outdated description changes nothing."""
+    # DescribeGroups returns a group of a newer protocol as Dead.
+    classic = group.kind is GroupKind.CLASSIC or event.state is not GroupState.DEAD
+    if group.joins or not classic or event.sent_at < group.settled_at:
+        return []  # A request in flight or a lost request may change the group after this description.
+    group.adopt_description(event, now)
+    return []
+
+
+def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
+    """Counts a new member of a KIP-848 group whose first heartbeat has no reply yet."""
+    group.pending_joins.unlogged_members.add_joining(event.member_key, now, event.client_host)
+    return []
+
+
+def consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: float) -> list[Fact]:
+    """Removes the join of a KIP-848 member, which has its reply. Another event adds a member that was accepted."""
+    group.pending_joins.forget(event.member_key)
+    return []
+
+
+def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -> list[Fact]:
+    """Applies the heartbeat of a KIP-848 member that is alive, joins, or leaves. The log shows everything else."""
+    if event.is_join:
+        group.roster.forget_departure(event.member_id)
+        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host)
+        if event.instance_id and (old := group.roster.predecessor(event.instance_id, event.member_id)) is not None:
+            group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
+    elif event.epoch == _LEAVE_EPOCH:
+        group.pending_joins.unlogged_members.add_leaving(event.member_id, now)
+    if event.may_change_group:
+        group.doubt(max(event.sent_at, now))
+    if group.consumer is not None or event.epoch == _LEAVE_STATIC_EPOCH:
+        if (known := group.members.get(event.member_id)) is not None:
+            group.roster.recognise(known)
+            group.set_true_host(known, event.client_host)
+        return []  # The log shows the rest.
+    group.lifecycle.become_consumer(event.epoch)
+    if event.epoch == _LEAVE_EPOCH:
+        here = group.members.get(event.member_id)
+        group.drop(event.member_id, now)
+        group.touch(now)
+        facts = member_gone_facts(group, [here] if here else [], Departure.LEFT, now)
+        return facts + _after_departure(
+            group, cause_of_departure(here, Departure.LEFT) if here else CauseDetails(), now
+        )
+    group.lifecycle.report(GroupState.STABLE)
+    facts = _refresh(group, event.member_id, event.sent_at, now, event.client_host)
+    if event.member_id in group.members:
+        return facts
+    member = Member(
+        member_id=event.member_id,
+        since=now,
+        instance_id=event.instance_id,
+        client_id=event.client_id,
+        true_host=event.client_host,
+        session_timeout_ms=CONSUMER_SESSION_MS,
+        seen_at=event.sent_at,
+        seen_on_wire=True,
+    )
+    group.roster.include(member)
+    group.touch(now)
+    return member_joined_facts(group, [member], now)
+
+
+# Events that no request of a client shows.
+
+
+def members_ordered(group: Group, event: MembersOrdered, now: float) -> list[Fact]:
+    """Sets the order of the members of a group of a newer protocol."""
+    group.logged_state.set_member_order(event.members)
+    return []
+
+
+def size_described(group: Group, event: SizeDescribed, now: float) -> list[Fact]:
+    """Decides with a description which lost joins have become members."""
+    group.pending_joins.apply_description(event.description, event.before, now, roster_complete=event.sure)
+    return []
+
+
+def metadata_dropped(group: Group, event: MetadataDropped, now: float) -> list[Fact]:
+    """Notes that metadata and assignments of members are missing."""
+    group.completeness.drop_metadata()
+    return []
+
+
+def requests_crossed(group: Group, event: RequestsCrossed, now: float) -> list[Fact]:
+    """Puts the group in doubt, because the broker may have deleted it and created it again."""
+    group.doubt(now)
+    return []

@@ -1,0 +1,183 @@
+"""Why a question about groups may not be answered from the copy.
+
+`Confidence.reason` is the one place that answers this for a group, and `Confidence.listing_fallback_reason` for the
+list of all groups. They combine what other modules know to be missing:
+
+- `completeness`: what is missing from the members of one group
+- `group_offsets`: what is missing from the offsets of one group
+- `unread_writes`, `unseen_history`: writes that could not be decoded, and groups whose history was not observed
+- `log_partitions`: whether the partition that stores a group is read, and how fresh it is
+- `group_cache`: groups for which verification found a difference, and deletions of topics
+
+The log contains all offsets and all state of groups of the new protocols. It does not contain what a classic group does
+between two generations. Only the wire shows those changes, and only if every client uses this sidecar.
+"""
+
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.model.views import FallbackReason, GroupKind
+from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.group_cache import GroupCache
+from group_sidecar.coordinator.state.group_offsets import GroupOffsets
+from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, PartitionState
+
+GROUPS_PER_STEP = 500
+"""Groups per step of a loop over all groups. A step takes less than a millisecond."""
+_ERRORS = {
+    PartitionState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    PartitionState.OWNED: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # The log is not fresh.
+    PartitionState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class Question(Enum):
+    """A question about one group."""
+
+    STATE = auto()
+    """The state of the group and its members."""
+    DESCRIPTION = auto()
+    """The answer to DescribeGroups."""
+    OFFSETS = auto()
+    """The answer to OffsetFetch."""
+    CONSUMER_GROUP = auto()
+    """The answer to ConsumerGroupDescribe, whose content only the log has."""
+
+
+class Confidence:
+    """Decides which questions about the groups of a cache may not be answered, and why."""
+
+    def __init__(self, cache: GroupCache) -> None:
+        self._cache = cache
+
+    def reason(self, question: Question, group_id: str, now: float) -> FallbackReason | None:
+        """Returns why a question about a group may not be answered; None if it may."""
+        group = self._cache.group(group_id)
+        if question is Question.DESCRIPTION:
+            return self._description_fallback_reason(group_id, group, now)
+        if group_id in self._cache.distrusted:
+            return FallbackReason.IN_DOUBT
+        if question is Question.OFFSETS:
+            return self._offsets_fallback_reason(group_id, group, now)
+        if question is Question.CONSUMER_GROUP:
+            return self._consumer_fallback_reason(group_id, group, now)
+        return self._group_fallback_reason(group_id, group, now)
+
+    def _description_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
+        """Returns why DescribeGroups may not be answered; None if it may.
+
+        The reply contains metadata, assignments and hosts besides state and members. Without `true_hosts` the reply
+        contains the sidecar's address. The sidecar may have several addresses, so the broker must have reported it.
+        """
+        if group is not None and group.metadata_omitted:
+            return FallbackReason.COLD
+        if group_id in self._cache.distrusted:
+            return FallbackReason.IN_DOUBT
+        told = self._cache.true_hosts or group is None or all(each.broker_host for each in group.members.values())
+        return self._group_fallback_reason(group_id, group, now) or (None if told else FallbackReason.IN_DOUBT)
+
+    def _group_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
+        cache, log_reason = self._cache, self._log_fallback_reason(group_id, now)
+        if group is not None and group.kind is not GroupKind.CLASSIC:
+            return group.fallback_reason(now) or log_reason
+        if not cache.exclusive:
+            return FallbackReason.COLD
+        if log_reason is not None and cache.partitions.in_use:
+            return log_reason
+        if group is None:
+            return None if cache.fully_observed(group_id) else FallbackReason.COLD
+        return group.fallback_reason(now) or (FallbackReason.IN_DOUBT if cache.may_be_removed_soon(group) else None)
+
+    def _offsets_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
+        cache, offsets = self._cache, self._cache.group_offsets(group_id)
+        if cache.partitions.in_use:
+            return self._log_fallback_reason(group_id, now) or self._logged_offsets_fallback_reason(
+                group_id, offsets, now
+            )
+        if not cache.exclusive:
+            return FallbackReason.COLD
+        if group is not None and group.kind is not GroupKind.CLASSIC:
+            return FallbackReason.VERSION
+        if offsets is not None:
+            return offsets.fallback_reason
+        return None if cache.fully_observed(group_id) and cache.keeps_empty_groups else FallbackReason.COLD
+
+    def _logged_offsets_fallback_reason(
+        self, group_id: str, offsets: GroupOffsets | None, now: float
+    ) -> FallbackReason | None:
+        cache = self._cache
+        partition = cache.partitions.partition_of(group_id)
+        assert partition is not None
+        if now < cache.topic_deletion_until:
+            return FallbackReason.STALE
+        if partition.fresh_at < cache.unread_writes.until:
+            return FallbackReason.UNDECODABLE
+        if offsets is not None:
+            return offsets.fallback_reason
+        return FallbackReason.IN_DOUBT if cache.settled_at(group_id) > partition.fresh_at else None
+
+    def _consumer_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
+        if self._cache.partitions.count is None:
+            return FallbackReason.VERSION
+        if now < self._cache.topic_deletion_until:
+            return FallbackReason.STALE  # The broker leaves out topics that were deleted.
+        if group is None:
+            # The reply depends on the kind of the group, and the log has no classic group before its first generation.
+            return self._group_fallback_reason(group_id, group, now)
+        if group.kind is GroupKind.CLASSIC:
+            offsets = self._cache.group_offsets(group_id)  # The log may keep offsets a little longer than the group.
+            logged = group.logged_metadata is not None or (offsets is not None and bool(offsets.committed.log_values))
+            return self._log_fallback_reason(group_id, now) or (None if logged else FallbackReason.IN_DOUBT)
+        return group.fallback_reason(now) or self._log_fallback_reason(group_id, now)
+
+    def coordinator_error(self, group_id: str, now: float) -> ErrorCode:
+        """Returns the error that a coordinator with this log would return (Kafka's GroupMetadataManager).
+
+        The result is NONE if the coordinator would answer.
+        """
+        partitions = self._cache.partitions
+        if partitions.count is None or partitions.is_current(group_id, now):
+            return ErrorCode.NONE
+        partition = partitions.partition_of(group_id)
+        return _ERRORS[partition.state] if partition else ErrorCode.NOT_COORDINATOR
+
+    def listing_fallback_reason(self, now: float) -> FallbackReason | None:
+        """Returns why ListGroups may not be answered, apart from the state of each group; None if it may."""
+        cache = self._cache
+        if not (cache.exclusive and cache.unseen_history.all_known):
+            return FallbackReason.COLD
+        if cache.partitions.in_use and not cache.partitions.all_current(now):
+            return FallbackReason.COLD
+        uncertain = not cache.distrusted <= cache.groups.keys() or any(
+            each.lost_deletions for _, each in cache.partitions
+        )
+        return FallbackReason.IN_DOUBT if uncertain else None
+
+    def unsettled(self) -> Iterator[list[str]]:
+        """Returns the groups that the broker has to describe, in batches that may be empty.
+
+        There are no such groups if clients may bypass this sidecar, because a description could be outdated at once.
+        """
+        cache = self._cache
+        if not cache.exclusive:
+            return
+        names = [*cache.unseen_history.noted(), *cache.groups]
+        for first in range(0, len(names), GROUPS_PER_STEP):
+            yield [group_id for group_id in names[first : first + GROUPS_PER_STEP] if self._unsettled(group_id)]
+
+    def _unsettled(self, group_id: str) -> bool:
+        group = self._cache.group(group_id)
+        return self._cache.unseen_history.may_be_there(group_id) if group is None else group.unsettled
+
+    def _log_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
+        """Returns why the log of a group cannot be used; None if it can."""
+        partition = self._cache.partitions.partition_of(group_id)
+        if partition is None or partition.state is not PartitionState.OWNED:
+            return FallbackReason.COLD
+        if now - partition.fresh_at > FRESH_SECONDS:
+            return FallbackReason.STALE
+        # A client that bypasses this sidecar may have created the deleted group again, if the log still has it.
+        deleted_at = partition.deleted.get(group_id)
+        held_back = deleted_at is not None and deleted_at <= partition.fresh_at
+        return FallbackReason.IN_DOUBT if held_back or partition.lost_deletions else None

@@ -1,0 +1,472 @@
+"""One group of the copy, which owns all state of that group. Mirrors Kafka's ClassicGroup.
+
+`Group` consists of parts, each in its own module. The methods of `Group` make the changes that concern several parts.
+Other modules read a group through its properties. Only the rules change a group (`rules.apply`).
+
+The copy observes the broker from outside, so a group has some state that Kafka's own class does not have:
+
+- `pending_joins`: joins without a reply. The joining clients are not members yet. While one of these joins must have
+  started a rebalance, the group *appears* to be preparing a rebalance.
+- `Roster.overdue`: members whose sessions must have expired. The broker has most likely removed these members.
+- `completeness`: why the copy's members may differ from the broker's.
+
+The module has more than 400 lines because each property that other modules read takes four lines.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from group_sidecar.codecs.group_records import GroupMetadataValue
+from group_sidecar.coordinator.model.events import (
+    LOST_REQUEST_SECONDS,
+    NEVER,
+    GroupDescribed,
+    JoinAccepted,
+    JoiningMember,
+    JoinSent,
+)
+from group_sidecar.coordinator.model.states import COMPLETING_REBALANCE, STABLE
+from group_sidecar.coordinator.model.views import (
+    CommittedOffset,
+    ConsumerGroupView,
+    FallbackReason,
+    GroupKind,
+    GroupState,
+    GroupView,
+    MemberView,
+    Occupancy,
+    TopicPartition,
+    group_view,
+)
+from group_sidecar.coordinator.state.bounded_ids import IssuedIds
+from group_sidecar.coordinator.state.client_hosts import with_true_hosts
+from group_sidecar.coordinator.state.completeness import Completeness
+from group_sidecar.coordinator.state.lifecycle import Lifecycle
+from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
+from group_sidecar.coordinator.state.logged_state import LoggedState
+from group_sidecar.coordinator.state.member import Member
+from group_sidecar.coordinator.state.pending_joins import PendingJoins
+from group_sidecar.coordinator.state.rebalance import Rebalance
+from group_sidecar.coordinator.state.rebalance_tracking import RebalanceTracking
+from group_sidecar.coordinator.state.roster import Roster
+from group_sidecar.coordinator.state.unread_writes import UnreadWrites
+
+
+class Group:
+    """The copy's state of one group.
+
+    Args:
+        group_id: the name of the group.
+        incomplete_reason: why the group may have members that were not observed; None for a group that was observed
+            from its creation on.
+        ticks: numbers the changes of all groups.
+        changed: collects the names of the groups that have changed.
+        unread_writes: the writes that could not be decoded.
+
+    Attributes:
+        lifecycle: the state and the generation.
+        roster: the members, and the ids of former members.
+        pending_joins: joins without a reply, and lost joins.
+        rebalances: the rebalance that is in progress, and the counts that are kept until it ends.
+        logged_state: the last generation in the log, or a KIP-848 group as its records describe it.
+        completeness: why `members` may not be all members of the generation.
+        leader_term: since when the broker coordinates the group.
+        exclusive: whether every client reaches the broker through this sidecar.
+        kept_when_empty: whether the broker keeps a group without members and increments its generation.
+        changes: the number of the last change. A reply that was requested at a lower number may be outdated.
+        changed_at: when the group last changed.
+        wire_event_at: when the wire last showed an event of the group.
+        metadata_bytes: an upper bound for the bytes of the members' metadata and assignments.
+        metadata_counted_at: the number of the change at which these bytes were last counted.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        incomplete_reason: FallbackReason | None,
+        ticks: Iterator[int],
+        changed: set[str],
+        unread_writes: UnreadWrites,
+    ) -> None:
+        self.group_id = group_id
+        self._ticks, self._changed = ticks, changed
+        self.exclusive, self.kept_when_empty = False, True
+        self.lifecycle = Lifecycle()
+        self.logged_state = LoggedState()
+        self.roster = Roster(may_have_unseen_static=incomplete_reason is not None)
+        self.pending_joins = PendingJoins()
+        self.completeness = Completeness(incomplete_reason, unread_writes)
+        self.leader_term = ALWAYS_LED
+        self.rebalances = RebalanceTracking()
+        self.changes = 0
+        self.changed_at = self.wire_event_at = NEVER
+        self.metadata_bytes, self.metadata_counted_at = 0, -1
+        self._view_key: tuple[int, ConsumerGroupView | None] = (0, None)
+        self._view_parts: tuple[tuple[MemberView, ...], ConsumerGroupView | None] = ((), None)
+
+    # The parts, for other modules to read.
+
+    @property
+    def kind(self) -> GroupKind:
+        """The protocol that the group uses."""
+        return self.lifecycle.kind
+
+    @property
+    def state(self) -> GroupState:
+        """The state of a classic group."""
+        return self.lifecycle.state
+
+    @property
+    def generation(self) -> int:
+        """The number of the generation, or the epoch of a KIP-848 group."""
+        return self.lifecycle.generation
+
+    @property
+    def generation_at(self) -> float:
+        """When the generation was first seen."""
+        return self.lifecycle.generation_at
+
+    @property
+    def stable_at(self) -> float:
+        """When the generation was first seen stable."""
+        return self.lifecycle.stable_at
+
+    @property
+    def protocol_type(self) -> str:
+        """The protocol type; empty if unknown."""
+        return self.lifecycle.protocol_type
+
+    @property
+    def protocol(self) -> str:
+        """The protocol of the generation; empty without one."""
+        return self.lifecycle.protocol
+
+    @property
+    def leader(self) -> str:
+        """The member id of the leader; empty without one."""
+        return self.lifecycle.leader
+
+    @property
+    def assignments_known(self) -> bool:
+        """Whether all assignments of the generation are known."""
+        return self.lifecycle.assignments_known
+
+    @property
+    def logged_metadata(self) -> bytes | None:
+        """The raw metadata of the last generation in the log; None if the log has no generation."""
+        return self.logged_state.logged_metadata
+
+    @property
+    def consumer(self) -> ConsumerGroupView | None:
+        """A group of a newer protocol, as the log describes it; None for a classic group."""
+        return self.logged_state.consumer
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """The members by member id."""
+        return self.roster.members
+
+    @property
+    def overdue(self) -> dict[str, Member]:
+        """The members whose sessions must have expired, by member id."""
+        return self.roster.overdue
+
+    @property
+    def pending(self) -> IssuedIds:
+        """Member ids that the broker issued and no client has used yet."""
+        return self.roster.pending
+
+    @property
+    def left_member_ids(self) -> set[str]:
+        """Ids of members that left during this generation."""
+        return self.roster.left_member_ids
+
+    @property
+    def incomplete_reason(self) -> FallbackReason | None:
+        """Why `members` may not be all members of the generation; None if they are."""
+        return self.completeness.incomplete_reason
+
+    @property
+    def doubted_until(self) -> float:
+        """Until when a lost request may still change the group."""
+        return self.completeness.doubted_until
+
+    @property
+    def metadata_omitted(self) -> bool:
+        """Whether metadata or assignments of members are missing."""
+        return self.completeness.metadata_omitted
+
+    # State.
+
+    def begin_leader_term(self, leader_term: LeaderTerm) -> None:
+        """Notes since when the broker leads the partition of the group."""
+        self.leader_term = leader_term
+
+    @property
+    def rebalance(self) -> Rebalance | None:
+        """The rebalance that is in progress; None without one."""
+        return self.rebalances.rebalance
+
+    @property
+    def joins(self) -> Mapping[str, JoinSent]:
+        """Joins without a reply, by their tokens."""
+        return self.pending_joins.sent
+
+    @property
+    def rebalancing_join(self) -> JoinSent | None:
+        """The first join without a reply that must have started a rebalance; None without one."""
+        return next((sent for sent in self.joins.values() if self.forces_rebalance(sent.joining)), None)
+
+    def forces_rebalance(self, joining: JoiningMember) -> bool:
+        """Whether the broker must prepare a rebalance for a join, according to the copy."""
+        if not joining.will_park:
+            return False
+        member = self.members.get(joining.member_id)
+        if self.metadata_omitted or member is None or member.member_id == self.leader:
+            return True
+        return joining.protocols != tuple(member.protocols.items())
+
+    @property
+    def apparent_state(self) -> GroupState:
+        """The state that the group must have at the broker, given joins in flight and expired sessions."""
+        if self.consumer is not None:
+            return self.consumer.state or GroupState.STABLE
+        if self.state is GroupState.PREPARING_REBALANCE or self.rebalancing_join is not None:
+            return GroupState.PREPARING_REBALANCE
+        return GroupState.EMPTY if self.overdue and not self.members else self.state
+
+    @property
+    def parked_ids(self) -> frozenset[str]:
+        """The members whose joins are parked at the broker: their ids, or the tokens of joins without an id."""
+        return frozenset(self.pending_joins.parked_ids)
+
+    def start_generation(self, event: JoinAccepted, now: float) -> None:
+        """Starts the generation that follows a join phase.
+
+        The members are incomplete until the leader's reply is seen, because only that reply lists all members.
+        """
+        self.lifecycle.start_generation(event, now)
+        self.roster.retain_left_ids([sent.joining.member_id for sent in self.joins.values()])
+        self.pending_joins.begin_generation(now)
+        self.completeness.begin_generation()
+
+    def adopt_generation(self, generation: int, now: float) -> None:
+        """Adopts a generation whose beginning was not observed."""
+        self.lifecycle.adopt_generation(generation, now)
+        self.rebalances.abandon()
+        self.pending_joins.begin_generation(now)
+        self.completeness.miss_members()
+
+    def empty_out(self, now: float) -> None:
+        """Makes the group Empty after its last member has left.
+
+        The broker forgets the protocol, keeps the protocol type, and begins a new generation.
+        """
+        preparing = self.joins or self.state is GroupState.PREPARING_REBALANCE
+        if preparing and self.pending.may_be_used(now):
+            self.doubt(now)  # The broker's rebalance still waits for clients that were issued a member id.
+        self.lifecycle.empty_out(now, kept=self.kept_when_empty)
+        self.rebalances.drop()
+        self.pending_joins.begin_generation(now)
+
+    def inherit_joins(self, before: "Group") -> None:
+        """Takes over the joins in flight of the group's previous object, which was dropped."""
+        self.pending_joins = before.pending_joins
+        if before.metadata_omitted:
+            self.completeness.drop_metadata()
+
+    # Changes and doubts.
+
+    def touch(self, now: float) -> None:
+        """Counts a change of the group."""
+        self.changes = next(self._ticks)
+        self.changed_at = now
+        self._changed.add(self.group_id)
+
+    def doubt(self, until: float) -> None:
+        """Puts the group in doubt, because the outcome of a request is unknown.
+
+        The broker executes that request before the time `until`, if at all.
+        """
+        self.completeness.doubt(until)
+        self._changed.add(self.group_id)
+
+    def misread(self) -> None:
+        """Marks the group as incomplete, because a write that may have changed it could not be decoded."""
+        self.completeness.misread()
+        self.changes = next(self._ticks)
+
+    def observe(self, now: float) -> None:
+        """Notes that the wire has shown an event of the group."""
+        self.wire_event_at = now
+
+    @property
+    def settled_at(self) -> float:
+        """The time after which no lost or unread request can change the group.
+
+        A reply is up to date if it was requested after this time.
+        """
+        return self.completeness.settled_at(self.group_id)
+
+    def adopt_description(self, event: GroupDescribed, now: float) -> None:
+        """Adopts the broker's description of the group, which contains all members."""
+        if (
+            self.incomplete_reason is not None and self.logged_metadata is None
+        ):  # Neither the description nor the log contains the generation.
+            self.lifecycle.forget_generation()
+        self.roster.adopt_description(event.members, event.protocol, now)
+        if self.state is not event.state:
+            self.rebalances.drop()
+        self.lifecycle.describe(event, now)
+        self.completeness.describe()
+        self.roster.complete()
+
+    def adopt_logged(self, value: GroupMetadataValue, members: dict[str, Member], now: float) -> None:
+        """Adopts a generation with all its members from the log. The wire has not shown this generation."""
+        self.rebalances.drop()
+        self.lifecycle.adopt_logged(value, now)
+        self.roster.replace(members)
+        self.roster.retain_left_ids([sent.joining.member_id for sent in self.joins.values()])
+        self.roster.complete()
+        self.pending_joins.begin_generation(now)
+        self.completeness.adopt_logged()
+        self.touch(now)
+
+    def disprove_rebalance(self, now: float) -> None:
+        """Returns the group to Stable, because the broker turned out not to prepare a rebalance."""
+        self.lifecycle.disprove_rebalance()
+        self.rebalances.drop()
+        self.touch(now)
+
+    def mark_complete(self) -> None:
+        """Marks the members as complete."""
+        self.completeness.all_known()
+        self.roster.complete()
+
+    def fallback_reason(self, now: float) -> FallbackReason | None:
+        """Returns why state and members may not be used to answer; None if they may."""
+        return self.completeness.reason(
+            self.lifecycle, self.logged_state, self.roster, joins=bool(self.joins), changes=self.changes, now=now
+        )
+
+    def earliest_timeout(self, now: float) -> float:
+        """Returns a time before which no timer of a member expires."""
+        return self.roster.earliest_timeout(self.changes, now)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a description by the broker would make the group complete."""
+        return self.incomplete_reason is not None and self.kind is GroupKind.CLASSIC and not self.joins
+
+    def expired_members(self, now: float) -> list[Member]:
+        """Returns the members that the broker must have removed.
+
+        The broker does not remove members that wait for the reply to a join or a sync.
+        """
+        if self.consumer is not None or now <= self.earliest_timeout(now):
+            return []  # The log shows when a member of a consumer group has left.
+        awaiting = self.parked_ids if self.joins else ()
+        return [
+            member
+            for member in self.members.values()
+            if self._has_timed_out(member, now) and member.member_id not in awaiting
+        ]
+
+    def _has_timed_out(self, member: Member, now: float) -> bool:
+        over = member.session_expired(now, self.leader_term.began_at)
+        if self.state is COMPLETING_REBALANCE:  # The member may wait for the reply to its sync.
+            return over and now > member.sync_by
+        return over or (self.state is STABLE and now > member.sync_by)
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether the passing of time can change the group."""
+        return bool(self.members or self.pending or self.pending_joins.has_any)
+
+    def expire(self, now: float) -> list[Member]:
+        """Moves the members that the broker must have removed to `overdue`. Returns these members."""
+        self.pending_joins.expire(now)
+        self.pending.expire(now, self.pending_joins.joining_member_ids)
+        late = self.expired_members(now)
+        self.roster.set_aside(late)
+        return late
+
+    # Members.
+
+    def add_member(self, joining: JoiningMember, member_id: str, now: float) -> Member:
+        """Adds a member that the broker accepted into this generation. Returns the member."""
+        return self.roster.add_member(
+            joining, member_id, now, self.generation_at, syncs=self.state is COMPLETING_REBALANCE
+        )
+
+    def replace_static(self, old: Member, event: JoinAccepted, now: float) -> Member:
+        """Replaces a static member that joined again under a new member id. Returns the member with the new id.
+
+        The member keeps everything that its new join does not contain.
+        """
+        new = self.roster.succeed(old, event.joining, event.member_id, event.sent_at, now)
+        self.drop(old.member_id, now)
+        self.roster.include(new)
+        self.lifecycle.succeed_leader(old.member_id, new.member_id)
+        return new
+
+    def replace_members(
+        self, roster: Iterable[tuple[str, str | None, bytes]], protocol: str, now: float
+    ) -> tuple[list[Member], list[Member]]:
+        """Replaces the members with those in the leader's reply. Returns the added and the removed members."""
+        joins = {sent.joining.member_id or sent.joining.instance_id: sent.joining for sent in self.joins.values()}
+        syncs = self.state is COMPLETING_REBALANCE
+        return self.roster.replace_members(roster, protocol, joins, now, self.generation_at, syncs=syncs)
+
+    def set_true_host(self, member: Member, true_host: str) -> None:
+        """Notes the host from which a member sends its requests. The broker's state does not change."""
+        if true_host and member.true_host != true_host:
+            member.true_host, self.changes = true_host, next(self._ticks)
+
+    def drop(self, member_id: str, now: float) -> Member | None:
+        """Removes a member, which may be overdue or pending. Returns the member; None if it was not known."""
+        self.pending_joins.forget(member_id)
+        member = self.roster.remove(member_id)
+        if member is not None:
+            self.record_departure(member_id, now)
+        return member
+
+    def record_departure(self, member_id: str, now: float) -> None:
+        """Keeps the id of a member that has left.
+
+        If there is no room for the id, a late reply may add the member again, so the group is in doubt.
+        """
+        if not self.roster.record_departure(member_id):
+            self.doubt(now + LOST_REQUEST_SECONDS)
+
+    def view(
+        self,
+        *,
+        fallback_reason: FallbackReason | None,
+        offsets_fallback_reason: FallbackReason | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        error_code: int,
+        occupancy: Occupancy,
+    ) -> GroupView:
+        """Returns a read-only view of the group at this moment."""
+        if self._view_key != (self.changes, self.consumer):
+            self._view_key = self.changes, self.consumer
+            members = tuple(member.view(self.protocol) for member in self.members.values())
+            self._view_parts = members, with_true_hosts(self.consumer, self.members) if self.consumer else None
+        return group_view(
+            group_id=self.group_id,
+            kind=self.kind,
+            state=self.apparent_state,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.leader,
+            generation=self.generation,
+            members=self._view_parts[0],
+            occupancy=occupancy,
+            offsets=offsets,
+            roster_known=self.incomplete_reason is None,
+            fallback_reason=fallback_reason,
+            offsets_fallback_reason=offsets_fallback_reason,
+            error_code=error_code,
+            last_rebalance_at=self.rebalances.last_rebalance_at,
+            consumer=self._view_parts[1],
+        )

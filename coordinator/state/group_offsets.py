@@ -1,0 +1,221 @@
+"""The offsets of one group: committed ones, ones pending in transactions, and why they may be incomplete."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from group_sidecar.coordinator.model.events import FOREVER, NEVER
+from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, TopicPartition
+from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets, metadata_chars
+from group_sidecar.coordinator.state.partition_log import LoggedGroup
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+class GroupOffsets:
+    """The copy's offsets of one group.
+
+    Attributes:
+        committed: the committed offsets, by partition.
+        pending: the offsets of open transactions, by producer id and partition; empty if the log is read.
+        incomplete_reason: why offsets may be missing or wrong; None if they are complete. A reply of the broker with
+            all offsets makes them complete.
+        untracked_reason: why the copy cannot follow the offsets any more; None if it can.
+        doubtful: partitions whose offset may be wrong, each with a time. A commit or reply whose request was sent after
+            that time ends the doubt.
+        settled_at: until when a lost request may still change the offsets.
+        counted: the number of offsets that are not in the log, and the characters of their metadata, as last counted
+            for the bounds.
+        changes: the number of the last change.
+        changed_at: when the offsets last changed.
+        epoch: the epoch of unread writes at which the offsets were last checked.
+    """
+
+    def __init__(self, incomplete_reason: FallbackReason | None, settled_at: float = NEVER, epoch: int = 0) -> None:
+        self.committed = CommittedOffsets()
+        self.pending: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        self.incomplete_reason = incomplete_reason
+        self.untracked_reason: FallbackReason | None = None
+        self.doubtful: dict[TopicPartition, float] = {}
+        self.counted = (0, 0)
+        self._pending_count = self._pending_metadata_chars = 0
+        self.changes, self.epoch = 0, epoch
+        self.changed_at = 0.0
+        self._logged: LoggedGroup | None = None
+        self._deleted_at, self.settled_at = NEVER, settled_at
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The number of offsets that are not in the log, pending ones included, and their characters of metadata."""
+        return len(
+            self.committed.wire_offsets
+        ) + self._pending_count, self.committed.metadata_chars + self._pending_metadata_chars
+
+    @property
+    def fallback_reason(self) -> FallbackReason | None:
+        """Why OffsetFetch may not be answered from these offsets; None if it may."""
+        if self._logged is not None and self._logged.pending:
+            return FallbackReason.UNSTABLE
+        return self.untracked_reason or self.incomplete_reason or (FallbackReason.IN_DOUBT if self.doubtful else None)
+
+    @property
+    def has_certain_offsets(self) -> bool:
+        """Whether the broker certainly has at least one offset of the group."""
+        if self.incomplete_reason not in (None, FallbackReason.COLD):
+            return False
+        if self.log_is_read:
+            return any(partition not in self.doubtful for partition in self.committed)
+        if self.untracked_reason is FallbackReason.STALE:
+            return False
+        return len(self.committed.wire_offsets) > len(self.doubtful)
+
+    # The log.
+
+    @property
+    def log_is_read(self) -> bool:
+        """Whether the log of the group is read. The log resolves every doubt sooner or later."""
+        return self.committed.log_values is not None
+
+    def attach_log(self, logged: LoggedGroup | None) -> None:
+        """Connects the offsets to the log. `logged` has the log's records of the group; None without records."""
+        self._logged = logged
+        self.committed.log_values = {} if logged is None else logged.offsets
+
+    def reconcile_with_log(
+        self, asked_at: float, deleted: Iterable[TopicPartition] = (), unread_until: float = NEVER
+    ) -> bool:
+        """Drops the state that the log contains or refutes, after the log was read up to `asked_at`.
+
+        Returns whether no state from the wire is left.
+
+        Args:
+            asked_at: the log contains everything that the broker acknowledged up to this time.
+            deleted: partitions whose offset the broker has deleted, although the log still has it.
+            unread_until: until when writes that could not be decoded may change the offsets.
+        """
+        self.committed.drop_acknowledged(asked_at)
+        if max(self.settled_at, unread_until) <= asked_at:
+            self.incomplete_reason = self.untracked_reason = None
+            self.doubtful.clear()
+        self.doubtful.update(dict.fromkeys(deleted, asked_at))
+        return not (self.committed.wire_offsets or self.incomplete_reason or self.untracked_reason or self.doubtful)
+
+    def doubt_differences(self, now: float) -> None:
+        """Makes partitions doubtful whose offsets in the log and from the wire differ.
+
+        Until the log is read further, either offset may be the newer one.
+        """
+        if differing := self.committed.differing():
+            self.doubt(differing, now)
+
+    # The wire.
+
+    def store(self, offsets: Offsets, sent_at: float) -> None:
+        """Stores committed offsets. `sent_at` is when their request was sent to the broker.
+
+        An offset is doubtful if another connection committed it while this request was in flight, because the order of
+        the two commits is unknown.
+        """
+        wire_offsets, doubtful, deleted_since = self.committed.wire_offsets, self.doubtful, self._deleted_at > sent_at
+        for partition, offset in offsets.items():
+            known = wire_offsets.get(partition)
+            crossed = known is not None and known.at > sent_at and known.writer != offset.writer
+            if crossed or deleted_since:
+                doubtful[partition] = offset.at
+                self.settled_at = max(self.settled_at, offset.at)
+            elif doubtful and doubtful.get(partition, FOREVER) <= sent_at:
+                del doubtful[partition]
+        self.committed.put(offsets)
+
+    def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
+        """Deletes offsets."""
+        self._deleted_at = now
+        for partition in partitions:
+            known = self.committed.remove(partition, now)
+            if known is not None and known.at > sent_at:
+                self.doubtful[partition] = now
+                self.settled_at = max(self.settled_at, now)
+
+    def doubt(self, partitions: Iterable[TopicPartition] | None, until: float) -> None:
+        """Makes offsets doubtful that the broker may store or delete before the time `until`.
+
+        `partitions` are the partitions of these offsets; None if any partition may be concerned.
+        """
+        self.settled_at = max(self.settled_at, until)
+        if partitions is None:
+            self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
+        else:
+            self.doubtful.update(dict.fromkeys(partitions, until))
+
+    def miss(self, now: float) -> None:
+        """Makes the offsets incomplete after a commit whose topics are unknown."""
+        self.incomplete_reason = self.incomplete_reason or FallbackReason.COLD
+        self.settled_at = max(self.settled_at, now)
+
+    def misread(self, until: float) -> None:
+        """Makes the offsets incomplete, because of a write that could not be decoded.
+
+        The write may change the offsets before the time `until`.
+        """
+        self.incomplete_reason = FallbackReason.UNDECODABLE
+        self.settled_at = max(self.settled_at, until)
+
+    def topics_deleted(self) -> None:
+        """Makes the offsets incomplete after a deletion of topics, with which the broker may have removed offsets."""
+        self.incomplete_reason = self.incomplete_reason or FallbackReason.STALE
+
+    def leave_to_broker(self, reason: FallbackReason, until: float = NEVER) -> None:
+        """Stops following the offsets, until the log has been read up to the time `until`."""
+        self.untracked_reason = self.untracked_reason or reason
+        self.settled_at = max(self.settled_at, until)
+
+    def add_pending(self, producer_id: int, offsets: Offsets, now: float) -> None:
+        """Keeps offsets of a transaction until it ends.
+
+        The wire does not show when the transaction's marker reaches the broker. From then on only the broker and the
+        log have the correct offsets.
+        """
+        self.untracked_reason = FallbackReason.UNSTABLE
+        self.settled_at = max(self.settled_at, now)
+        if offsets and not self.log_is_read:
+            held = self.pending.setdefault(producer_id, {})
+            self._pending_metadata_chars += metadata_chars(offsets.values()) - metadata_chars(map(held.get, offsets))
+            self._pending_count -= len(held)
+            held.update(offsets)
+            self._pending_count += len(held)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Ends the transaction of a producer. Its offsets become committed or are dropped."""
+        held = self.pending.pop(producer_id, {})
+        self._pending_count -= len(held)
+        self._pending_metadata_chars -= metadata_chars(held.values())
+        if committed:
+            self.committed.put(held)
+
+    def adopt(self, offsets: Offsets, absent: Iterable[TopicPartition], *, complete: bool, sent_at: float) -> None:
+        """Adopts offsets from a reply of the broker. An unchanged offset keeps the time of its commit.
+
+        Args:
+            offsets: the offsets in the reply.
+            absent: partitions for which the reply has no offset.
+            complete: whether the reply contains all offsets of the group.
+            sent_at: when the request was sent.
+        """
+        reported = {partition: self._merged(partition, offset) for partition, offset in offsets.items()}
+        if complete:
+            self.committed.replace_all(reported)
+            self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
+            self.incomplete_reason = self.incomplete_reason if self.settled_at > sent_at else None
+            return
+        self.committed.put(reported)
+        self.committed.drop(absent)
+        for partition in (*reported, *absent):
+            if self.doubtful.get(partition, FOREVER) <= sent_at:
+                del self.doubtful[partition]
+
+    def _merged(self, partition: TopicPartition, reported: CommittedOffset) -> CommittedOffset:
+        known = self.committed.get_wire_offset(partition)
+        if known is None or (known.offset, known.metadata) != (reported.offset, reported.metadata):
+            return reported
+        if reported.epoch_known or self.incomplete_reason or partition in self.doubtful:
+            return replace(reported, at=known.at)
+        return known

@@ -1,0 +1,268 @@
+"""The partitions of `__consumer_offsets`: which partition stores a group, and which partitions this broker leads.
+
+A group id is mapped to a partition as in Kafka's GroupMetadataManager.partitionFor. Each partition that the broker
+leads has a state, a leader epoch, and the time up to which its log was read.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from operator import mul
+from sys import byteorder
+
+from group_sidecar.coordinator.model.events import FOREVER, NEVER
+from group_sidecar.coordinator.state.awaited_tombstones import DELETION_BYTES, MAX_DELETIONS
+from group_sidecar.coordinator.state.bounded_table import BoundedTable
+from group_sidecar.coordinator.state.partition_log import PartitionLog
+
+DEFAULT_PARTITIONS = 50
+"""`offsets.topic.num.partitions`."""
+FRESH_SECONDS = 3.0
+"""The log is fresh for this many seconds after the last Fetch was sent that reached its end. Several long polls fit
+into this time."""
+
+
+class PartitionState(StrEnum):
+    """The state of a partition. Kafka's CoordinatorRuntime has the same states: LOADING, ACTIVE, FAILED."""
+
+    LOADING = "loading"
+    OWNED = "owned"
+    FAILED = "failed"
+
+
+class StaleEpoch(Exception):
+    """A leader epoch is older than the last known one."""
+
+
+@dataclass(slots=True, eq=False)
+class LeaderTerm:
+    """A broker's term as the leader of a partition, and so as the coordinator of the groups in it.
+
+    Attributes:
+        leader_epoch: the number of the term; -1 from brokers that do not report leader epochs.
+        moved: whether the broker took the partition over from another broker; None if that is unknown, because it may
+            have happened before the first observation.
+        began_at: when the broker was first seen to serve the groups; FOREVER until then.
+    """
+
+    leader_epoch: int = 0
+    moved: bool | None = False
+    began_at: float = FOREVER
+
+
+ALWAYS_LED = LeaderTerm(began_at=NEVER)
+"""The leader term of groups that were not loaded with a partition."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition that this broker leads.
+
+    Attributes:
+        leader_term: since when the broker leads the partition, and with which leader epoch.
+        log: the surviving records that were read.
+        fresh_at: the time up to which the log was read, in seconds since the epoch. Everything that the broker had
+            written by then is in `log`.
+        read_at: when the log was last read up to its end.
+        reason: why the partition failed.
+        coordinator_loaded: whether the broker's own coordinator has loaded the partition, as far as is known.
+        ahead_of_log: the groups for which the wire has, or may have, shown newer state than the log.
+        deleted: groups whose deletion the wire has shown and the log has not, each with the time of the deletion.
+        evicted_until: until when evicted deletions matter. Until the log has been read past this time, it may lack
+            their tombstones.
+    """
+
+    leader_term: LeaderTerm
+    log: PartitionLog
+    state: PartitionState = PartitionState.LOADING
+    fresh_at: float = NEVER
+    read_at: float = NEVER
+    reason: str = ""
+    coordinator_loaded: bool = True
+    ahead_of_log: set[str] = field(default_factory=set)
+    deleted: BoundedTable[float] = field(default_factory=lambda: BoundedTable(MAX_DELETIONS, max_bytes=DELETION_BYTES))
+    evicted_until: float = NEVER
+
+    @property
+    def lost_deletions(self) -> bool:
+        """Whether a deletion was evicted whose tombstone the log may still lack. Then any group may be deleted."""
+        return self.fresh_at < self.evicted_until
+
+
+class PartitionTable:
+    """The partitions that this broker leads, and the groups in them.
+
+    Attributes:
+        count: the number of all partitions; None if it is unknown, or the log cannot be read.
+        expected: whether the log will be read as soon as possible. In that case the wire alone is not enough to answer.
+        leader_partitions: the partitions that this broker leads, by their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+        self.expected = False
+        self.leader_partitions: dict[int, Partition] = {}
+        self._epochs: dict[int, int] = {}
+        self._leader_terms: dict[int, LeaderTerm] = {}
+        self._watched: dict[int, int] = {}
+        self._groups: dict[int, set[str]] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, Partition]]:
+        return iter(self.leader_partitions.items())
+
+    @property
+    def states(self) -> dict[int, PartitionState]:
+        """The state of each partition that this broker leads."""
+        return {number: partition.state for number, partition in self.leader_partitions.items()}
+
+    # Groups.
+
+    def recount(self, count: int | None, groups: Iterable[str]) -> None:
+        """Starts anew with another number of partitions. `groups` are the groups that the copy keeps."""
+        self.count, self.leader_partitions, self._epochs, self._groups = count, {}, {}, {}
+        self._leader_terms, self._watched = {}, {}
+        for group_id in groups:
+            self.add_group(group_id)
+
+    def add_group(self, group_id: str) -> None:
+        """Assigns a group that the copy keeps to its partition."""
+        if self.count:
+            self._groups.setdefault(partition_for(group_id, self.count), set()).add(group_id)
+
+    def remove_group(self, group_id: str) -> None:
+        """Removes a group that the copy does not keep any more."""
+        if self.count:
+            self._groups.get(partition_for(group_id, self.count), set()).discard(group_id)
+
+    def groups_of(self, number: int) -> list[str]:
+        """Returns the groups of a partition that the copy keeps."""
+        return list(self._groups.get(number, ()))
+
+    def partition_of(self, group_id: str) -> Partition | None:
+        """Returns the partition of a group; None if this broker does not lead it, or the log is not read."""
+        return (
+            self.leader_partitions.get(partition_for(group_id, self.count))
+            if self.count and self.leader_partitions
+            else None
+        )
+
+    def began_at(self, group_id: str) -> float:
+        """Returns when the broker began to lead the partition of a group; NEVER if the partition is not followed."""
+        partition = self.partition_of(group_id)
+        return NEVER if partition is None else partition.leader_term.began_at
+
+    def is_current(self, group_id: str, now: float) -> bool:
+        """Whether the log of a group is read and fresh."""
+        partition = self.partition_of(group_id)
+        if partition is None or partition.state is not PartitionState.OWNED:
+            return False
+        return now - partition.fresh_at <= FRESH_SECONDS
+
+    def all_current(self, now: float) -> bool:
+        """Whether the logs of all groups that this broker coordinates are read and fresh."""
+        owned = (
+            p.state is PartitionState.OWNED and now - p.fresh_at <= FRESH_SECONDS
+            for p in self.leader_partitions.values()
+        )
+        return bool(self.leader_partitions) and all(owned)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the log is read, or will be."""
+        return self.expected or self.count is not None
+
+    @property
+    def unserved(self) -> list[int]:
+        """The partitions that were read to their end, but that the broker's own coordinator may still be loading."""
+        return [
+            number
+            for number, each in self.leader_partitions.items()
+            if each.fresh_at != NEVER and not each.coordinator_loaded
+        ]
+
+    # Leadership.
+
+    def begin(self, number: int, leader_epoch: int, start_offset: int) -> Partition:
+        """Returns a new, unread state of a partition. It will be read from `start_offset`."""
+        leader_term = self._leader_terms[number] = self._leader_term(number, leader_epoch)
+        partition = self.leader_partitions[number] = Partition(leader_term, PartitionLog(start_offset))
+        return partition
+
+    def watch(self, epochs: Mapping[int, int]) -> None:
+        """Notes the leader epochs of partitions, by their numbers. A noted epoch is not replaced."""
+        self._watched = {**epochs, **self._watched}
+
+    def _leader_term(self, number: int, leader_epoch: int) -> LeaderTerm:
+        """Returns the leader term for an epoch.
+
+        An epoch has only one leader. If the epoch differs from the last known one, this broker has taken over.
+        """
+        last = self._leader_terms.get(number)
+        before = last.leader_epoch if last is not None else self._watched.get(number)
+        if last is not None and before == leader_epoch >= 0:
+            return last  # The partition is only read again.
+        if leader_epoch == 0:
+            return LeaderTerm(leader_epoch, moved=False)  # The partition had no leader before.
+        same = before == leader_epoch and (leader_epoch >= 0 or number in self.leader_partitions)
+        return LeaderTerm(leader_epoch, moved=None if before is None or same else True)
+
+    def end(self, number: int) -> None:
+        """Removes a partition that another broker leads now."""
+        self.leader_partitions.pop(number, None)
+
+    def advance(self, number: int, leader_epoch: int) -> bool:
+        """Notes the leader epoch of a partition. Returns whether an epoch was known before.
+
+        Raises:
+            StaleEpoch: a later epoch is known.
+        """
+        known = self._epochs.get(number)
+        if known is not None and leader_epoch < known:
+            raise StaleEpoch(f"partition {number}: leader epoch {leader_epoch}, where {known} is known")
+        self._epochs[number] = leader_epoch
+        return known is not None
+
+
+def java_hash(text: str) -> int:
+    """Returns Java's String.hashCode, which is computed from UTF-16 units and wrapped to 32 bits, signed."""
+    units = array("H", text.encode("utf-16-le"))
+    if byteorder == "big":
+        units.byteswap()
+    units.reverse()
+    value = 0
+    for last in range((len(units) - 1) // len(_POWERS), -1, -1):  # One round for each name that Kafka can send.
+        part = units[last * len(_POWERS) : (last + 1) * len(_POWERS)]
+        value = (value * _BEYOND + sum(map(mul, part, _POWERS))) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _powers(count: int) -> Iterator[int]:
+    power = 1
+    for _ in range(count):
+        yield power
+        power = power * 31 & 0xFFFFFFFF
+
+
+_POWERS = tuple(_powers(32_768))
+"""Powers of 31, by which the hash multiplies UTF-16 units, the last unit first. A name in Kafka has fewer units."""
+_BEYOND = pow(31, len(_POWERS), 1 << 32)
+
+
+def partition_for(group_id: str, partitions: int = DEFAULT_PARTITIONS) -> int:
+    """Returns the partition of a group. Kafka's Utils.abs maps the smallest integer to 0."""
+    return (_cached_partition if len(group_id) <= MAX_CACHED_NAME_LENGTH else _long_name_partition)(
+        group_id, partitions
+    )
+
+
+def _partition_for(group_id: str, partitions: int) -> int:
+    value = java_hash(group_id)
+    return (0 if value == -(1 << 31) else abs(value)) % partitions
+
+
+MAX_CACHED_NAME_LENGTH = 256
+"""The longest name, in characters, that goes to the large cache. The cache has 65,536 entries, at most 40 MB."""
+_cached_partition = lru_cache(maxsize=65_536)(_partition_for)
+_long_name_partition = lru_cache(maxsize=64)(_partition_for)

@@ -1,0 +1,277 @@
+"""Joins that are in flight at the broker and already count towards the size of the group.
+
+Kafka keeps a member whose join waits when its connection breaks, until the rebalance is over. So a lost join still
+counts. Only a description of the group shows whether a lost join has reached the broker.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, KeysView, Mapping, Set
+from dataclasses import dataclass
+
+from group_sidecar.coordinator.model.events import (
+    DESCRIPTION_VALID_SECONDS,
+    FOREVER,
+    LOST_REQUEST_SECONDS,
+    NEW_MEMBER_JOIN_TIMEOUT_SECONDS,
+    GroupDescribed,
+    JoiningMember,
+    JoinSent,
+)
+from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.state.bounded_ids import IssuedIds
+from group_sidecar.coordinator.state.unlogged_members import UnloggedMembers
+
+MAX_LOST_JOINS = 10_000
+"""Lost joins of one group that are kept. The oldest are evicted first."""
+
+JoinKey = tuple[str, str]
+"""Identifies a join: by its group instance id, by its member id, or by the token of the request without both."""
+
+
+def _join_key(joining: JoiningMember) -> JoinKey:
+    if joining.instance_id:
+        return "instance", joining.instance_id
+    return ("member", joining.member_id) if joining.member_id else ("join", joining.token)
+
+
+@dataclass(frozen=True, slots=True)
+class _LostJoin:
+    """A lost join: its connection is gone. `until`: when it will have reached the broker, if it ever does."""
+
+    joining: JoiningMember
+    until: float
+
+    @property
+    def has_id(self) -> bool:
+        return bool(self.joining.member_id or self.joining.instance_id)
+
+    def is_one_of(self, members: Set[str], instances: Set[str | None]) -> bool:
+        joining = self.joining
+        return joining.member_id in members or bool(joining.instance_id and joining.instance_id in instances)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A description of the group by the broker. It was requested at `asked_at`, and received at `replied_at`."""
+
+    state: GroupState
+    members: frozenset[str]
+    asked_at: float
+    replied_at: float
+
+
+class PendingJoins:
+    """Joins of one group that are, or may be, in flight at the broker.
+
+    Attributes:
+        sent: joins without a reply, by their tokens.
+        unlogged_members: members of a KIP-848 group that have joined or left, and are not in the log.
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[str, JoinSent] = {}
+        self._description: BrokerDescription | None = None
+        self._join_keys: Counter[JoinKey] = Counter()
+        self._joining_member_ids: Counter[str] = Counter()
+        self._lost_joins: dict[JoinKey, _LostJoin] = {}
+        self._lost_joins_by_member: dict[str, list[JoinKey]] | None = None
+        """Built by the first search for a member. Some of these lost joins may have been dropped since."""
+        self._lost_joins_expire_at = FOREVER  # All are kept until then. Some may have been dropped since.
+        self._unknown_joins = 0
+        self._new_member_ids: frozenset[str] = frozenset()
+        self.unlogged_members = UnloggedMembers()
+
+    # Events.
+
+    def add_join(self, event: JoinSent) -> None:
+        """A join goes to the broker."""
+        self.sent[event.joining.token] = event
+        if event.joining.will_park:
+            self._count(event.joining, 1)
+
+    def remove_join(self, token: str) -> JoinSent | None:
+        """A join has its reply. Returns the join; None where there was none."""
+        event = self.sent.pop(token, None)
+        if event is not None and event.joining.will_park:
+            self._count(event.joining, -1)
+        return event
+
+    def mark_lost(self, token: str, now: float) -> JoinSent | None:
+        """The reply to a join will not come. Returns the join; None where there was none."""
+        event = self.remove_join(token)
+        if event is not None and event.joining.will_park:
+            while len(self._lost_joins) >= MAX_LOST_JOINS:
+                del self._lost_joins[next(iter(self._lost_joins))]
+            self._lost_joins_by_member = None
+            lost_join = self._lost_joins[_join_key(event.joining)] = _LostJoin(
+                event.joining, now + LOST_REQUEST_SECONDS
+            )
+            self._lost_joins_expire_at = min(
+                self._lost_joins_expire_at, lost_join.until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
+            )
+        return event
+
+    def _count(self, joining: JoiningMember, by: int) -> None:
+        join_key, member_id = _join_key(joining), joining.member_id
+        self._join_keys[join_key] += by
+        self._joining_member_ids[member_id] += by
+        if not self._join_keys[join_key]:
+            del self._join_keys[join_key]
+        if not self._joining_member_ids[member_id]:
+            del self._joining_member_ids[member_id]
+
+    def forget(self, member_id: str) -> None:
+        """The broker has no such member."""
+        if self._lost_joins and member_id:
+            for join_key in self._lost_joins_of(member_id):
+                del self._lost_joins[join_key]
+        self.unlogged_members.forget(member_id)
+
+    def _lost_joins_of(self, member_id: str) -> list[JoinKey]:
+        """Returns the lost joins of a member. One request may name 5,000 members, of 10,000 lost joins."""
+        if self._lost_joins_by_member is None:
+            self._lost_joins_by_member = {}
+            for join_key, lost_join in self._lost_joins.items():
+                self._lost_joins_by_member.setdefault(lost_join.joining.member_id, []).append(join_key)
+        return [join_key for join_key in self._lost_joins_by_member.get(member_id, ()) if join_key in self._lost_joins]
+
+    def _set_lost_joins(self, lost_joins: dict[JoinKey, _LostJoin]) -> None:
+        self._lost_joins, self._lost_joins_by_member = lost_joins, None
+        until = min((lost_join.until for lost_join in lost_joins.values()), default=FOREVER)
+        self._lost_joins_expire_at = until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
+
+    def discard_description(self) -> None:
+        """A member has left: the last description by the broker is outdated."""
+        self._description = None
+
+    def begin_generation(self, now: float) -> None:
+        """A join phase is over: each join that waited is a member now, or is gone."""
+        if self._lost_joins:
+            self._set_lost_joins(
+                {join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > now}
+            )
+        self._unknown_joins, self._new_member_ids, self._description = 0, frozenset(), None
+
+    def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:
+        """The broker has described the members.
+
+        `before`: the members that were known. `roster_complete`: whether these were all members of the last generation.
+        """
+        members = frozenset(m.member_id for m in event.members)
+        self._description = BrokerDescription(event.state, members, event.sent_at, now)
+        in_transit = {
+            join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > event.sent_at
+        }
+        if event.state is not GroupState.PREPARING_REBALANCE:
+            self._set_lost_joins(in_transit)
+            self._unknown_joins = 0
+            return
+        instances = {m.instance_id for m in event.members}
+        named = {
+            join_key: lost_join
+            for join_key, lost_join in self._lost_joins.items()
+            if lost_join.has_id and lost_join.is_one_of(members, instances)
+        }
+        nameless = [
+            join_key
+            for join_key, lost_join in self._lost_joins.items()
+            if not lost_join.has_id and join_key not in in_transit
+        ]
+        unexplained = self._unexplained_members(event, before, named)
+        own = [sent for sent in self.sent.values() if sent.joining.will_park and _join_key(sent.joining)[0] == "join"]
+        arrived = sum(sent.sent_at + LOST_REQUEST_SECONDS < event.sent_at for sent in own)
+        confirmed = nameless[: max(0, len(unexplained) - arrived)]
+        self._set_lost_joins(
+            {**in_transit, **named, **{join_key: self._lost_joins[join_key] for join_key in confirmed}}
+        )
+        # If there may have been unknown members before, only as many new members are certain as joins were lost.
+        self._new_member_ids = frozenset(unexplained if roster_complete else unexplained[: len(confirmed)])
+        lost = sum(not lost_join.has_id for lost_join in self._lost_joins.values())
+        self._unknown_joins = max(0, len(unexplained) - len(own) - lost) if roster_complete else 0
+
+    def _unexplained_members(
+        self, event: GroupDescribed, before: Set[str], lost: Mapping[JoinKey, _LostJoin]
+    ) -> list[str]:
+        """Returns the members that neither the last generation nor a join with an id explains."""
+        member_ids = {*self._joining_member_ids, *(lost_join.joining.member_id for lost_join in lost.values())}
+        known = member_ids | before - self._new_member_ids
+        instances = {name for kind, name in (*self._join_keys, *lost) if kind == "instance"}
+        return [m.member_id for m in event.members if m.member_id not in known and m.instance_id not in instances]
+
+    def expire(self, now: float) -> None:
+        """Drops lost joins that are too old: the broker drops a new member whose first generation does not begin."""
+        if now >= self._lost_joins_expire_at:
+            kept = {
+                join_key: lost_join
+                for join_key, lost_join in self._lost_joins.items()
+                if now < lost_join.until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
+            }
+            self._set_lost_joins(kept)
+        self.unlogged_members.expire(now)
+
+    # The state of the joins.
+
+    @property
+    def parked_ids(self) -> Iterator[str]:
+        """The members whose joins have no reply: their ids, or the tokens of joins without an id."""
+        joins = (sent.joining for sent in self.sent.values())
+        return (joining.member_id or joining.token for joining in joins if joining.will_park)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a join is, or may be, in flight at the broker."""
+        return bool(self.sent or self._lost_joins or self.unlogged_members)
+
+    @property
+    def parked(self) -> int:
+        """How many joins wait at the broker, as far as is known."""
+        both = len(self._lost_joins.keys() & self._join_keys.keys())  # Looks at the smaller one only.
+        return len(self._join_keys) + len(self._lost_joins) - both + self._unknown_joins
+
+    def parked_unknown(self, members: Set[str], issued: IssuedIds) -> int:
+        """How many of the parked joins have a member id that the broker knew neither as a member's nor as an issued
+        one when the join was sent. The broker rejects those.
+        """
+        unknown = self._joining_member_ids.keys() - members - {"", *issued}
+        if not unknown:
+            return 0
+        known_join_keys = {
+            _join_key(sent.joining)
+            for sent in self.sent.values()
+            if sent.joining.member_id not in unknown or issued.forgot_any(sent.sent_at)
+        }
+        return sum(join_key not in known_join_keys for join_key in self._join_keys)
+
+    @property
+    def joining_member_ids(self) -> KeysView[str]:
+        """The member ids of joins that are in flight. A join without an id counts under the empty string."""
+        return self._joining_member_ids.keys()
+
+    def is_parked(self, member_id: str) -> bool:
+        """Whether a member waits in a join at the broker."""
+        if not member_id:
+            return False
+        return member_id in self._joining_member_ids or bool(self._lost_joins and self._lost_joins_of(member_id))
+
+    @property
+    def has_lost_joins(self) -> bool:
+        """Whether a lost join may count towards the size of the group."""
+        return bool(self._lost_joins)
+
+    def described_since(self, since: float, now: float) -> BrokerDescription | None:
+        """Returns the broker's description if it is recent, and newer than `since` and all lost joins; else None."""
+        description = self._description
+        if (
+            description is None
+            or description.asked_at < since
+            or now >= description.replied_at + DESCRIPTION_VALID_SECONDS
+        ):
+            return None
+        for lost_join in self._lost_joins.values():
+            # The description does not contain a join that was lost, or may have arrived, after its request.
+            if (
+                lost_join.until - LOST_REQUEST_SECONDS > description.asked_at
+                or description.asked_at < lost_join.until <= now
+            ):
+                return None
+        return description

@@ -1,0 +1,99 @@
+"""One request with its reply, and the events that several APIs share.
+
+The shared events are those of errors and of signs of life.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.fast_instances import fast_constructor
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.events import (
+    CoordinatorMoved,
+    Event,
+    MemberSeen,
+    MemberUnknown,
+    RebalanceSeen,
+    member_seen,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request that was sent to the broker.
+
+    Attributes:
+        request: the decoded request.
+        version: the version of the request and of its reply.
+        token: the number of the connection, a colon, and a suffix that identifies the request on that connection.
+        client_id: the client id from the request's header.
+        client_host: the client's address as Java's InetAddress prints it, with a leading slash.
+        sent_at: when the request was sent to the broker, or an earlier time, in seconds since the epoch.
+        as_of: for each group that the request names, how often the group and its offsets had changed by `sent_at`.
+        note_count: how often groups with unseen history had been noted by `sent_at`.
+        names: the known topic names, by topic id.
+        removing: whether the sidecar itself sent the request, to remove a member for a policy.
+    """
+
+    request: Struct
+    version: int
+    token: str
+    client_id: str
+    client_host: str
+    sent_at: float
+    as_of: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    note_count: int = 0
+    names: Mapping[UUID, str] = field(default_factory=dict)
+    removing: bool = False
+
+    @property
+    def connection(self) -> str:
+        """The number of the connection. The broker handles the requests of one connection in order."""
+        return self.token.partition(":")[0]
+
+
+begin_exchange = fast_constructor(Exchange)
+
+
+def coordinator_moved_events(exchange: Exchange, group: str, error_code: int) -> Iterable[Event]:
+    """Yields a `CoordinatorMoved` event if the error is NOT_COORDINATOR."""
+    if error_code == ErrorCode.NOT_COORDINATOR:
+        yield CoordinatorMoved(group_id=group, sent_at=exchange.sent_at)
+
+
+def error_events(
+    exchange: Exchange, group: str, member_id: str, generation: int, error_code: int, *, is_heartbeat: bool = False
+) -> Iterable[Event]:
+    """Yields the events of an error that any member's request may get.
+
+    `is_heartbeat` is whether the request was a heartbeat.
+    """
+    if error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+        yield RebalanceSeen(
+            group_id=group,
+            sent_at=exchange.sent_at,
+            member_id=member_id,
+            generation=generation,
+            is_heartbeat=is_heartbeat,
+        )
+    elif error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        yield MemberUnknown(group_id=group, sent_at=exchange.sent_at, member_id=member_id)
+    yield from coordinator_moved_events(exchange, group, error_code)
+
+
+def member_seen_event(
+    exchange: Exchange, group: str, member: str, instance: str | None, generation: int, no_rebalance: bool
+) -> MemberSeen:
+    """Returns the event of a request that the broker accepted from this member in this generation."""
+    return member_seen(
+        group_id=group,
+        sent_at=exchange.sent_at,
+        member_id=member,
+        instance_id=instance,
+        generation=generation,
+        client_id=exchange.client_id,
+        client_host=exchange.client_host,
+        no_rebalance=no_rebalance,
+    )

@@ -1,0 +1,1 @@
+"""A proxy beside a Kafka broker that follows the broker's consumer groups."""

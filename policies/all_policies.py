@@ -1,0 +1,10 @@
+"""The list of all policies, one line for each. Policies judge in this order."""
+
+from group_sidecar.policies.group_max_size import GroupMaxSize
+from group_sidecar.policies.offset_metadata_max_bytes import OffsetMetadataMaxBytes
+from group_sidecar.policies.policy import Policy
+
+POLICIES: tuple[type[Policy], ...] = (
+    GroupMaxSize,
+    OffsetMetadataMaxBytes,
+)

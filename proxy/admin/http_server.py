@@ -1,0 +1,168 @@
+"""The listening socket of the admin port, and its connections.
+
+`serve_admin` opens the socket, limits the number of connections, performs the TLS handshake, and isolates failures of
+connections. `http_connection` implements HTTP.
+"""
+
+import errno
+import math
+import socket
+from functools import partial
+
+import trio
+from starlette.types import ASGIApp
+
+from group_sidecar.proxy.admin.http_connection import HttpConnection
+from group_sidecar.proxy.admin.tls import ServerTls
+from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+
+MAX_CONNECTIONS = 100
+"""Most connections at a time: some Prometheus servers, browsers with six connections each, and command lines."""
+BACKLOG = 100
+HANDSHAKE_SECONDS = 10.0
+STALLED_READER_MS = 10_000
+"""A connection is closed if its client reads nothing for this time. Otherwise the client could keep a reply in memory,
+or delay a shutdown."""
+EXHAUSTED_SECONDS = 0.2
+"""Pause after accept(2) failed because the system has no descriptor or memory for another connection."""
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
+"""Errors of accept(2) after which the listening socket is unusable."""
+_CONNECTION_ENDED = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+
+
+async def serve_admin(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    tls: ServerTls | None = None,
+    supervisor: Supervisor | None = None,
+    *,
+    task_status: "trio.TaskStatus[tuple[str, int]]" = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves `app` over HTTP until cancelled, or over HTTPS only with `tls`.
+
+    The function reports the bound (host, port). Port 0 picks a free port. Once the port is open, no failure leaves this
+    function. `supervisor` gets each failure and runs the failed part again.
+
+    Raises:
+        OSError: the address cannot be bound; the message names it.
+    """
+    supervisor = supervisor or Supervisor()
+    with await _listen(host, port) as listener:
+        task_status.started(listener.getsockname()[:2])
+        await supervisor.keep_running(Task.ADMIN, _AdminListener(app, listener, tls, supervisor).run)
+
+
+async def _listen(host: str, port: int) -> trio.socket.SocketType:
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listener = trio.socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted sockets inherit the option.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)
+            await listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(error.errno or errno.EADDRNOTAVAIL, f"admin port {host}:{port}: {reason}") from error
+    return listener
+
+
+class _AdminListener:
+    """The connections of one listening socket."""
+
+    def __init__(
+        self, app: ASGIApp, listener: trio.socket.SocketType, tls: ServerTls | None, supervisor: Supervisor
+    ) -> None:
+        self._app = app
+        self._listener = listener
+        self._tls = tls
+        self._failed = partial(supervisor.failed, Task.ADMIN)
+        self._guard = partial(supervisor.guard, Task.ADMIN)
+        self._log_throttle = LogThrottle()
+        self._connections: dict[trio.CancelScope, HttpConnection | float] = {}
+        """The connections. Until the TLS handshake is complete, the value is the time of accept."""
+
+    async def run(self) -> None:
+        """Accepts connections until cancelled. Raises OSError if the listening socket is unusable."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    accepted, address = await self._listener.accept()
+                except OSError as error:
+                    if error.errno in _BROKEN:
+                        raise
+                    if error.errno in _EXHAUSTED:
+                        if times := self._log_throttle.due("exhausted"):
+                            log.warning("no admin connection can be accepted", cause=error.strerror, times=times)
+                        await trio.sleep(EXHAUSTED_SECONDS)
+                    continue  # Other errors mean that the client disconnected before accept.
+                try:
+                    self._admit(accepted, address[:2], nursery)
+                except BaseException:
+                    accepted.close()
+                    raise
+
+    def _admit(self, accepted: trio.socket.SocketType, client: tuple[str, int], nursery: trio.Nursery) -> None:
+        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
+            accepted.close()
+            return
+        scope = trio.CancelScope()
+        self._connections[scope] = trio.current_time()
+        nursery.start_soon(self._serve, accepted, client, scope)
+
+    def _make_room(self) -> bool:
+        """Closes the connection that has been waiting for its client longest. Returns whether there was one."""
+        if times := self._log_throttle.due("full"):
+            log.warning("too many admin connections", most=MAX_CONNECTIONS, times=times)
+        since = {s: each if isinstance(each, float) else each.waiting_since for s, each in self._connections.items()}
+        longest = min(since, key=since.__getitem__)
+        if since[longest] == math.inf:
+            return False
+        longest.cancel()
+        del self._connections[longest]
+        return True
+
+    async def _serve(self, accepted: trio.socket.SocketType, client: tuple[str, int], scope: trio.CancelScope) -> None:
+        """Serves one connection until its end."""
+        try:
+            with self._guard(), scope, accepted:
+                await self._serve_http(accepted, client, scope)
+        finally:
+            self._connections.pop(scope, None)
+
+    async def _serve_http(
+        self, accepted: trio.socket.SocketType, client: tuple[str, int], scope: trio.CancelScope
+    ) -> None:
+        try:
+            stream: trio.abc.Stream = trio.SocketStream(accepted)
+            server = accepted.getsockname()[:2]
+            if self._tls is not None:
+                # Created here, as the context is the one of this moment; see ServerTls.
+                secure = trio.SSLStream(trio.SocketStream(accepted), self._tls, server_side=True, https_compatible=True)
+                with trio.fail_after(HANDSHAKE_SECONDS):
+                    await secure.do_handshake()
+                stream = secure
+            connection = self._connections[scope] = HttpConnection(
+                self._app,
+                stream,
+                client=client,
+                server=server,
+                scheme="http" if self._tls is None else "https",
+                stalled_seconds=STALLED_READER_MS / 1000,
+                failed=self._failed,
+            )
+            await connection.run()
+            if self._tls is not None:
+                with trio.move_on_after(1.0):
+                    await stream.aclose()
+        except _CONNECTION_ENDED:
+            return

@@ -1,0 +1,124 @@
+"""Provides the admin port of a running sidecar with its data, and starts the port.
+
+The module presents the copies of several brokers as one source.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from uuid import UUID
+
+import trio
+
+from group_sidecar.coordinator.model.views import GroupView
+from group_sidecar.metrics.collector import LastReload, ScrapeSources
+from group_sidecar.metrics.flight_recorder import FlightRecorder
+from group_sidecar.metrics.group_snapshot import GroupSnapshot, most_complete_view, with_drift
+from group_sidecar.proxy.admin.app import admin_app
+from group_sidecar.proxy.admin.http_server import serve_admin
+from group_sidecar.proxy.admin.sources import AdminSources, LogStatuses, Readiness, SidecarFigures, Unreachable
+from group_sidecar.proxy.admin.tls import ServerTls, reason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.group_queries import Node
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.config.reload import ReloadOutcome
+from group_sidecar.proxy.listeners.server import ListenError
+from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.scrape import Scraper
+from group_sidecar.proxy.runtime.supervision import FailingTask, Supervisor
+
+
+def live_sources(
+    config: Config,
+    collected: ScrapeSources,
+    *,
+    scraper: Scraper,
+    group_snapshot: Callable[[], Awaitable[GroupSnapshot]],
+    copies: Callable[[], Collection[BrokerState]],
+    readiness: Callable[[], Readiness],
+    log_statuses: Callable[[], LogStatuses],
+    failing_tasks: Callable[[], Sequence[FailingTask]],
+    unreachable: Callable[[], Sequence[Unreachable]],
+    reload: Callable[[], Awaitable[ReloadOutcome]],
+    epoch: Callable[[], float],
+    drift: Callable[[], float] = float,
+    recorder: FlightRecorder,
+) -> AdminSources:
+    """Returns the data sources of the admin port.
+
+    `collected`: the sources of the metrics. `copies`: the copies of all brokers. For the rest see `AdminSources`.
+    """
+    started_at = epoch()
+
+    def find_group(group_id: str) -> GroupView | None:
+        view = most_complete_view([copy.manager for copy in copies()], group_id, epoch() - drift())
+        return None if view is None else with_drift(view, drift())
+
+    def numbers() -> SidecarFigures:
+        last = (
+            collected.last_reload() if collected.last_reload else LastReload(successful=True, succeeded_at=started_at)
+        )
+        return SidecarFigures(
+            sidecar_id=config.sidecar_id,
+            mode=config.mode,
+            started_at=started_at,
+            connections=collected.traffic.client_connections,
+            held_bytes=collected.held_bytes(),
+            series_suppressed=scraper.suppressed,
+            last_reload=last,
+            answers=collected.traffic.answers,
+            fallbacks=collected.traffic.fallbacks,
+            outlets=collected.outlets,
+        )
+
+    return AdminSources(
+        metrics=scraper.exposition,
+        readiness=readiness,
+        log_statuses=log_statuses,
+        failing_tasks=failing_tasks,
+        unreachable=unreachable,
+        reload=reload,
+        epoch=epoch,
+        group_snapshot=group_snapshot,
+        find_group=find_group,
+        coordinator=lambda group_id: _coordinator(copies(), group_id),
+        max_members=collected.max_members,
+        log_ends=lambda: [copy.manager.log_ends for copy in copies()],
+        topic_names=lambda topic_ids: _topic_names(copies(), topic_ids),
+        recorder=recorder,
+        numbers=numbers,
+    )
+
+
+async def start_admin(
+    tasks: trio.Nursery, config: Config, sources: AdminSources, supervisor: Supervisor | None = None
+) -> Address | None:
+    """Serves the admin port in `tasks`. Returns the port's address, or None if no port is configured.
+
+    Once the port is open, no failure reaches `tasks`.
+
+    Raises:
+        ListenError: the address cannot be bound, or the certificate is unusable.
+    """
+    if config.admin is None:
+        return None
+    access = config.admin_access
+    try:
+        tls = ServerTls(access) if access.certificate_file else None
+    except OSError as error:
+        raise ListenError(f"admin_access: the certificate cannot be used: {reason(error)}") from None
+    app = admin_app(sources, access, config.admin.host)
+    try:
+        return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor))
+    except OSError as error:
+        raise ListenError(f"cannot listen on {error.strerror or error}") from error
+
+
+def _coordinator(copies: Iterable[BrokerState], group_id: str) -> Node | None:
+    return next((node for copy in copies if (node := copy.coordinator(group_id)) is not None), None)
+
+
+def _topic_names(copies: Iterable[BrokerState], topic_ids: set[UUID]) -> Mapping[UUID, str]:
+    found: dict[UUID, str] = {}
+    for copy in copies:
+        copy.request_topic_names(topic_ids)
+        found |= {topic_id: copy.names[topic_id] for topic_id in topic_ids if topic_id in copy.names}
+    return found

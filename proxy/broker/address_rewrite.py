@@ -1,0 +1,203 @@
+"""Rewrites replies that a client must not get as the broker sent them.
+
+A gateway replaces the addresses in Metadata, FindCoordinator, DescribeCluster and Produce. Every sidecar changes the
+versions in ApiVersions. No other reply is re-encoded.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from io import BytesIO
+from typing import TypeVar
+
+from group_sidecar.codecs.address_scan import find_body_tags, rewrite_coordinators
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.headers import framed_reply, reply_start
+from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse
+from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from group_sidecar.codecs.messages.find_coordinator import (
+    FIRST_VERSION_OF_MANY_KEYS,
+    Coordinator,
+    FindCoordinatorResponse,
+)
+from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker, with_brokers
+from group_sidecar.codecs.messages.produce import TOPIC_IDS_SINCE, NodeEndpoint, ProduceResponse
+from group_sidecar.codecs.primitives import decoded, encode_compact_string, read_exact, read_uvarint
+from group_sidecar.codecs.schema import Struct, decode_start, encode
+from group_sidecar.proxy.broker.added_versions import Versions
+from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
+from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
+
+Advertise = Callable[[int, str, int], tuple[str, int]]
+"""Maps (node id, host, port) of a broker to the (host, port) under which clients reach it."""
+
+NodeAddress = TypeVar(
+    "NodeAddress", MetadataResponseBroker, FindCoordinatorResponse, Coordinator, DescribeClusterBroker, NodeEndpoint
+)
+"""A structure that carries a node's host and port."""
+
+CONTROLLER_ENDPOINTS = 2
+"""DescribeCluster's endpoint type for controllers. A broker refuses to describe them (MISMATCHED_ENDPOINT_TYPE)."""
+
+SERVED_APIS: Mapping[int, ApiVersion] = {
+    key: ApiVersion(api_key=key, min_version=APIS[key].versions[0], max_version=APIS[key].versions[-1])
+    for key in (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS)
+}
+"""The APIs that the sidecar offers where the broker does not have them at all."""
+
+_SCANNED_VERSIONS: Mapping[int, range] = {
+    ApiKey.FIND_COORDINATOR: range(FIRST_VERSION_OF_MANY_KEYS, FindCoordinatorResponse.VERSIONS.stop),
+    ApiKey.PRODUCE: range(ProduceResponse.FLEXIBLE, ProduceResponse.VERSIONS.stop),
+}
+_NO_TOPICS, _THROTTLE_BYTES = b"\1", 4
+"""Parts of a Produce reply: the encoding of an empty array of topics, and the size of the throttle time after the
+topics."""
+
+
+def offered_api_versions(
+    reply: ApiVersionsResponse, inspected: Collection[int], added: Versions, *, gateway: bool, serve: bool
+) -> ApiVersionsResponse:
+    """Returns an ApiVersions reply with the versions that the client may use.
+
+    Outside gateway mode, the APIs that the sidecar decodes are capped at the newest version that it can decode. In
+    gateway mode, only the APIs and versions of `GATEWAY_VERSIONS` are offered.
+
+    Args:
+        reply: the broker's reply.
+        inspected: the APIs that the sidecar decodes.
+        added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
+        gateway: whether the sidecar is a gateway.
+        serve: whether to add `SERVED_APIS` where the broker lacks them.
+    """
+    if gateway:
+        passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))
+        capped = (_capped(v, GATEWAY_VERSIONS[v.api_key]) for v in passing)
+    else:
+        described = {key: APIS[key].versions[-1] for key in inspected if key in APIS}
+        capped = (_capped(v, described.get(v.api_key, v.max_version)) for v in reply.api_keys)
+    offered = tuple(_raised(version, added) for version in capped)
+    if serve:
+        keys = {version.api_key for version in offered}
+        offered += tuple(version for key, version in SERVED_APIS.items() if key not in keys)
+    return replace(reply, api_keys=offered)
+
+
+def _capped(version: ApiVersion, cap: int) -> ApiVersion:
+    return version if cap >= version.max_version else replace(version, max_version=max(version.min_version, cap))
+
+
+def _raised(version: ApiVersion, added: Versions) -> ApiVersion:
+    own = version.api_key not in added
+    return version if own else replace(version, max_version=added[version.api_key][1])
+
+
+def group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
+    """Returns the reply with FindCoordinator in its lowest version alone.
+
+    The sidecar answers v1 of this API key as the GroupMetadata request of KIP-40's draft.
+    """
+    offered = tuple(
+        replace(v, max_version=v.min_version) if v.api_key == ApiKey.FIND_COORDINATOR else v for v in reply.api_keys
+    )
+    return replace(reply, api_keys=offered)
+
+
+def rewrite_addresses(reply: Struct, advertise: Advertise) -> Struct:
+    """Returns the reply with each broker's address replaced; an equal reply where it has none.
+
+    Tagged fields that the schema does not describe are left out. A newer broker may put addresses into them, and
+    clients must do without them (KIP-482).
+
+    Raises:
+        ValueError: the reply has an address for which a gateway has no port.
+    """
+    if isinstance(reply, MetadataResponse):
+        brokers = tuple(_with_advertised_address(b, b.node_id, advertise) for b in reply.brokers)
+        return replace(reply, brokers=brokers, unknown_tags=())
+    if isinstance(reply, FindCoordinatorResponse):
+        found = tuple(_with_advertised_address(c, c.node_id, advertise) for c in reply.coordinators)
+        return replace(_with_advertised_address(reply, reply.node_id, advertise), coordinators=found, unknown_tags=())
+    if isinstance(reply, DescribeClusterResponse):
+        if reply.endpoint_type == CONTROLLER_ENDPOINTS and reply.brokers:
+            raise ValueError("the addresses of controllers, which a gateway has no ports for")
+        brokers_moved = tuple(_with_advertised_address(b, b.broker_id, advertise) for b in reply.brokers)
+        return replace(reply, brokers=brokers_moved, unknown_tags=())
+    if isinstance(reply, ProduceResponse) and (reply.node_endpoints or reply.unknown_tags):
+        endpoints = tuple(_with_advertised_address(e, e.node_id, advertise) for e in reply.node_endpoints)
+        return replace(reply, node_endpoints=endpoints, unknown_tags=())
+    return reply
+
+
+def rewrite_long_metadata(version: int, frame: bytes, advertise: Advertise) -> bytes:
+    """Returns the whole frame of a Metadata reply with each broker's address replaced. Only the brokers are decoded.
+
+    `frame`: without its length.
+
+    Raises:
+        DecodeError: the brokers cannot be decoded.
+    """
+    at = reply_start(frame, version >= MetadataResponse.HEADER_FLEXIBLE)
+    start, changed, end = with_brokers(
+        version, frame, at, lambda broker: _with_advertised_address(broker, broker.node_id, advertise)
+    )
+    size = start + len(changed) + len(frame) - end
+    rest = memoryview(frame)
+    return b"".join((size.to_bytes(LENGTH_BYTES, "big"), rest[:start], changed, rest[end:]))
+
+
+def is_scannable(api_key: int, version: int) -> bool:
+    """Whether `scan_and_rewrite` can find the addresses in such a reply."""
+    return version in _SCANNED_VERSIONS.get(api_key, ())
+
+
+def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advertise, most: int) -> bytes | None:
+    """Returns the whole frame of a long reply with each address replaced; None where the reply has no address.
+
+    Entries are skipped, not decoded.
+
+    Args:
+        api_key: the API of the reply.
+        version: the version of the reply.
+        frame: the reply without its length.
+        advertise: returns the address that replaces a broker's.
+        most: the most entries that are skipped.
+
+    Raises:
+        NotScannable: the reply has to be decoded.
+        DecodeError: the header is cut off, or the tagged fields of a Produce reply cannot be decoded.
+        ValueError: the reply has an address for which a gateway has no port.
+    """
+    at = reply_start(frame, flexible=True)
+    body = frame[at:]
+    if api_key == ApiKey.FIND_COORDINATOR:
+        changed = rewrite_coordinators(body, most, lambda address: _advertised_address_bytes(address, advertise))
+    else:
+        tags = find_body_tags(body, most, topic_ids=version >= TOPIC_IDS_SINCE)
+        if body[tags : tags + 1] == b"\0":
+            return None
+        # Decode the tagged fields alone, as those of a reply without topics.
+        response, rest = decode_start(ProduceResponse, version, _NO_TOPICS + body[tags - _THROTTLE_BYTES :])
+        changed = encode(rewrite_addresses(response, advertise), version).removeprefix(_NO_TOPICS) + rest
+        changed = body[: tags - _THROTTLE_BYTES] + changed
+    return framed_reply(int.from_bytes(frame[:4], "big", signed=True), frame[4:at] + changed)
+
+
+def _advertised_address_bytes(address: bytes, advertise: Advertise) -> bytes:
+    """Returns an encoded address (node id, compact host, port) with host and port replaced."""
+    stream = BytesIO(address)
+    node_id = int.from_bytes(read_exact(stream, 4), "big", signed=True)
+    host = decoded(read_exact(stream, read_uvarint(stream) - 1))
+    port = int.from_bytes(read_exact(stream, 4), "big", signed=True)
+    if not host:
+        return address
+    host, port = advertise(node_id, host, port)
+    return address[:4] + encode_compact_string(host) + port.to_bytes(4, "big", signed=True)
+
+
+def _with_advertised_address(node: NodeAddress, node_id: int, advertise: Advertise) -> NodeAddress:
+    """Returns the node with its address replaced. A node without a host, such as an unavailable coordinator, is
+    unchanged.
+    """
+    if not node.host:
+        return node
+    host, port = advertise(node_id, node.host, node.port)
+    return replace(node, host=host, port=port, unknown_tags=())

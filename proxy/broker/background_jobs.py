@@ -1,0 +1,100 @@
+"""Runs jobs that the sidecar does at a broker on its own initiative, over its own connection.
+
+The module connects when a job is due, waits after a failure, and applies replies to the copy as it applies those to a
+client. The jobs themselves are in `reconcile` and `shrink`.
+"""
+
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.wire import exchange_events
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, BrokerError, KafkaClient
+from group_sidecar.proxy.runtime.backoff import Backoff
+from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+
+Due = TypeVar("Due")
+
+DESCRIBE_GROUPS_MAX_VERSION = 5
+"""The highest DescribeGroups version to use. v4 has the instance ids; v6 only changes how a missing group is
+reported."""
+
+
+class BackgroundJob(Protocol[Due]):
+    """A job that is done at a broker again and again."""
+
+    task: Task
+    """The background part that the job belongs to."""
+
+    async def due(self) -> Due | None:
+        """Returns what is to be done now; None where there is nothing."""
+
+    async def run(self, client: KafkaClient, due: Due) -> None:
+        """Does what is due. May raise what `KafkaClient.ask` raises."""
+
+
+async def run_background_job(
+    copy: BrokerState, job: BackgroundJob[Due], pause: float, supervisor: Supervisor | None = None
+) -> None:
+    """Checks every `pause` seconds whether the job is due, and runs it, until cancelled. Never raises."""
+    run = partial(_run_job, copy, job, pause)
+    await (supervisor or Supervisor()).keep_running(job.task, run, str(copy.address))
+
+
+async def _run_job(copy: BrokerState, job: BackgroundJob[Due], pause: float) -> None:
+    attempts = Backoff()
+    while True:
+        await trio.sleep(pause)
+        try:
+            if (due := await job.due()) is None:
+                continue
+            async with copy.connect(additional=True) as client:
+                while due is not None:
+                    await job.run(client, due)
+                    due = await job.due()
+            attempts.failures = 0
+        except (BrokerError, DecodeError) as error:
+            attempts.failures += 1
+            if attempts.enters_condition(type(error).__name__):
+                log.debug("errand failed", errand=job.task.value, broker=str(copy.address), reason=str(error))
+            await trio.sleep(attempts.pause())
+
+
+async def describe_and_learn(copy: BrokerState, client: KafkaClient, groups: tuple[str, ...]) -> DescribeGroupsResponse:
+    """Asks the broker to describe groups, and applies its reply to the copy. Raises what `KafkaClient.ask` raises."""
+    request = DescribeGroupsRequest(groups=groups)
+    version = client.version_for(DescribeGroupsRequest, highest=DESCRIBE_GROUPS_MAX_VERSION)
+    as_of = {group: copy.manager.changes_of(group) for group in groups}
+    reply: DescribeGroupsResponse = await ask_and_learn(copy, client, request, version, as_of=as_of)
+    return reply
+
+
+async def ask_and_learn(copy: BrokerState, client: KafkaClient, request: Struct, version: int, **note: Any) -> Any:
+    """Sends a request, and applies its reply or the lack of one to the copy. Raises what `KafkaClient.ask` raises.
+
+    `note`: further fields of the Exchange.
+    """
+    exchange = Exchange(
+        request=request,
+        version=version,
+        token=f"{CLIENT_ID}:",
+        client_id=CLIENT_ID,
+        client_host="",
+        sent_at=copy.epoch(trio.current_time()),
+        **note,
+    )
+    try:
+        reply = await client.ask(request, version)
+    except BaseException:
+        copy.apply(exchange_events.lost_reply_events(exchange), trio.current_time())
+        raise
+    now = trio.current_time()
+    copy.apply(exchange_events.reply_events(exchange, reply, copy.epoch(now)), now)
+    return reply

@@ -1,0 +1,46 @@
+"""Holds the replies of one broker that were forwarded before they were decoded.
+
+`BrokerState` owns the queue. It empties the queue before it gives access to anything that such a reply may change, so
+every decision is made with the knowledge of all earlier replies. The event loop empties it too, before trio's tasks
+have their turn.
+
+Many replies are decoded in one go, because the processor's caches stay warm (decision 47).
+"""
+
+from collections import deque
+
+from group_sidecar.proxy.dataplane.outcomes import Origin, Pending
+
+
+class DeferredReplyHandler:
+    """Decodes deferred replies. A base class instead of a protocol: mypyc then calls the method without a lookup."""
+
+    def handle_deferred(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
+        """Applies a reply to the state. It must not raise."""
+        raise NotImplementedError
+
+
+class DeferredReplies:
+    """A queue of replies, in the order in which they were forwarded.
+
+    Attributes:
+        waiting: whether replies are queued and `apply` is not running. While `apply` runs, the handlers themselves
+            read the state. Their reads must not apply a later reply first.
+    """
+
+    def __init__(self) -> None:
+        self.waiting = False
+        self._replies: deque[tuple[DeferredReplyHandler, Pending, bytes, Origin, float]] = deque()
+
+    def add(self, handler: DeferredReplyHandler, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
+        """Queues a reply that was forwarded at `now`. `frame`: without its length, or only its first bytes."""
+        self._replies.append((handler, pending, frame, origin, now))
+        self.waiting = True
+
+    def apply(self) -> None:
+        """Applies all queued replies to the state."""
+        self.waiting = False
+        replies = self._replies
+        while replies:
+            handler, pending, frame, origin, now = replies.popleft()
+            handler.handle_deferred(pending, frame, origin, now)

@@ -1,0 +1,81 @@
+"""The versions of each API that may pass a gateway.
+
+A gateway's clients must never see a broker's own address. So a request passes only in a version whose reply is known to
+carry no broker address, or an address that `address_rewrite` replaces. A newer Kafka may add addresses to any API, as
+KIP-951 did. So an API that is not in this table is neither offered nor forwarded.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+
+LAST_FETCH_WITHOUT_ENDPOINTS = 15
+"""From v16, a Fetch reply may carry brokers' addresses after all its records (KIP-951). A consumer needs nothing else
+from v16, so a gateway does not offer it. Otherwise a gateway would have to hold every fetched byte to find the
+addresses."""
+LAST_QUORUM_WITHOUT_LISTENERS = 1
+"""From v2 a DescribeQuorum reply carries the controllers' addresses (KIP-853)."""
+
+_NOT_DECODED: Mapping[ApiKey, int] = {
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 6,
+    ApiKey.DELETE_RECORDS: 2,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 5,
+    ApiKey.WRITE_TXN_MARKERS: 2,
+    ApiKey.CREATE_ACLS: 3,
+    ApiKey.DELETE_ACLS: 3,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.ALTER_CONFIGS: 2,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
+    ApiKey.DESCRIBE_LOG_DIRS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.CREATE_DELEGATION_TOKEN: 3,
+    ApiKey.RENEW_DELEGATION_TOKEN: 2,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: 3,
+    ApiKey.ELECT_LEADERS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
+    ApiKey.ALTER_CLIENT_QUOTAS: 1,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.DESCRIBE_QUORUM: LAST_QUORUM_WITHOUT_LISTENERS,
+    ApiKey.UPDATE_FEATURES: 2,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.UNREGISTER_BROKER: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.LIST_TRANSACTIONS: 2,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
+    ApiKey.PUSH_TELEMETRY: 0,
+    ApiKey.LIST_CONFIG_RESOURCES: 1,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+    ApiKey.SHARE_GROUP_HEARTBEAT: 1,
+    ApiKey.SHARE_GROUP_DESCRIBE: 1,
+    ApiKey.ADD_RAFT_VOTER: 1,
+    ApiKey.REMOVE_RAFT_VOTER: 0,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
+    ApiKey.READ_SHARE_GROUP_STATE: 0,
+    ApiKey.WRITE_SHARE_GROUP_STATE: 1,
+    ApiKey.DELETE_SHARE_GROUP_STATE: 0,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 1,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: 1,
+    ApiKey.STREAMS_GROUP_DESCRIBE: 1,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: 0,
+    ApiKey.UNREGISTER_CONTROLLER: 0,
+}
+"""The newest version in Kafka 4.4 of each API that clients may send to a broker and that the sidecar does not
+decode."""
+
+GATEWAY_VERSIONS: Mapping[int, int] = MappingProxyType(
+    {int(key): newest for key, newest in _NOT_DECODED.items()}
+    | {int(key): api.versions[-1] for key, api in APIS.items()}
+    | {int(ApiKey.FETCH): LAST_FETCH_WITHOUT_ENDPOINTS}
+)
+"""The newest version of each API that passes a gateway."""

@@ -1,0 +1,221 @@
+"""Single requests about groups and offsets, in whatever version the broker has.
+
+The module handles the differences between the versions of an API, such as where each has its error code.
+
+Every function raises what `KafkaClient.ask` raises, and BrokerRefused where the broker replies with an error.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+)
+from group_sidecar.coordinator.model.views import TopicPartition
+from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient
+from group_sidecar.proxy.runtime.addresses import Address
+
+START_OF_LOG, END_OF_LOG = -2, -1
+"""Timestamps in ListOffsets that stand for the ends of the log (Kafka class ``ListOffsetsRequest``)."""
+
+_STATES_FROM, _TYPES_FROM = 4, 5  # ListGroups (KIP-518, KIP-848).
+_NULL_TOPICS_FROM, _GROUPS_FROM, _NAMES_UNTIL = 2, 8, 9  # OffsetFetch (KIP-88, KIP-709, KIP-848).
+PARTITIONS_PER_REQUEST = 500
+"""Partitions in one request for log ends. Decoding the reply keeps the data path waiting for some milliseconds."""
+_COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
+_NO_CREATION_FROM = 4  # Metadata: in older versions a request for a topic by name may create it.
+
+LISTS_ALL_GROUPS = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
+"""Results of `describe_acls_error` where ListGroups returns all groups. A user who may describe ACLs may describe the
+cluster, and so may list all groups. Other users may not see some of them (KIP-231)."""
+# Asks for rules of a principal that does not exist, so that the reply is short where there is an authorizer.
+_ANY_ACL = DescribeAclsRequest(
+    resource_type_filter=4,
+    resource_name_filter="kafka-cluster",
+    principal_filter="User:kafka-group-sidecar",
+    host_filter=None,
+    operation=1,
+    permission_type=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker, with the address that it advertises."""
+
+    id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
+
+
+async def brokers(client: KafkaClient) -> tuple[Node, ...]:
+    """Returns all brokers of the cluster."""
+    reply: MetadataResponse = await client.ask(MetadataRequest(topics=()))
+    return nodes_of(reply)
+
+
+async def describe_acls_error(client: KafkaClient) -> int:
+    """Returns the error code of a DescribeAcls reply: SECURITY_DISABLED where the broker has no authorizer."""
+    reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
+    return reply.error_code
+
+
+async def listed_groups(
+    client: KafkaClient, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[ListedGroup, ...]:
+    """Returns the groups that this broker coordinates. Raises UnsupportedApi where the broker cannot filter as
+    requested.
+    """
+    lowest = _TYPES_FROM if types else _STATES_FROM if states else 0
+    request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+    reply: ListGroupsResponse = await client.ask(request, client.version_for(ListGroupsRequest, lowest=lowest))
+    _raise_for_error(client, "ListGroups", reply.error_code)
+    return reply.groups
+
+
+async def find_coordinator(client: KafkaClient, group_id: str) -> Node:
+    """Returns the broker that coordinates a group."""
+    version = client.version_for(FindCoordinatorRequest)
+    request = FindCoordinatorRequest(key=group_id, coordinator_keys=(group_id,))
+    reply: FindCoordinatorResponse = await client.ask(request, version)
+    if version < _COORDINATORS_FROM:
+        _raise_for_error(client, "FindCoordinator", reply.error_code, reply.error_message)
+        return Node(reply.node_id, reply.host, reply.port)
+    for found in reply.coordinators:
+        if found.key == group_id:
+            _raise_for_error(client, "FindCoordinator", found.error_code, found.error_message)
+            return Node(found.node_id, found.host, found.port)
+    raise DecodeError(f"FindCoordinatorResponse v{version}", "coordinators", "lacks the group asked for")
+
+
+async def committed_offsets(client: KafkaClient, group_id: str) -> dict[TopicPartition, OffsetFetchResponsePartition]:
+    """Returns a group's committed offsets, and the partitions for which the broker reports an error."""
+    version = client.version_for(OffsetFetchRequest, highest=_NAMES_UNTIL)
+    topics = None if version >= _NULL_TOPICS_FROM else await _all_partitions(client)
+    request = OffsetFetchRequest(
+        group_id=group_id, topics=topics, groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),)
+    )
+    reply: OffsetFetchResponse = await client.ask(request, version)
+    found, error = reply.topics, reply.error_code
+    if version >= _GROUPS_FROM:
+        groups = [group for group in reply.groups if group.group_id == group_id]
+        if not groups:
+            raise DecodeError(f"OffsetFetchResponse v{version}", "groups", "lacks the group asked for")
+        found, error = groups[0].topics, groups[0].error_code
+    _raise_for_error(client, "OffsetFetch", error)
+    return {
+        (topic.name, partition.partition_index): partition
+        for topic in found
+        for partition in topic.partitions
+        if partition.committed_offset >= 0 or partition.error_code
+    }
+
+
+async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPartition, Node]:
+    """Returns the leaders of these topics' partitions. Partitions without a leader and missing topics are left out."""
+    wanted = set(topics)
+    reply = await metadata(client, wanted)
+    nodes = {node.id: node for node in nodes_of(reply)}
+    return {
+        (topic.name, partition.partition_index): nodes[partition.leader_id]
+        for topic in reply.topics
+        for partition in topic.partitions
+        if topic.name is not None and topic.name in wanted and partition.leader_id in nodes
+    }
+
+
+async def log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns the end of the log (high watermark) of each of these partitions that this broker leads."""
+    return await _list_offsets(client, partitions, END_OF_LOG)
+
+
+async def log_starts(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns the start of the log of each of these partitions that this broker leads."""
+    return await _list_offsets(client, partitions, START_OF_LOG)
+
+
+async def _list_offsets(
+    client: KafkaClient, partitions: Iterable[TopicPartition], bound: int
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    left = iter(sorted(partitions))
+    while some := tuple(islice(left, PARTITIONS_PER_REQUEST)):
+        found |= await _list_offsets_once(client, some, bound)
+    return found
+
+
+async def _list_offsets_once(
+    client: KafkaClient, partitions: Iterable[TopicPartition], bound: int
+) -> dict[TopicPartition, int]:
+    topics = tuple(
+        ListOffsetsTopic(
+            name=topic,
+            partitions=tuple(
+                ListOffsetsPartition(partition_index=partition, timestamp=bound) for _, partition in group
+            ),
+        )
+        for topic, group in groupby(partitions, key=itemgetter(0))
+    )
+    reply: ListOffsetsResponse = await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
+    return {
+        (topic.name, partition.partition_index): offset
+        for topic in reply.topics
+        for partition in topic.partitions
+        for offset in (partition.offset, *partition.old_style_offsets)
+        if not partition.error_code and offset >= 0
+    }
+
+
+def _raise_for_error(client: KafkaClient, api: str, code: int, message: str | None = None) -> None:
+    if code:
+        raise BrokerRefused(f"{client.address} answers {api}", code, message)
+
+
+def nodes_of(reply: MetadataResponse) -> tuple[Node, ...]:
+    """Returns the brokers in a Metadata reply."""
+    return tuple(Node(broker.node_id, broker.host, broker.port) for broker in reply.brokers)
+
+
+async def metadata(client: KafkaClient, names: Iterable[str] | None) -> MetadataResponse:
+    """Returns metadata of the named topics. All topics are requested for None, and where a request by name might create
+    topics.
+    """
+    version = client.version_for(MetadataRequest)
+    topics: tuple[MetadataRequestTopic, ...] | None
+    if names is not None and version >= _NO_CREATION_FROM:
+        topics = tuple(MetadataRequestTopic(name=name) for name in sorted(names))
+    else:
+        topics = None if version else ()
+    reply: MetadataResponse = await client.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), version)
+    return reply
+
+
+async def _all_partitions(client: KafkaClient) -> tuple[OffsetFetchRequestTopic, ...]:
+    reply = await metadata(client, None)
+    return tuple(
+        OffsetFetchRequestTopic(
+            name=topic.name or "", partition_indexes=tuple(partition.partition_index for partition in topic.partitions)
+        )
+        for topic in reply.topics
+    )

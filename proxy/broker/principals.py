@@ -1,0 +1,166 @@
+"""Finds the principal of each client connection from the broker's replies to SASL requests.
+
+A local answer is made only when no earlier reply is pending on the connection. So it is enough to follow the replies:
+while a token is in flight, nothing on its connection is answered locally. `authorization_cache` holds the rights of the
+principals.
+
+No secret is kept. A PLAIN token is identified by a keyed digest of the whole token. Some brokers tell users apart by
+the password alone (tokens over PLAIN), but to every broker the same token is the same user.
+"""
+
+import hashlib
+import math
+import re
+import secrets
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateResponse
+from group_sidecar.proxy.dataplane.outcomes import Origin
+
+SASL_ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+"""Mechanisms whose first token names a user, with the number of tokens that the client sends (RFC 4616, RFC 5802)."""
+LIFETIME_SINCE = 1
+"""The SaslAuthenticate version from which the broker reports the lifetime of a session (KIP-368). The broker may end an
+older session at any time, so its principal counts as unknown."""
+UNAUTHENTICATED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""Requests that a broker answers before authentication, on any listener."""
+
+_SECRET = secrets.token_bytes(32)
+"""The key of all digests. It exists in this process only."""
+
+# The user in SCRAM's first message. A message with extensions after its nonce does not match: with the extension of a
+# delegation token (KIP-48), the same name is another user.
+_SCRAM_FIRST = re.compile(rb"([ny],(?:a=[^,]+)?,n=[^,]+),r=[^,]+")
+
+
+class Principal(NamedTuple):
+    """A user as far as the sidecar can tell.
+
+    Equal principals are the same user to the broker, but one user may have several principals.
+    """
+
+    mechanism: str
+    name: bytes = b""
+
+
+ANONYMOUS = Principal("anonymous")
+"""The principal of every client on a listener without SASL. They share it, because the broker sees the sidecar's
+address in place of theirs."""
+
+
+class SentToken(NamedTuple):
+    """A token that a client sent in SaslAuthenticate. `digest` is empty where the request could not be decoded."""
+
+    version: int
+    sent_at: float = 0.0
+    digest: bytes = b""
+    user: bytes = b""
+    """The user in SCRAM's first message; empty for any other token."""
+
+
+@dataclass(slots=True)
+class _Authentication:
+    """The state of one connection. `served`: whether the broker has answered a request since the last token."""
+
+    mechanism: str
+    trusted: bool = True
+    """Whether the connection can have a principal. Stays False once something about the connection is not
+    understood."""
+    rounds: int = 0
+    named: Principal | None = None
+    expires_at: float = math.inf
+    served: bool = False
+
+
+class Principals:
+    """The principals of one broker's client connections. `now` is on trio's clock."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Authentication] = {}
+
+    def token(self, token: bytes, version: int, now: float) -> SentToken:
+        """Returns what is kept of a token that goes to the broker."""
+        digest = hashlib.blake2b(token, key=_SECRET, digest_size=32).digest()
+        first = _SCRAM_FIRST.fullmatch(token)
+        return SentToken(version, now, digest, first[1] if first else b"")
+
+    def handshake_accepted(self, origin: Origin, mechanism: str) -> None:
+        """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests."""
+        known = self._known.get(origin.number)
+        if known is None or known.trusted:
+            self._known[origin.number] = _Authentication(mechanism)
+
+    def token_answered(self, origin: Origin, token: SentToken, reply: SaslAuthenticateResponse) -> None:
+        """Notes the broker's reply to a token."""
+        known = self._known.get(origin.number)
+        if known is None or not known.trusted or reply.error_code or not token.digest or token.version < LIFETIME_SINCE:
+            self.distrust(origin)
+            return
+        known.rounds += 1
+        if known.rounds == 1:
+            known.named = _principal_named(known.mechanism, token)
+        lifetime = reply.session_lifetime_ms / 1000
+        known.expires_at = token.sent_at + lifetime if lifetime > 0 else math.inf
+        known.served = False
+
+    def distrust(self, origin: Origin) -> None:
+        """Treats the principal of a connection as unknown from now on."""
+        self._known.setdefault(origin.number, _Authentication("")).trusted = False
+
+    def served(self, origin: Origin) -> bool:
+        """Notes that the broker answered a request that requires authentication, if the listener has it.
+
+        Returns whether the connection has not used SASL.
+        """
+        if origin.number not in self._known:
+            return True
+        self._known[origin.number].served = True
+        return False
+
+    def admitted(self, origin: Origin) -> bool:
+        """Returns whether the broker has accepted SASL on a connection, or has answered a request after it."""
+        known = self._known.get(origin.number)
+        if known is None:
+            return False
+        return known.served or (known.trusted and known.rounds >= SASL_ROUNDS.get(known.mechanism, math.inf))
+
+    def principal_of(self, origin: Origin, now: float) -> Principal | None:
+        """Returns the principal of a connection; None where it is not known. Without SASL this is ANONYMOUS.
+
+        Whether the broker serves anonymous clients is for the caller to check.
+        """
+        if origin.number not in self._known:
+            return ANONYMOUS
+        known = self._known[origin.number]
+        if not known.trusted or now >= known.expires_at:
+            return None
+        if known.named is None:
+            return _connection_principal(origin) if known.rounds and known.served else None
+        return known.named if known.rounds == SASL_ROUNDS[known.mechanism] else None
+
+    def gone(self, origin: Origin) -> Principal | None:
+        """Forgets a connection that has ended.
+
+        Returns the principal that only this connection had; None without SASL.
+        """
+        if origin.number not in self._known:
+            return None
+        del self._known[origin.number]
+        return _connection_principal(origin)
+
+
+def _principal_named(mechanism: str, token: SentToken) -> Principal | None:
+    """Returns the principal that a mechanism's first token names; None where it is not known."""
+    if mechanism == "PLAIN":
+        return Principal(mechanism, token.digest)
+    return Principal(mechanism, token.user) if mechanism in SASL_ROUNDS and token.user else None
+
+
+def _connection_principal(origin: Origin) -> Principal:
+    """Returns a principal for the user of one connection whose name is not known.
+
+    It shares its grants with no other connection.
+    """
+    return Principal("connection", str(origin.number).encode())

@@ -1,0 +1,179 @@
+"""Compares the broker's answer with the sidecar's own over the time that the copy needs to catch up.
+
+`VerificationWindows` decides when the copy's answer is recorded, and runs a long comparison in a thread. `verification`
+selects the questions and handles a difference. `verification_diff` compares two answers field by field.
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import trio
+
+from group_sidecar.codecs.api_registry import APIS
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.proxy.broker.kafka_client import MAX_INLINE_BYTES, KafkaClient
+from group_sidecar.proxy.broker.verification_diff import Comparison, Difference, compare_over_window
+
+PAUSE_PER_COMPARISON_TIME = 50.0
+"""After a comparison in a thread, no sample is taken for this many times as long as it took. Even a thread slows the
+data path down."""
+CATCH_UP_SECONDS = 2.0
+"""Seconds that the copy gets to learn what the broker's reply contains."""
+POLL_SECONDS = 0.02
+"""Seconds between two checks whether a verified group has changed."""
+MAX_KEPT_ANSWERS, FEW_KEPT_ANSWERS = 100, 4
+"""Answers of the copy that are recorded in one window; and the smaller bound for large answers or many groups."""
+MANY_GROUPS = 100
+"""More groups than this in one question make the smaller bound apply."""
+
+Reply = Callable[[Struct, int, float], bytes | None]
+"""Returns the copy's answer to a request of a version at a time in seconds since the epoch, from after the correlation
+id. It ignores whether the copy may be used to answer. None where it cannot answer."""
+
+
+class ChangeCounter(Protocol):
+    """The part of a copy's groups that is needed here."""
+
+    def changes_of(self, group_id: str) -> tuple[int, int]: ...
+
+
+class PausableSampling(Protocol):
+    """Pauses the sampling of answers."""
+
+    def rest(self, seconds: float) -> None: ...
+
+
+class ComparedBroker(Protocol):
+    """The copy of one broker."""
+
+    @property
+    def manager(self) -> ChangeCounter: ...
+    @property
+    def samples(self) -> PausableSampling: ...
+    @property
+    def may_have_authorizer(self) -> bool:
+        """Whether the broker may hide something from the sidecar's own user."""
+
+    @property
+    def true_hosts(self) -> bool:
+        """Whether the copy's answers contain the true hosts of members, which the broker does not know."""
+
+    def epoch(self, now: float) -> float: ...
+
+
+@dataclass(slots=True)
+class _Window:
+    """The broker's answer to a question, and the sidecar's own answers from before it until the copy has caught up.
+
+    Attributes:
+        changes: the change counters of the groups at the last check.
+        ours: what the copy would have answered, each different from the one before.
+        theirs: the body of the broker's reply.
+        moved: groups that have changed in this time.
+        complete: whether the copy could answer at the last check.
+    """
+
+    exchange: Exchange
+    changes: dict[str, tuple[int, int]]
+    ours: list[bytes] = field(default_factory=list)
+    theirs: bytes = b""
+    moved: set[str] = field(default_factory=set)
+    complete: bool = False
+
+    @property
+    def max_kept_answers(self) -> int:
+        """How many answers are recorded before the last one."""
+        small = sum(map(len, self.ours)) <= MAX_INLINE_BYTES and len(self.changes) <= MANY_GROUPS
+        return MAX_KEPT_ANSWERS if small else FEW_KEPT_ANSWERS
+
+
+class WindowResult(NamedTuple):
+    """The result of a window.
+
+    Attributes:
+        differences: by group; None where both sides agree. A group is missing where the copy cannot answer for it, or
+            the broker hides it.
+        moved: groups that changed in this time.
+    """
+
+    differences: dict[str, Difference | None]
+    moved: set[str]
+
+
+class VerificationWindows:
+    """Compares the answers of one copy with its broker's.
+
+    Args:
+        copy: the copy.
+        reply: returns what the copy would answer.
+    """
+
+    def __init__(self, copy: ComparedBroker, reply: Reply) -> None:
+        self._copy = copy
+        self._reply = reply
+
+    async def compare_over_time(
+        self, client: KafkaClient, questions: Sequence[tuple[Exchange, Collection[str]]]
+    ) -> list[WindowResult]:
+        """Compares the broker's present answer about groups with all answers of the copy around that time.
+
+        The copy's answer is recorded before the broker is asked, after each change, and once the copy has had time to
+        catch up.
+        """
+        windows = []
+        for exchange, groups in questions:
+            window = _Window(exchange, {group: self._copy.manager.changes_of(group) for group in groups})
+            self._keep_answer(window)
+            window.theirs = await client.ask_undecoded(exchange.request, exchange.version)
+            windows.append(window)
+        ends = trio.current_time() + CATCH_UP_SECONDS
+        while trio.current_time() < ends:
+            await trio.sleep(min(POLL_SECONDS, ends - trio.current_time()))
+            for window in windows:
+                if len(window.ours) < window.max_kept_answers and self._note_changes(window):
+                    self._keep_answer(window)
+        return [await self._result(window) for window in windows]
+
+    def _note_changes(self, window: _Window) -> bool:
+        """Whether any of the groups has changed since the last check."""
+        manager = self._copy.manager
+        changed = [group for group, last in window.changes.items() if manager.changes_of(group) != last]
+        window.changes |= {group: manager.changes_of(group) for group in changed}
+        window.moved.update(changed)
+        return bool(changed)
+
+    def _keep_answer(self, window: _Window) -> None:
+        """Records what the copy would answer now, if it is different from the last recorded answer."""
+        ours = self._reply(window.exchange.request, window.exchange.version, self._copy.epoch(trio.current_time()))
+        if ours is not None and (not window.ours or ours != window.ours[-1]):
+            window.ours.append(ours)
+        window.complete = ours is not None
+
+    async def _result(self, window: _Window) -> WindowResult:
+        self._note_changes(window)
+        self._keep_answer(window)
+        if not window.complete:
+            return WindowResult({}, window.moved)
+        comparison = await self.compare(window.exchange, window.ours, window.theirs)
+        compared_groups = [group for group in window.changes if group not in comparison.hidden]
+        return WindowResult({group: comparison.differences.get(group) for group in compared_groups}, window.moved)
+
+    async def compare(self, exchange: Exchange, ours: Sequence[bytes], theirs: bytes) -> Comparison:
+        """Compares answers of the copy at several moments with the body of the broker's reply.
+
+        `ours`: each from after the correlation id.
+        """
+        if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
+            ours = [each[1:] for each in ours]  # Remove the header's tagged fields: the sidecar writes none.
+        options = {"sees_all": not self._copy.may_have_authorizer, "true_hosts": self._copy.true_hosts}
+        job = partial(compare_over_window, exchange.request, exchange.version, ours, theirs, **options)
+        if len(theirs) * len(ours) <= MAX_INLINE_BYTES:
+            return job()
+        began = time.monotonic()
+        comparison = await trio.to_thread.run_sync(job)
+        self._copy.samples.rest(PAUSE_PER_COMPARISON_TIME * (time.monotonic() - began))
+        return comparison

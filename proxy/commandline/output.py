@@ -1,0 +1,184 @@
+"""Prints the tables and the JSON of every command about groups except `top`.
+
+Tables go to standard output with the headings of Kafka's own tools. ``-`` means that a value is missing.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+
+import typer
+from rich.console import Console
+
+from group_sidecar.coordinator.model.views import GroupKind
+from group_sidecar.proxy.admin.sentences import event, plain
+from group_sidecar.proxy.commandline.queries import ask, ask_sidecars, exit_on_problems
+from group_sidecar.proxy.commandline.results import (
+    Assignment,
+    Cell,
+    GroupDescription,
+    GroupMember,
+    GroupSummary,
+    PartitionOffsets,
+)
+from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
+from group_sidecar.proxy.commandline.target import QueryTarget
+from group_sidecar.proxy.commandline.times import format_time, parse_time
+from group_sidecar.proxy.runtime.addresses import Address
+
+WIDE = 140
+"""Width of a terminal, in columns, with room for the values that only sidecars have."""
+UNKNOWN_GROUP = GroupSummary(group="")
+"""A group without any data. Its row provides the headings."""
+
+
+def show_list(
+    source: QueryTarget, states: Sequence[str], types: Sequence[str], *, verbose: bool, utc: bool, as_json: bool
+) -> None:
+    """See `groups list`."""
+    if verbose:
+        source.require_sidecars()
+    listing = ask(source, lambda query: query.groups(states, types))
+    if as_json:
+        print_json(asdict(listing))
+    else:
+        more = verbose or (bool(source.sidecars) and sys.stdout.isatty() and Console().width >= WIDE)
+        rows = [_basic_columns(group) | (sidecar_columns(group, utc) if more else {}) for group in listing.groups]
+        headings = (*_basic_columns(UNKNOWN_GROUP), *(sidecar_columns(UNKNOWN_GROUP, utc) if more else {}))
+        print_table(headings, rows)
+    exit_on_problems(listing.problems)
+
+
+def show_group(source: QueryTarget, group_id: str, *, utc: bool, as_json: bool) -> None:
+    """See `groups describe`."""
+    found = ask(source, lambda query: query.group(group_id))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_fields(_group_fields(found, utc))
+        if found.member_list:
+            members = [_member_row(found, member) for member in found.member_list]
+            typer.echo()
+            print_table(tuple(members[0])[1:], members)
+    exit_on_problems(found.problems)
+
+
+def show_members(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
+    """See `groups members`."""
+    found = ask(source, lambda query: query.group(group_id))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        rows = [_member_row(found, member) for member in found.member_list]
+        print_table(tuple(_member_row(found, GroupMember(member_id=""))), rows)
+    exit_on_problems(found.problems)
+
+
+def show_offsets(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
+    """See `groups offsets`."""
+    found = ask(source, lambda query: query.offsets(group_id))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        headings = tuple(_offsets_row(group_id, PartitionOffsets(topic="", partition=0)))
+        print_table(headings, [_offsets_row(group_id, row) for row in found.offsets])
+    exit_on_problems(found.problems)
+
+
+def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, utc: bool, as_json: bool) -> None:
+    """See `groups timeline`. `since`: seconds back; None for all kept events."""
+    found = ask_sidecars(source, lambda query: query.timeline(group_id))
+    if since is not None:
+        begin = datetime.now(UTC) - timedelta(seconds=since)
+        found = replace(found, timeline=[one for one in found.timeline if parse_time(one["at"]) >= begin])
+    if as_json:
+        print_json(asdict(found))
+    else:
+        for one in found.timeline:
+            typer.echo(f"{format_time(one['at'], utc, exact=True)}  {printable(_event_text(one))}")
+    exit_on_problems(found.problems)
+
+
+def _event_text(cell: Cell) -> str:
+    """Returns the sentence of an entry. An entry of an older or newer sidecar without a sentence is shown as it is."""
+    try:
+        return plain(event(cell))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return f"{cell['what']} {json.dumps(cell)}"
+
+
+def sidecar_columns(group: GroupSummary, utc: bool) -> dict[str, object]:
+    """Returns the columns of a listed group that only a sidecar provides."""
+    return {
+        "#MEMBERS": group.members if group.members_known else None,
+        "LIMIT": group.limit,
+        "LAG": group.lag,
+        "REBALANCES": group.rebalances,
+        "LAST-REBALANCE": format_time(group.last_rebalance_at, utc),
+        "CAUSE": group.last_cause,
+    }
+
+
+def _basic_columns(group: GroupSummary) -> dict[str, object]:
+    return {
+        "GROUP": group.group,
+        "TYPE": group.protocol,
+        "STATE": group.state,
+        "PROTOCOL-TYPE": group.protocol_type,
+    }
+
+
+def _group_fields(group: GroupDescription, utc: bool) -> Cells:
+    fields: dict[str, object] = {"GROUP": group.group, "TYPE": group.protocol, "PROTOCOL-TYPE": group.protocol_type}
+    if at := group.coordinator:
+        fields["COORDINATOR (ID)"] = f"{Address(at.host, at.port)} ({at.id})"
+    fields |= {"ASSIGNMENT-STRATEGY": group.assignor, "STATE": group.state}
+    if group.generation is not None:
+        fields["GENERATION" if group.protocol == GroupKind.CLASSIC else "GROUP-EPOCH"] = group.generation
+    if group.assignment_epoch is not None:
+        fields["TARGET-ASSIGNMENT-EPOCH"] = group.assignment_epoch
+    if group.sidecar:
+        return fields | {"LEADER": group.leader, "SIDECAR": group.sidecar} | sidecar_columns(group, utc)
+    return fields | {"#MEMBERS": group.members}
+
+
+def _member_row(group: GroupDescription, member: GroupMember) -> Cells:
+    row: dict[str, object] = {
+        "GROUP": group.group,
+        "CONSUMER-ID": member.member_id,
+        "GROUP-INSTANCE-ID": member.instance_id,
+        "HOST": member.client_host,
+        "CLIENT-ID": member.client_id,
+    }
+    if member.assignment is None:
+        row |= {"#PARTITIONS": None, "ASSIGNMENT": f"({member.assignment_bytes} bytes)"}
+    else:
+        count = sum(len(partitions) for partitions in member.assignment.values())
+        row |= {"#PARTITIONS": count, "ASSIGNMENT": _assignment(member.assignment)}
+    if any(one.target_assignment is not None for one in group.member_list):
+        # The target is shown only if it differs, because both are as long as the list of partitions.
+        target = _assignment(member.target_assignment or {})
+        row |= {"EPOCH": member.epoch, "TARGET-ASSIGNMENT": None if target == row["ASSIGNMENT"] else target}
+    return row
+
+
+def _assignment(assigned: Assignment) -> str:
+    """Returns an assignment as Kafka's own tool prints it: ``topic:0,1;other:0``."""
+    return ";".join(f"{topic}:{','.join(map(str, sorted(assigned[topic])))}" for topic in sorted(assigned))
+
+
+def _offsets_row(group_id: str, row: PartitionOffsets) -> Cells:
+    return {
+        "GROUP": group_id,
+        "TOPIC": row.topic,
+        "PARTITION": row.partition,
+        "CURRENT-OFFSET": row.current_offset,
+        "LOG-END-OFFSET": row.log_end_offset,
+        "LAG": row.lag,
+        "CONSUMER-ID": row.member_id,
+        "HOST": row.client_host,
+        "CLIENT-ID": row.client_id,
+        "METADATA": row.metadata,
+    }

@@ -1,0 +1,141 @@
+"""Runs a command's query against its target, prints one line for each error, and chooses the exit code."""
+
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import NoReturn, Protocol, TypeVar
+
+import trio
+import typer
+from outcome import Error, Outcome, Value
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
+from group_sidecar.proxy.commandline.broker_queries import BrokerQueries
+from group_sidecar.proxy.commandline.results import (
+    GroupDescription,
+    GroupNotFound,
+    GroupOffsets,
+    Listing,
+    NoAnswer,
+)
+from group_sidecar.proxy.commandline.sidecar_queries import (
+    SidecarBrokerUnreachable,
+    SidecarQueries,
+    SidecarUnreachable,
+    open_sidecars,
+)
+from group_sidecar.proxy.commandline.tables import printable
+from group_sidecar.proxy.commandline.target import QueryTarget
+
+PROGRAM = "group-sidecar"
+REFUSED, UNREACHABLE = 1, 2
+"""Exit codes."""
+
+_UNREACHABLE = (BrokerUnreachable, BrokerTimeout, BrokerClosed, SidecarUnreachable, SidecarBrokerUnreachable)
+
+T = TypeVar("T")
+
+
+class GroupQueries(Protocol):
+    """The queries that brokers and sidecars both support.
+
+    The methods raise GroupMissing, BrokerError and DecodeError, or Unanswered for more than one of them.
+    """
+
+    async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
+        """Returns all groups, filtered by states and types if they are given."""
+
+    async def group(self, group_id: str) -> GroupDescription:
+        """Returns one group and its members."""
+
+    async def offsets(self, group_id: str) -> GroupOffsets:
+        """Returns a group's committed offsets and their lag."""
+
+
+@asynccontextmanager
+async def open_queries(source: QueryTarget) -> AsyncIterator[GroupQueries]:
+    """Opens the queries for a target, for the length of a with statement."""
+    if source.bootstrap:
+        yield BrokerQueries(source.bootstrap, source.timeout)
+    else:
+        async with open_sidecars(source) as sidecars:
+            yield sidecars
+
+
+def ask(source: QueryTarget, question: Callable[[GroupQueries], Awaitable[T]]) -> T:
+    """Returns the answer. If there is none, prints one line for each problem and ends the program."""
+
+    async def asked() -> T:
+        async with open_queries(source) as query:
+            return await question(query)
+
+    return _or_exit(asked)
+
+
+def ask_sidecars(source: QueryTarget, question: Callable[[SidecarQueries], Awaitable[T]]) -> T:
+    """Same as `ask`, for queries that only sidecars support. The target must name sidecars."""
+
+    async def asked() -> T:
+        async with open_sidecars(source) as query:
+            return await question(query)
+
+    return _or_exit(asked)
+
+
+def exit_on_problems(problems: Iterable[Exception]) -> None:
+    """Prints one line for each problem. If there is a problem, ends the program with the code for the worst one."""
+    code = _print_problems(problems)
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_with_problems(problems: Iterable[Exception]) -> NoReturn:
+    """Prints one line for each problem, and ends the program. There must be at least one problem."""
+    raise typer.Exit(_print_problems(problems))
+
+
+def _print_problems(problems: Iterable[Exception]) -> int:
+    code = 0
+    for problem in problems:
+        typer.echo(f"{PROGRAM}: {printable(str(problem))}", err=True)
+        code = max(code, UNREACHABLE if isinstance(problem, _UNREACHABLE) else REFUSED)
+    return code
+
+
+def run(question: Callable[[], Awaitable[T]]) -> T:
+    """Runs a query with trio. Ctrl-C raises KeyboardInterrupt only after the query has been cancelled properly.
+
+    Otherwise Python would raise KeyboardInterrupt at any place: in a finalizer, where it is lost, or inside a
+    coroutine, which then prints a warning.
+    """
+    return trio.run(_interruptible, question)
+
+
+async def _interruptible(question: Callable[[], Awaitable[T]]) -> T:
+    answer: Outcome[T] | None = None
+    with trio.open_signal_receiver(signal.SIGINT) as pressed:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when, pressed, nursery.cancel_scope)
+            try:
+                answer = Value(await question())
+            except Exception as error:  # noqa: BLE001 - the nursery would make a group of it
+                answer = Error(error)
+            nursery.cancel_scope.cancel()
+    if answer is None:
+        raise KeyboardInterrupt
+    return answer.unwrap()
+
+
+async def _cancel_when(pressed: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for _ in pressed:
+        scope.cancel()
+
+
+def _or_exit(question: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return run(question)
+    except NoAnswer as error:
+        exit_with_problems(error.problems)
+    except (GroupNotFound, BrokerError, DecodeError) as error:
+        exit_with_problems([error])

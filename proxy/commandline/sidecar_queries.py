@@ -1,0 +1,366 @@
+"""Queries the admin ports of several sidecars at once over HTTP, and merges their answers.
+
+The sidecar of a group's coordinator knows the group. When the coordinator moves, two sidecars may report the group for
+a while. The reliable copy wins, and among two reliable copies the one with the later generation.
+"""
+
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+
+import httpx
+import trio
+from pydantic import TypeAdapter, ValidationError
+
+from group_sidecar.proxy.commandline.results import (
+    Coordinator,
+    GroupDescription,
+    GroupMember,
+    GroupNotFound,
+    GroupOffsets,
+    GroupSummary,
+    Listing,
+    NoAnswer,
+    PartitionOffsets,
+    Ranking,
+    Timeline,
+)
+from group_sidecar.proxy.commandline.target import QueryTarget
+from group_sidecar.proxy.commandline.times import parse_time
+
+AT_ONCE = 32
+"""Most sidecars that are queried at the same time."""
+PAGE_SIZE = 1000
+"""Most groups in one answer."""
+
+_UNKNOWN = -1  # A generation.
+
+_GROUPS = TypeAdapter(list[GroupSummary])
+_GROUP = TypeAdapter(GroupSummary)
+_MEMBERS = TypeAdapter(list[GroupMember])
+_COORDINATOR: TypeAdapter[Coordinator | None] = TypeAdapter(Coordinator | None)
+_OFFSETS = TypeAdapter(list[PartitionOffsets])
+_UNREACHABLE = TypeAdapter(list[dict[str, str]])
+_CELLS = TypeAdapter(list[dict[str, Any]])
+_FORGOTTEN = TypeAdapter(dict[str, str | None])
+
+T = TypeVar("T")
+JsonObject = Mapping[str, Any]
+Forgotten = dict[str, str | None]
+"""What an admin port answered."""
+
+
+class SidecarError(Exception):
+    """A sidecar did not answer as asked. The text is one line that names its admin port."""
+
+
+class SidecarUnreachable(SidecarError):
+    """The connection failed, or there was no reply in time."""
+
+
+class SidecarRefused(SidecarError):
+    """A sidecar replied with an error, or the server is not a sidecar."""
+
+
+class SidecarBrokerUnreachable(SidecarError):
+    """A sidecar replied, but its broker does not answer. The sidecar's data about groups may be old."""
+
+
+class _Page(NamedTuple):
+    """A part of one sidecar's groups; how many match, how many it has in all, and what is wrong with its broker."""
+
+    groups: list[GroupSummary]
+    total: int
+    all: int
+    problems: list[SidecarBrokerUnreachable]
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarQueries:
+    """Questions to sidecars.
+
+    Args:
+        http: the HTTP client, which the caller closes.
+        urls: their admin ports.
+        patience: seconds to wait for each answer.
+
+    The methods raise Unanswered where nobody could tell: with a SidecarError for each that could not be asked, and
+    GroupMissing where others do not know the group.
+    """
+
+    http: httpx.AsyncClient
+    urls: Sequence[str]
+    timeout: float
+    limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(AT_ONCE))
+
+    async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
+        """The groups of all sidecars, or those in one of these states and of one of these types."""
+        answers, problems = await self._ask_each(self.urls, self._all_groups)
+        groups = _best(group for page in answers.values() for group in page.groups)
+        wanted = [
+            group
+            for group in sorted(groups, key=lambda group: group.group)
+            if (not states or group.state in states) and (not types or group.protocol in types)
+        ]
+        return Listing(groups=wanted, problems=_with_unreachable_brokers(problems, answers.values()))
+
+    async def ranked(self, sort: str, descending: bool, search: str, limit: int) -> Ranking:
+        """The first `limit` groups by one of the admin port's own orders, of those whose name has `search` in it."""
+
+        async def first(url: str) -> _Page:
+            order = "desc" if descending else "asc"
+            return await self._page(url, search=search, sort=sort, order=order, limit=limit)
+
+        answers, problems = await self._ask_each(self.urls, first)
+        pages = answers.values()
+        return Ranking(
+            groups=_best(group for page in pages for group in page.groups),
+            total=sum(page.total for page in pages),
+            all=sum(page.all for page in pages),
+            problems=_with_unreachable_brokers(problems, pages),
+        )
+
+    async def group(self, group_id: str) -> GroupDescription:
+        """One group, as the sidecar that knows it best describes it."""
+        answers, problems = await self._ask_about_group(self.urls, "group", group_id, _described)
+        return replace(max(answers.values(), key=_reliability), problems=problems)
+
+    async def offsets(self, group_id: str) -> GroupOffsets:
+        """What a group has committed, as the sidecar tells it that knows the group best."""
+        group = await self.group(group_id)
+        known_best = [url for url in self.urls if _url_label(url) == group.sidecar]
+        answers, _ = await self._ask_about_group(known_best, "offsets", group_id, _committed)
+        [offsets] = answers.values()
+        return GroupOffsets(
+            group=group_id, state=group.state, offsets=offsets, sidecar=group.sidecar, problems=group.problems
+        )
+
+    async def timeline(self, group_id: str) -> Timeline:
+        """Returns the events of a group from all sidecars."""
+        answers, problems = await self._ask_about_group(
+            self.urls, "timeline", group_id, lambda url, document: (_cells(url, document), _forgotten(document))
+        )
+        cells = sorted(
+            (cell for cells, _ in answers.values() for cell in cells), key=lambda cell: parse_time(cell["at"])
+        )
+        forgotten: Forgotten = {}
+        for _, each in answers.values():
+            for kind, at in each.items():
+                forgotten[kind] = max(filter(None, (at, forgotten.get(kind))), default=None)
+        return Timeline(group=group_id, timeline=cells, forgotten=forgotten, problems=problems)
+
+    async def _all_groups(self, url: str) -> _Page:
+        groups: list[GroupSummary] = []
+        while True:
+            page = await self._page(url, sort="group", order="asc", limit=PAGE_SIZE, offset=len(groups))
+            groups += page.groups
+            if not page.groups or len(groups) >= page.total:
+                return page._replace(groups=groups)
+
+    async def _page(self, url: str, **query: str | int) -> _Page:
+        document = await self._get(url, "groups", **query)
+        return _read(
+            url,
+            lambda: _Page(
+                _summaries(url, document),
+                int(document["total"]),
+                int(document["all"]),
+                _unreachable_brokers(url, document),
+            ),
+        )
+
+    async def _ask_about_group(
+        self, urls: Sequence[str], what: str, group_id: str, read: Callable[[str, JsonObject], T]
+    ) -> tuple[dict[str, T], list[SidecarError]]:
+        """The answers of those that know the group. Raises Unanswered where none does.
+
+        A sidecar whose broker is away is a problem in both cases: it may know less of the group for that.
+        """
+
+        async def ask(url: str) -> tuple[T | None, list[SidecarBrokerUnreachable]]:
+            reply = await self._reply(url, what, group=group_id)
+            if reply.status_code == HTTPStatus.NOT_FOUND and "group" in (missing := _object(reply)):
+                return None, _read(url, lambda: _unreachable_brokers(url, missing))
+            document = _accepted(url, reply)
+            return _read(url, lambda: (read(url, document), _unreachable_brokers(url, document)))
+
+        answers, problems = await self._ask_each(urls, ask)
+        problems += sorted((gone for _, each in answers.values() for gone in each), key=str)
+        known = {url: answer for url, (answer, _) in answers.items() if answer is not None}
+        if not known:
+            raise NoAnswer([GroupNotFound(group_id), *problems])
+        return known, problems
+
+    async def _ask_each(
+        self, urls: Iterable[str], ask: Callable[[str], Awaitable[T]]
+    ) -> tuple[dict[str, T], list[SidecarError]]:
+        """All answers by URL, and one problem for each sidecar that gave none. Raises these where none gave any."""
+        answers: dict[str, T] = {}
+        problems: list[SidecarError] = []
+
+        async def try_one(url: str) -> None:
+            try:
+                async with self.limiter:
+                    answers[url] = await ask(url)
+            except SidecarError as error:
+                problems.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for url in urls:
+                nursery.start_soon(try_one, url)
+        problems.sort(key=str)
+        if not answers:
+            raise NoAnswer(problems)
+        return answers, problems
+
+    async def _get(self, url: str, what: str, **query: str | int) -> JsonObject:
+        return _accepted(url, await self._reply(url, what, **query))
+
+    async def _reply(self, url: str, what: str, **query: str | int) -> httpx.Response:
+        try:
+            with trio.fail_after(self.timeout):
+                return await self.http.get(f"{url}/api/v1/{what}", params=query)
+        except (trio.TooSlowError, httpx.TimeoutException):
+            raise SidecarUnreachable(f"{_url_label(url)} did not answer within {self.timeout:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # The last two: no such name can exist.
+            raise SidecarUnreachable(f"{_url_label(url)} cannot be reached: {_reason(error)}") from None
+
+
+@asynccontextmanager
+async def open_sidecars(source: QueryTarget) -> AsyncIterator[SidecarQueries]:
+    """What asks this source's admin ports, for the length of a with statement."""
+    headers = {"accept": "application/json", "user-agent": "kafka-group-sidecar"}
+    if source.token:
+        headers["authorization"] = f"Bearer {source.token}"
+    # Without proxies of the environment: these see the token, and admin ports are near.
+    async with httpx.AsyncClient(
+        headers=headers,
+        verify=source.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        trust_env=False,
+        timeout=source.timeout,
+    ) as http:
+        yield SidecarQueries(http, source.sidecars, source.timeout)
+
+
+def _object(reply: httpx.Response) -> JsonObject:
+    """Returns the JSON object of a reply, or an empty object if the reply has none."""
+    try:
+        document = reply.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _accepted(url: str, reply: httpx.Response) -> JsonObject:
+    """Returns the JSON object of a successful reply. Raises SidecarRefused for an error."""
+    if reply.status_code == HTTPStatus.OK:
+        return _object(reply)
+    path = reply.url.path
+    if reply.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        sent = "authorization" in reply.request.headers
+        said = "does not take this token" if sent else "wants a token: --token-file FILE"
+    elif reply.status_code == HTTPStatus.NOT_FOUND:
+        said = f"has no {path}: it is older, or not the admin port of a sidecar"
+    else:
+        reason = _object(reply).get("error")
+        said = f"answers {path} with status {reply.status_code}{f': {reason}' if reason else ''}"
+    raise SidecarRefused(f"{_url_label(url)} {said}")
+
+
+def _read(url: str, read: Callable[[], T]) -> T:
+    """What is read from an answer. Raises SidecarRefused where it is not in the answer."""
+    try:
+        return read()
+    except (ValidationError, LookupError, TypeError, ValueError):
+        raise SidecarRefused(f"{_url_label(url)} does not answer as a sidecar's admin port") from None
+
+
+def _summaries(url: str, document: JsonObject) -> list[GroupSummary]:
+    return [_with_sidecar(url, group) for group in _GROUPS.validate_python(document["groups"])]
+
+
+def _unreachable_brokers(url: str, document: JsonObject) -> list[SidecarBrokerUnreachable]:
+    brokers = _UNREACHABLE.validate_python(document.get("unreachable", []))  # Older sidecars do not tell it.
+    return [
+        SidecarBrokerUnreachable(
+            f"{_url_label(url)}: broker {each['broker']} unreachable since {each['since']}: {each['reason']}"
+        )
+        for each in brokers
+    ]
+
+
+def _with_unreachable_brokers(problems: list[SidecarError], pages: Iterable[_Page]) -> list[SidecarError]:
+    return [*problems, *sorted((gone for page in pages for gone in page.problems), key=str)]
+
+
+def _with_sidecar(url: str, group: GroupSummary) -> GroupSummary:
+    """With who told it. A generation that is not known is None, as it is of brokers."""
+    return replace(
+        group, sidecar=_url_label(url), generation=None if group.generation == _UNKNOWN else group.generation
+    )
+
+
+def _described(url: str, document: JsonObject) -> GroupDescription:
+    summary = asdict(_with_sidecar(url, _GROUP.validate_python(document)))
+    members = _MEMBERS.validate_python(document["member_list"])
+    where = _COORDINATOR.validate_python(document.get("coordinator"))  # Older sidecars do not tell it.
+    return GroupDescription(**summary, coordinator=where, leader=document["leader"], member_list=members)
+
+
+def _committed(_: str, document: JsonObject) -> list[PartitionOffsets]:
+    return _OFFSETS.validate_python(document["offsets"])
+
+
+def _cells(url: str, document: JsonObject) -> list[dict[str, Any]]:
+    cells = _CELLS.validate_python(document["timeline"])
+    for cell in cells:
+        parse_time(cell["at"])
+        cell["what"] = str(cell["what"])
+    return [cell | {"sidecar": _url_label(url)} for cell in cells]
+
+
+def _forgotten(document: JsonObject) -> Forgotten:
+    """Returns what a sidecar no longer keeps. Older sidecars do not report it."""
+    found = _FORGOTTEN.validate_python(document.get("forgotten", {}))
+    for at in filter(None, found.values()):
+        parse_time(at)
+    return found
+
+
+def _best(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
+    """Returns the best entry of each group."""
+    best: dict[str, GroupSummary] = {}
+    for group in groups:
+        known = best.get(group.group)
+        if known is None or _reliability(group) > _reliability(known):
+            best[group.group] = group
+    return list(best.values())
+
+
+def _reliability(group: GroupSummary) -> tuple[bool, bool, int]:
+    generation = _UNKNOWN if group.generation is None else group.generation
+    return group.lacking is None, group.members_known, generation
+
+
+def _url_label(url: str) -> str:
+    return url.removeprefix("http://")
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost reason: each library around the socket puts its own error before it."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
+    match error:
+        case ssl.SSLCertVerificationError():
+            return error.verify_message
+        case ssl.SSLError():
+            return f"no TLS: {error.reason}"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
+        case OSError(strerror=str(text)):  # Name resolution has negative numbers and good texts.
+            return text
+    return str(error) or type(error).__name__

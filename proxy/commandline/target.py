@@ -1,0 +1,164 @@
+"""The target of a query, from flags and environment: a broker, or the admin ports of sidecars, and the token."""
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+from urllib.parse import urlsplit
+
+import typer
+
+from group_sidecar.proxy.runtime.addresses import Address, parse_address
+
+TOKEN, TOKEN_FILE, CA_FILE = "GROUP_SIDECAR_TOKEN", "GROUP_SIDECAR_TOKEN_FILE", "GROUP_SIDECAR_CA_FILE"
+TARGET_VARIABLES = {
+    "bootstrap": "GROUP_SIDECAR_BOOTSTRAP",
+    "sidecar": "GROUP_SIDECAR_ADMIN",
+    "all_sidecars": "GROUP_SIDECAR_ALL_SIDECARS",
+}
+"""Environment variables for each way to name somebody. With two underscores they would be settings of the sidecar."""
+ENVIRONMENT_HELP = (
+    f"Where no flag names anybody, {', '.join(TARGET_VARIABLES.values())} do; the second may have several addresses. "
+    f"{TOKEN_FILE} or {TOKEN} has the token, {CA_FILE} the authorities."
+)
+"""For the help."""
+
+T = TypeVar("T")
+
+
+class WrongUsage(typer.BadParameter):
+    """Flags that cannot be combined, although each flag is valid."""
+
+    def format_message(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTarget:
+    """The target of a query.
+
+    Attributes:
+        bootstrap: a broker, or a sidecar's port for clients; None if the target is admin ports.
+        sidecars: URLs of admin ports, without a slash at the end.
+        token: the token for admin ports on other machines.
+        tls: the TLS context for https; None if no URL needs it.
+        timeout: seconds to wait for a connection, and for each answer.
+    """
+
+    bootstrap: Address | None = None
+    sidecars: tuple[str, ...] = ()
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+    timeout: float = 10.0
+
+    def require_sidecars(self) -> None:
+        """Raises WrongUsage if the target is a broker."""
+        if self.bootstrap:
+            raise WrongUsage("Only the admin port of a sidecar knows that: --sidecar or --all-sidecars.")
+
+
+def admin_url(text: str) -> str:
+    """The URL of an admin port, from HOST:PORT or a URL. Raises ValueError with one clause for the user."""
+    text = text.strip()
+    if "://" not in text:
+        return f"http://{parse_address(text)}"
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname or not text.isprintable() or " " in text:
+        raise ValueError("must be HOST:PORT, or a URL of http or https")
+    if url.username is not None or url.query or url.fragment:
+        raise ValueError("must have neither user, query nor fragment")
+    if url.port == 0:  # Reading it raises ValueError where it is no port.
+        raise ValueError("the port must be at least 1")
+    return text.rstrip("/")
+
+
+def addresses_in(lines: str) -> tuple[str, ...]:
+    """URLs of the admin ports in a file: one a line, `#` begins a comment. Raises ValueError naming the wrong line."""
+    urls = []
+    for number, line in enumerate(lines.splitlines(), 1):
+        if address := line.partition("#")[0].strip():
+            try:
+                urls.append(admin_url(address))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+    if not urls:
+        raise ValueError("has no addresses")
+    return tuple(dict.fromkeys(urls))
+
+
+def target_of(flags: Mapping[str, Any], standard_input: TextIO, environ: Mapping[str, str] = os.environ) -> QueryTarget:
+    """Returns the target in the flags, or in the environment if the flags name none.
+
+    Args:
+        flags: by their names as parameters; None where one was not given.
+        standard_input: what a file called ``-`` is.
+        environ: the environment.
+
+    Raises:
+        WrongUsage: no target is named, or a target is named in two ways.
+        typer.BadParameter: a value is invalid, or a file cannot be read.
+    """
+    how, hint, said = _named_target(flags, environ)
+    if how == "bootstrap":
+        return QueryTarget(bootstrap=_checked(parse_address, str(said), hint), timeout=flags["timeout"])
+    if how == "sidecar":
+        words = said.split() if isinstance(said, str) else said
+        urls = tuple(dict.fromkeys(_checked(admin_url, word, hint) for word in words))
+    else:
+        lines = standard_input.read() if said == "-" else _read(Path(str(said)), hint)
+        urls = _checked(addresses_in, lines, hint, "standard input: " if said == "-" else f"{said}: ")
+    return QueryTarget(
+        sidecars=urls, token=_token(flags, environ), tls=_tls(flags, environ, urls), timeout=flags["timeout"]
+    )
+
+
+def _named_target(flags: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, str, Any]:
+    """The one way in which somebody is named; what the user calls it; and what was said."""
+    found = [(how, f"--{how.replace('_', '-')}", flags[how]) for how in TARGET_VARIABLES if flags[how]]
+    if not found:
+        found = [(how, name, environ[name]) for how, name in TARGET_VARIABLES.items() if environ.get(name)]
+    if not found:
+        raise WrongUsage("Say whom to ask: --bootstrap, --sidecar or --all-sidecars.")
+    if len(found) > 1:
+        raise WrongUsage(f"Name only one of {', '.join(hint for _, hint, _ in found)}.")
+    return found[0]
+
+
+def _token(flags: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    """The token; a file goes before the variable that holds it."""
+    given = flags["token_file"] or environ.get(TOKEN_FILE)
+    hint = "--token-file" if given else TOKEN
+    token = _read(Path(given), hint).strip() if given else environ.get(TOKEN)
+    if token is not None and not (token and token.isascii() and token.isprintable()):
+        raise typer.BadParameter("has no token of printable ASCII", param_hint=f"'{hint}'")
+    return token
+
+
+def _tls(flags: Mapping[str, Any], environ: Mapping[str, str], urls: tuple[str, ...]) -> ssl.SSLContext | None:
+    if not any(url.startswith("https:") for url in urls):
+        if flags["ca_file"]:
+            raise typer.BadParameter("is for addresses that begin with https://", param_hint="'--ca-file'")
+        return None
+    ca_file = flags["ca_file"] or environ.get(CA_FILE)
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (ssl.SSLError, OSError) as error:
+        reason = "has no certificates (PEM)" if isinstance(error, ssl.SSLError) else error.strerror
+        raise typer.BadParameter(f"{ca_file}: {reason}", param_hint="'--ca-file'") from None
+
+
+def _read(file: Path, hint: str) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise typer.BadParameter(f"{file}: {reason}", param_hint=f"'{hint}'") from None
+
+
+def _checked(parse: Callable[[str], T], text: str, hint: str, where: str = "") -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{where}{error}", param_hint=f"'{hint}'") from None

@@ -1,0 +1,99 @@
+"""``group-sidecar groups why``.
+
+The command prints the reasons for a group's rebalances, which `metrics.why` finds. It merges the records of all
+sidecars first, because each sidecar has recorded a part if the coordinator has moved.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from group_sidecar.metrics.why import why
+from group_sidecar.proxy.admin.sentences import client, duration, plain
+from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems, exit_with_problems
+from group_sidecar.proxy.commandline.sidecar_queries import SidecarRefused
+from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
+from group_sidecar.proxy.commandline.target import QueryTarget
+from group_sidecar.proxy.commandline.times import format_time
+
+_REFUSED_HEADINGS = ("COUNT", "ERROR", "POLICY", "CLIENT-ID", "HOST", "FIRST", "LAST")
+_HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "SAID")
+
+
+def show_why(source: QueryTarget, group_id: str, since: float, *, utc: bool, as_json: bool) -> None:
+    """See `groups why`. `since`: seconds back."""
+    found = ask_sidecars(source, lambda query: query.timeline(group_id))
+    now = time.time()
+    try:
+        explanation = why(found.timeline, now - since, now, found.forgotten)
+    except (LookupError, TypeError, ValueError):
+        sidecars = ", ".join(sorted({str(cell["sidecar"]) for cell in found.timeline}))
+        exit_with_problems([SidecarRefused(f"{sidecars}: of another version, whose timeline cannot be summed up here")])
+    if as_json:
+        print_json({"group": group_id, **explanation, "problems": found.problems})
+    else:
+        _print(explanation, found.forgotten, utc)
+    exit_on_problems(found.problems)
+
+
+def _print(explanation: Mapping[str, Any], forgotten: Mapping[str, str | None], utc: bool) -> None:
+    typer.echo(printable(explanation["summary"]))
+    if explanation["causes"]:
+        typer.echo()
+        print_table(_HEADINGS, [_row(cause) for cause in explanation["causes"]])
+    if explanation["refused"]:
+        typer.echo()
+        print_table(_REFUSED_HEADINGS, [_refused_row(client, utc) for client in explanation["refused"]])
+    if explanation["causes"] or explanation["refused"]:
+        typer.echo()
+        print_fields({**_figures(explanation), **(_known_since(forgotten, utc) if explanation["at_least"] else {})})
+
+
+def _row(cause: Mapping[str, Any]) -> Cells:
+    by = cause["by"] or {}
+    return {
+        "COUNT": cause["count"],
+        "CAUSE": cause["cause"],
+        "REASON": cause["reason"],
+        "CLIENT-ID": by.get("client_id"),
+        "GROUP-INSTANCE-ID": by.get("instance_id"),
+        "HOST": by.get("client_host"),
+        "SAID": cause["said"],
+    }
+
+
+def _refused_row(refused: Mapping[str, Any], utc: bool) -> Cells:
+    return {
+        "COUNT": refused["count"],
+        "ERROR": refused["error"],
+        "POLICY": refused["policy"],
+        "CLIENT-ID": refused["client_id"],
+        "HOST": refused["client_host"],
+        "FIRST": format_time(refused["first_at"], utc),
+        "LAST": format_time(refused["last_at"], utc),
+    }
+
+
+def _figures(explanation: Mapping[str, Any]) -> Cells:
+    slowest = explanation["slowest"]
+    last = f"{plain(client(slowest))}, {duration(slowest['seconds'])} after the first" if slowest else None
+    return {
+        "REBALANCING": duration(explanation["rebalancing_seconds"]),
+        "LONGEST": duration(explanation["longest_seconds"]),
+        "LAST-TO-JOIN": last,
+        "REFUSALS": _figure(explanation, "refusals"),
+        "FAILED-COMMITS": _figure(explanation, "failed_commits"),
+    }
+
+
+def _figure(explanation: Mapping[str, Any], name: str) -> object:
+    return (
+        f"at least {explanation[name]}" if explanation[name] and name in explanation["at_least"] else explanation[name]
+    )
+
+
+def _known_since(forgotten: Mapping[str, str | None], utc: bool) -> Cells:
+    """Since when all is known, where a part of the time asked about is no longer kept, or was before the start."""
+    return {"ALL-KNOWN-SINCE": format_time(max(filter(None, forgotten.values()), default=None), utc)}

@@ -1,0 +1,215 @@
+"""All settings of the sidecar, and how they are read.
+
+Flags take precedence over environment variables, and these over the file. `sections` has the parts of the settings.
+`errors` has the texts for invalid ones.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from group_sidecar.policies.all_policies import POLICIES
+from group_sidecar.policies.policy import Policy
+from group_sidecar.proxy.config.errors import Settings, error_lines
+from group_sidecar.proxy.config.sections import (
+    AdminAccess,
+    Answers,
+    ConfiguredAddress,
+    Gateway,
+    Journal,
+    Limits,
+    Log,
+    Metrics,
+    OffsetsLog,
+    OwnConnection,
+    Policies,
+    require_port,
+)
+from group_sidecar.proxy.runtime.addresses import Address
+
+ENVIRONMENT = "GROUP_SIDECAR__"
+WILDCARDS = ("0.0.0.0", "::")
+
+
+class ConfigError(Exception):
+    """The settings are invalid. `lines`: one for each fault, for people."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
+
+
+def _default_id(settings: dict[str, Any]) -> str:
+    listen = settings.get("listen")
+    return f"{socket.gethostname()}:{listen.port if listen else 0}"
+
+
+class Config(BaseSettings):
+    """All settings. Unknown keys are refused, and nothing changes once it is read."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        env_prefix=ENVIRONMENT,
+        env_nested_delimiter="__",
+    )
+
+    listen: ConfiguredAddress
+    """HOST:PORT for clients; port 0 for any free one."""
+    upstream: ConfiguredAddress
+    """HOST:PORT of the broker."""
+    admin: ConfiguredAddress | None = None
+    """HOST:PORT of the page, the JSON under /api/v1/, /metrics, /healthz, /readyz and /-/reload; none where it is not
+    set."""
+    admin_access: AdminAccess = AdminAccess()
+    sidecar_id: str = Field(default_factory=_default_id, min_length=1)
+    """The name of this sidecar in its records. Default: host name and the port of `listen`."""
+    mode: Literal["sidecar", "gateway"] = "sidecar"
+    """`sidecar`: the broker advertises the sidecar's address. `gateway`: the sidecar puts its own for the brokers'."""
+    gateway: Gateway = Gateway()
+    own_connection: OwnConnection = OwnConnection()
+    policies: Policies = Policies()
+    answers: Answers = Answers()
+    group_metadata_request: bool = False
+    """Takes version 1 of API key 10 for the GroupMetadata request of KIP-40's draft, which no Kafka has, and answers it
+    (docs/group-metadata-request.md). ApiVersions then offers FindCoordinator v0 alone, which finds groups only: clients
+    with transactions do not work on this listener."""
+    offsets_log: OffsetsLog = OffsetsLog()
+    limits: Limits = Limits()
+    io_uring: bool = True
+    """Small frames that are ready together are sent in one system call, where the system allows io_uring (Linux 6.1).
+    Otherwise each has its own; the line `started` of the log says which."""
+    journal: Journal | None = None
+    metrics: Metrics = Metrics()
+    log: Log = Log()
+
+    @field_validator("upstream")
+    @classmethod
+    def _is_another(cls, upstream: Address, info: ValidationInfo) -> Address:
+        if upstream == info.data.get("listen"):
+            raise ValueError("is the sidecar's own listen address")
+        return require_port(upstream)
+
+    @field_validator("admin")
+    @classmethod
+    def _is_a_port_of_its_own(cls, admin: Address | None, info: ValidationInfo) -> Address | None:
+        if admin is not None and admin.port and admin == info.data.get("listen"):
+            raise ValueError("is the sidecar's own listen address")
+        return admin
+
+    @model_validator(mode="after")
+    def _fits_its_mode(self) -> Self:
+        if self.mode == "gateway" and self.gateway.advertise is None and self.listen.host in WILDCARDS:
+            raise ValueError(f"gateway.advertise: is required where listen is {self.listen}")
+        if self.mode == "gateway" and self.own_connection.address is not None:
+            raise ValueError("own_connection.address: is for mode sidecar")
+        return self
+
+    @property
+    def advertised_host(self) -> str:
+        """The host under which a gateway's clients reach it."""
+        return self.gateway.advertise or self.listen.host
+
+    def enabled_policies(self) -> list[Policy]:
+        """Returns the policies that are switched on, in the order of the registry."""
+        switched = ((policy, getattr(self.policies, policy.name)) for policy in POLICIES)
+        return [policy(settings) for policy, settings in switched if settings is not None]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Returns only the arguments of the constructor as a source.
+
+        `load_config` reads the other sources itself, so that an error can name its source.
+        """
+        return (init_settings,)
+
+
+def load_config(file: Path | None = None, flags: Settings | None = None) -> Config:
+    """Reads the settings from `flags` (nested as in the file), the environment and `file`, in this order of precedence.
+
+    Raises:
+        ConfigError: with a line for each fault, which names the source and the path of the key.
+    """
+    try:
+        environment = EnvSettingsSource(Config)()
+    except SettingsError as error:
+        raise ConfigError([f"environment: {error}"]) from error
+    in_file = _read_file(file) if file else {}
+    settings = _merged(_merged(in_file, environment), flags or {})
+    try:
+        config = Config.model_validate(settings)
+    except ValidationError as error:
+        sources = {"flags": flags or {}, "environment": environment, str(file or ""): in_file}
+        raise ConfigError([*error_lines(error, Config, sources), *_unknown_variables()]) from None
+    if unknown_variables := _unknown_variables():
+        raise ConfigError(unknown_variables)
+    return config
+
+
+def _unknown_variables() -> list[str]:
+    """Returns a line for each environment variable with the sidecar's prefix that is no setting. It may be misspelt."""
+    known = {name.upper() for name in Config.model_fields}
+    names = [name for name in os.environ if name.upper().startswith(ENVIRONMENT)]
+    return [f"{name}: unknown key" for name in names if name.upper().split("__")[1] not in known]
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that contains a key twice. YAML would silently use the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                twice = f"{key.value} is there twice"
+                raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read_file(file: Path) -> Settings:
+    try:
+        settings = yaml.load(file.read_text("utf-8"), _Loader)
+    except OSError as error:
+        raise ConfigError([f"{file}: {(error.strerror or str(error)).lower()}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{file}: is not UTF-8"]) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError([f"{file}: is not YAML{where}: {getattr(error, 'problem', None) or error}"]) from error
+    except ValueError as error:  # For example an impossible date.
+        raise ConfigError([f"{file}: is not YAML: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{file}: is nested too deeply"]) from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise ConfigError([f"{file}: must be a mapping of keys"])
+    return settings
+
+
+def _merged(below: Settings, above: Settings) -> Settings:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged

@@ -1,0 +1,15 @@
+"""Moves bytes between clients and brokers.
+
+The core (`session`, `framing`, `commands`, `outcomes`) knows no sockets: a session gets bytes and returns commands.
+
+- `event_loop`, `poller`: share the thread with trio; wait for sockets with one epoll
+- `connections`, `connection`: all connections, and one: read, ask the session, send
+- `endpoint_socket`: one socket, the bytes that wait for it, and splicing
+- `session`: the order of requests and replies on one client connection
+- `framing`: where frames begin and end in a stream
+- `commands`: what a session asks its connection to do
+- `outcomes`: the protocol between a session and the dispatcher
+- `held_requests`: requests that are held while they arrive in pieces, and their limit
+- `sasl_tokens`, `tls_detection`, `produce_acks`: the raw tokens after SaslHandshake v0, TLS on a plain port, acks=0
+- `fast_path`: forwards small complete frames in compiled code; `io_uring.h` sends them in one system call
+"""

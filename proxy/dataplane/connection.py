@@ -1,0 +1,427 @@
+"""Carries one client connection and its broker connection: reads, asks the session, sends and closes.
+
+A ready socket is read once, then other sockets have their turn. Epoll is edge-triggered, so it reports new bytes once.
+A connection that leaves bytes unread must call `rearm`.
+
+While a peer does not accept bytes, the connection does not read the other side. So one read bounds the bytes that are
+kept for a peer.
+"""
+
+from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from typing import NamedTuple
+
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.endpoint_socket import READ_EVENTS, SMALL_READ_BYTES, EndpointSocket, SplicePipe
+from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
+from group_sidecar.proxy.dataplane.poller import Poller
+from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.runtime.logging import log
+
+HANGUP_EVENTS = EPOLLRDHUP | EPOLLET
+"""The epoll events that are awaited of a client that is not read: the client closes its side."""
+FLUSH_SECONDS = 5.0
+"""How many seconds a connection that is closing may take to send its last bytes to the client."""
+LONG_BYTES = 65_536
+"""If at least this many bytes of a forwarded reply have not arrived, the kernel moves them (splice). Requests are
+always copied: splicing requests costs the broker and the kernel more than it saves (decision 48)."""
+
+
+class InactivityTimeouts(NamedTuple):
+    """The seconds after which a connection without traffic is closed, by what it waits for. 0 means no limit."""
+
+    idle: float = 0.0
+    """The connection waits for nothing: the client has all replies."""
+    stalled: float = 0.0
+    """The connection waits for the rest of a request, or for a reply to a client that has closed its side."""
+    reply: float = 0.0
+    """The connection waits for a reply, or for the client to accept a reply."""
+
+
+class SharedResources(NamedTuple):
+    """What all connections of a connection manager share. `connections`: the open connections by number."""
+
+    poller: Poller
+    traffic: TrafficCounters
+    splice_pipe: SplicePipe
+    connections: dict[int, "Connection"]
+
+
+class Connection:
+    """One client connection and its broker connection. `now`: the time on the poller's clock.
+
+    Attributes:
+        last_active: when bytes last moved on either side.
+        awaits_reply: whether the client sent the last bytes, so that it probably waits for a reply.
+        flowing: whether both sides are read.
+        client_hung_up: whether the client has closed its side. Its socket may still contain unread bytes.
+    """
+
+    __slots__ = (
+        "_poller",
+        "_traffic",
+        "awaits_reply",
+        "client",
+        "client_ended",
+        "client_hung_up",
+        "close_reason",
+        "flowing",
+        "flush_deadline",
+        "last_active",
+        "session",
+        "shared",
+        "shut",
+        "upstream",
+        "upstream_write_failed",
+    )
+
+    def __init__(
+        self, shared: SharedResources, client: EndpointSocket, upstream: EndpointSocket, session: Session, now: float
+    ) -> None:
+        self.shared = shared
+        self._poller = shared.poller
+        self._traffic = shared.traffic
+        self.client = client
+        self.upstream = upstream
+        self.session = session
+        self.last_active = now
+        self.awaits_reply = False
+        self.flowing = True
+        self.client_ended = False
+        """Whether the end of the client's stream was read."""
+        self.upstream_write_failed = False
+        """Whether the broker accepts no more bytes."""
+        self.shut = False
+        """Whether the sending side towards the broker must be shut down after the pending bytes."""
+        self.close_reason: CloseReason | None = None
+        self.flush_deadline = 0.0
+        self.client_hung_up = False
+
+    # Called by the poller.
+
+    def client_ready(self, events: int) -> None:
+        """Serves the client's socket, which is ready or broken."""
+        wanted = self.client.interest
+        try:
+            if wanted & EPOLLIN and events & ~EPOLLOUT:
+                self._read_client(events)
+            elif wanted & EPOLLOUT and events & ~EPOLLIN:
+                self._flush_client()
+            elif not wanted & (EPOLLIN | EPOLLOUT) and events & (EPOLLHUP | EPOLLERR):
+                # The client is not read, but epoll still reports a connection that is closed on both sides or broken.
+                self.finish(CloseReason.CLIENT_CLOSED)
+            elif wanted == HANGUP_EVENTS and events & EPOLLRDHUP:
+                self.client_hung_up, self.awaits_reply = True, False
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
+            self.fail()
+
+    def upstream_ready(self, events: int) -> None:
+        """Serves the broker's socket, which is ready or broken."""
+        wanted = self.upstream.interest
+        try:
+            if wanted & EPOLLIN and events & ~EPOLLOUT:
+                self._read_upstream(events)
+            if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
+                self._flush_upstream()
+        except Exception:  # noqa: BLE001  As above.
+            self.fail()
+
+    def evict_held_request(self, reason: CloseReason) -> None:
+        """Stops holding an incomplete request, or keeping long requests until their replies. `reason` is counted."""
+        try:
+            self.execute(self.session.evict_held_request(self.shared.poller.now, reason))
+        except Exception:  # noqa: BLE001  As above.
+            self.fail()
+
+    def fail(self) -> None:
+        """Logs the exception that is being handled and closes the connection."""
+        log.exception("a connection failed", client=self.session.origin.client_host)
+        self.finish(CloseReason.ERROR)
+
+    # Reading.
+
+    def _read(self, endpoint: EndpointSocket, events: int) -> bytes:
+        read_size = endpoint.read_size
+        chunk = endpoint.read()
+        if len(chunk) == read_size or (chunk and events & EPOLLRDHUP):
+            self.rearm(endpoint)
+        return chunk
+
+    def rearm(self, endpoint: EndpointSocket) -> None:
+        """Makes epoll report a socket again that may contain unread bytes, even if no new bytes arrive."""
+        self.shared.poller.change(endpoint.fd, endpoint.interest)
+
+    def _read_client(self, events: int) -> None:
+        try:
+            chunk = self._read(self.client, events)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        self.receive_from_client(chunk)
+
+    def receive_from_client(self, chunk: bytes) -> None:
+        """Serves a chunk that was read from the client. An empty chunk is the end of the stream."""
+        self.last_active = now = self.shared.poller.now
+        if chunk:
+            self.awaits_reply = True
+            self.shared.traffic.received_bytes += len(chunk)
+            self.execute(self.session.receive_client(chunk, now))
+        else:
+            self.client_ended, self.awaits_reply, self.flowing = True, False, False
+            self.execute(self.session.client_closed(now))
+
+    @property
+    def reads_client_on_fast_path(self) -> bool:
+        """Whether the compiled fast path may read the client in place of `client_ready`."""
+        return self.flowing and self.session.can_use_fast_path and self.client.read_size == SMALL_READ_BYTES
+
+    def inspect_request(self, chunk: bytes) -> FrameAction:
+        """Receives a chunk of the client for the compiled fast path, and returns what happens to the chunk.
+
+        After PASS the caller must send the chunk to the broker. After any other action the caller must call
+        `execute_inspected_request`.
+        """
+        session = self.session
+        self.last_active = now = self._poller.now
+        self.awaits_reply = True
+        self._traffic.received_bytes += len(chunk)
+        action = session.inspect_request(chunk, now)
+        if action is PASS and not session.can_use_fast_path:
+            self._watch()
+        return action
+
+    def execute_inspected_request(self, chunk: bytes, action: FrameAction) -> None:
+        """Serves a chunk of the client for which `inspect_request` has just returned this action."""
+        self.execute(self.session.receive_inspected_request(chunk, action))
+
+    def _read_upstream(self, events: int) -> None:
+        session = self.session
+        if not session.can_use_fast_path and session.passthrough_reply_bytes >= LONG_BYTES and not self.client.backlog:
+            self._splice_reply()
+            return
+        try:
+            chunk = self._read(self.upstream, events)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""  # A reset is handled like the end of the stream.
+        self.receive_from_upstream(chunk)
+
+    def receive_from_upstream(self, chunk: bytes) -> None:
+        """Serves a chunk that was read from the broker. An empty chunk is the end of the stream."""
+        session = self.session
+        self.last_active = now = self.shared.poller.now
+        self.awaits_reply = False
+        self.execute(session.receive_upstream(chunk, now) if chunk else session.upstream_closed(now))
+
+    @property
+    def reads_upstream_on_fast_path(self) -> bool:
+        """Whether the compiled fast path may read the broker in place of `upstream_ready`."""
+        return self.flowing and self.session.can_use_fast_path and self.upstream.read_size == SMALL_READ_BYTES
+
+    def inspect_reply(self, chunk: bytes) -> FrameAction:
+        """Receives a chunk of the broker for the compiled fast path. See `inspect_request`."""
+        self.last_active = now = self._poller.now
+        self.awaits_reply = False
+        return self.session.inspect_reply(chunk, now)
+
+    def execute_inspected_reply(self, chunk: bytes, action: FrameAction) -> None:
+        """Serves a chunk of the broker for which `inspect_reply` has just returned this action."""
+        self.execute(self.session.receive_inspected_reply(chunk, action))
+
+    def _splice_reply(self) -> None:
+        shared, session = self.shared, self.session
+        try:
+            received = shared.splice_pipe.splice(self.upstream, self.client, session.passthrough_reply_bytes)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.finish(CloseReason.CLIENT_CLOSED)
+            return
+        except OSError:
+            received = 0
+        self.last_active = now = shared.poller.now
+        self.awaits_reply = False
+        if not received:
+            self.execute(session.upstream_closed(now))
+            return
+        self.rearm(self.upstream)
+        shared.traffic.sent_bytes += received
+        self.execute(session.forwarded_reply_bytes(received, now))
+
+    # Sending.
+
+    def execute(self, commands: list[Command]) -> None:
+        """Executes the commands of the session in order."""
+        session, client, upstream = self.session, self.client, self.upstream
+        if len(commands) > 1:
+            commands = _coalesced(commands)
+        for command in commands:
+            if isinstance(command, ToUpstream):
+                try:
+                    upstream.send(command.data)
+                except OSError:
+                    self._give_up_upstream()
+            elif isinstance(command, ToClient):
+                self.shared.traffic.sent_bytes += len(command.data)
+                try:
+                    client.send(command.data)
+                except OSError:
+                    self.finish(CloseReason.CLIENT_CLOSED)
+                    return
+            elif isinstance(command, ShutUpstream):
+                if session.is_idle and not upstream.backlog:
+                    self.finish(CloseReason.CLIENT_CLOSED)  # No reply is owed.
+                    return
+                self.shut = True
+                self._shut_if_sent()
+            else:
+                self._close(command.reason)
+                return
+        if not (session.can_use_fast_path and self.flowing) or client.backlog or upstream.backlog:
+            self._watch()
+
+    def _give_up_upstream(self) -> None:
+        """Drops the bytes for a broker that accepts no more. Replies that it has sent still go to the client."""
+        self.upstream.backlog.clear()
+        self.upstream_write_failed, self.flowing = True, False
+
+    def _flush_client(self) -> None:
+        try:
+            if self.client.backlog:
+                self.client.flush()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.finish(self.close_reason or CloseReason.CLIENT_CLOSED)
+            return
+        self.last_active = self.shared.poller.now
+        if self.close_reason and not self.client.backlog:
+            self.finish(self.close_reason)
+        elif self.session.paused and not self.client.backlog:
+            self.execute(self.session.resume(self.last_active))
+        else:
+            self._watch()
+
+    def _flush_upstream(self) -> None:
+        try:
+            self.upstream.flush()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._give_up_upstream()
+        else:
+            self.last_active = self.shared.poller.now
+        self._shut_if_sent()
+        self._watch()
+
+    def _shut_if_sent(self) -> None:
+        if self.shut and not self.upstream.backlog:
+            self.shut = False
+            try:
+                self.upstream.shut()
+            except OSError:
+                return  # The broker has closed. The next read finds that.
+
+    def _watch(self) -> None:
+        """Updates the epoll events of both sockets to the events that this connection can serve now."""
+        client, upstream = self.client, self.upstream
+        if client.backlog:
+            from_client, from_upstream = EPOLLOUT, 0
+        elif self.session.paused:  # A client nearly always accepts bytes, so the next round calls `client_ready`.
+            from_client, from_upstream = EPOLLOUT, READ_EVENTS
+        else:
+            reads = self.session.should_read_client and not (
+                upstream.backlog or self.client_ended or self.upstream_write_failed
+            )
+            from_client, from_upstream = READ_EVENTS if reads else HANGUP_EVENTS, READ_EVENTS
+        if from_client != client.interest:
+            client.interest = from_client
+            self.shared.poller.change(client.fd, from_client)
+        if upstream.backlog:
+            from_upstream = EPOLLIN | EPOLLOUT if from_upstream else EPOLLOUT
+        if from_upstream != upstream.interest:
+            self._watch_upstream(from_upstream)
+        self.flowing = from_client == from_upstream == READ_EVENTS
+
+    def _watch_upstream(self, wanted: int) -> None:
+        # Epoll would report a closed broker again and again while it is not read. So the socket leaves the epoll.
+        poller, upstream = self.shared.poller, self.upstream
+        if not wanted:
+            poller.pause(upstream.fd)
+        elif upstream.interest:
+            poller.change(upstream.fd, wanted)
+        else:
+            poller.resume(upstream.fd, wanted)
+        upstream.interest = wanted
+
+    # Closing.
+
+    def overdue(self, now: float, timeouts: InactivityTimeouts) -> CloseReason | None:
+        """Returns why the connection was without traffic for too long, or None if it was not."""
+        session, blocked = self.session, bool(self.client.backlog)
+        if session.within_request and not (blocked or self.upstream.backlog):
+            reason, seconds = CloseReason.STALLED, timeouts.stalled
+        elif session.is_idle and not blocked:
+            reason, seconds = CloseReason.IDLE, timeouts.idle
+        elif self.client_ended or (self.client_hung_up and not self.upstream.backlog):
+            reason, seconds = CloseReason.CLIENT_CLOSED, timeouts.stalled
+        else:
+            reason, seconds = CloseReason.NO_REPLY, timeouts.reply and session.max_reply_seconds(timeouts.reply)
+        return reason if seconds and now - self.last_active > seconds else None
+
+    def drain(self, now: float, quiet: float) -> None:
+        """Takes no further request, and closes the connection when the client has its replies.
+
+        If the session does not parse the connection, or the client has closed its side, the connection closes after
+        `quiet` seconds without traffic, unless a reply is probably awaited.
+        """
+        if self.close_reason:
+            return
+        done = self.session.stop() and not self.client.backlog
+        if self.session.opaque or self.client_ended or self.client_hung_up:
+            done = now - self.last_active > quiet and not (self.awaits_reply or self.client.backlog)
+        if done:
+            self.finish(CloseReason.SHUTDOWN)
+        else:
+            self._watch()
+
+    def _close(self, reason: CloseReason) -> None:
+        """Closes the connection after the pending bytes for the client."""
+        if reason is CloseReason.BROKER_CLOSED and self.client_ended:
+            reason = CloseReason.CLIENT_CLOSED
+        if not self.client.backlog:
+            self.finish(reason)
+            return
+        self.close_reason = reason
+        self.flush_deadline = self.shared.poller.now + FLUSH_SECONDS
+        self.upstream.backlog.clear()
+        self._watch()
+
+    def finish(self, reason: CloseReason) -> None:
+        """Closes the connection now. May be called more than once."""
+        shared = self.shared
+        if shared.connections.pop(self.session.origin.number, None) is None:
+            return
+        for endpoint in (self.client, self.upstream):
+            shared.poller.forget(endpoint.fd)
+            endpoint.close()
+        shared.traffic.connection_closed(reason)
+        try:
+            self.session.close(shared.poller.now)
+        except Exception:  # noqa: BLE001  As in client_ready.
+            log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
+
+
+def _coalesced(commands: list[Command]) -> list[Command]:
+    """Merges the sends of each side into one. Only the order within one side matters."""
+    to_client = [command.data for command in commands if isinstance(command, ToClient)]
+    to_upstream = [command.data for command in commands if isinstance(command, ToUpstream)]
+    rest: list[Command] = [command for command in commands if isinstance(command, ShutUpstream | Close)]
+    if to_client:
+        rest.insert(0, ToClient(b"".join(to_client)))
+    if to_upstream:
+        rest.insert(0, ToUpstream(b"".join(to_upstream)))
+    return rest

@@ -1,0 +1,158 @@
+"""Carries all connections until they end.
+
+`ConnectionManager` closes connections that were without traffic for too long, and drains all connections at shutdown.
+"""
+
+from collections.abc import Iterable
+
+import trio
+
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.proxy.dataplane.connection import Connection, InactivityTimeouts, SharedResources
+from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe, keep_read_buffers
+from group_sidecar.proxy.dataplane.poller import Poller
+from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+
+try:
+    from group_sidecar.proxy.dataplane.fast_path import FastPath, Outbox
+
+    FAST_PATH: type[FastPath] | None = FastPath
+except ImportError:  # There was no C compiler when the sidecar was installed.
+    FAST_PATH = None
+
+SWEEP_SECONDS = 1.0
+SWEEP_BATCH = 500
+"""The connections that are checked between two checkpoints. These checks take about a millisecond."""
+QUIET_SECONDS = 0.2
+"""While draining, a connection that is not parsed is idle after so many seconds without traffic."""
+NO_TIMEOUTS = InactivityTimeouts()
+
+
+class ConnectionManager:
+    """Carries connections until they end. Add them, and run it in a task.
+
+    Args:
+        poller: calls the connections when their sockets are ready.
+        traffic: counts bytes and closed connections.
+        timeouts: how long a connection may be without traffic before it is closed.
+        batched: whether the small frames of one round leave in one system call. Needs the compiled fast path and a
+            kernel that allows io_uring.
+    """
+
+    def __init__(
+        self,
+        poller: Poller,
+        traffic: TrafficCounters,
+        timeouts: InactivityTimeouts = NO_TIMEOUTS,
+        *,
+        batched: bool = True,
+    ) -> None:
+        keep_read_buffers()
+        self.poller = poller
+        self._outbox = Outbox(batched) if FAST_PATH else None
+        if self._outbox:
+            poller.after_rounds(self._outbox.flush)
+        self._shared = SharedResources(poller, traffic, SplicePipe(), {})
+        poller.after_rounds(self._shared.splice_pipe.yield_cpu)
+        self._connections = self._shared.connections
+        self._timeouts = timeouts
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
+
+    @property
+    def send_mode(self) -> str:
+        """How small frames are sent, as text for people."""
+        if not self._outbox:
+            return "not compiled"
+        return "compiled, sent together" if self._outbox.batched else "compiled, sent one by one"
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that are held: by sessions, and for peers that have not accepted them yet."""
+        connections = self._connections.values()
+        return sum(
+            connection.session.held_bytes + connection.client.backlog_bytes + connection.upstream.backlog_bytes
+            for connection in connections
+        )
+
+    def add(self, client: int, upstream: int, session: Session) -> None:
+        """Takes over two non-blocking descriptors, and closes them when the connection ends.
+
+        Raises:
+            OSError: a socket is no longer connected. The caller still owns both.
+        """
+        connection = Connection(
+            self._shared, EndpointSocket(client), EndpointSocket(upstream), session, trio.current_time()
+        )
+        handler = FAST_PATH(connection, self._outbox) if FAST_PATH and self._outbox else connection
+        self.poller.watch(connection.client.fd, connection.client.interest, handler.client_ready)
+        try:
+            self.poller.watch(connection.upstream.fd, connection.upstream.interest, handler.upstream_ready)
+        except OSError:
+            self.poller.forget(connection.client.fd)
+            raise
+        self._connections[session.origin.number] = connection
+
+    def evict_held_request(self, connections: Iterable[int]) -> None:
+        """Makes these connections drop their long requests, because other connections need the memory."""
+        for number in connections:
+            if (connection := self._connections.get(number)) is not None:
+                connection.evict_held_request(CloseReason.REQUEST_TOO_LONG)
+
+    async def run(self, supervisor: Supervisor | None = None) -> None:
+        """Closes connections without traffic until cancelled, then closes all connections."""
+        try:
+            await (supervisor or Supervisor()).keep_running(Task.CONNECTIONS, self._sweep_forever)
+        finally:
+            for connection in [*self._connections.values()]:
+                connection.finish(connection.close_reason or CloseReason.SHUTDOWN)
+            self._shared.splice_pipe.close()
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            left = [*self._connections]
+            while left:
+                self._sweep(left, trio.current_time())
+                await trio.lowlevel.checkpoint()
+
+    def _sweep(self, left: list[int], now: float) -> None:
+        # Not inlined into `_sweep_forever`: its local variables would keep the last connection in memory.
+        stalled = self._timeouts.stalled
+        for connection in self._next_of(left):
+            if connection.close_reason:
+                if now > connection.flush_deadline:
+                    connection.finish(connection.close_reason)
+            elif reason := connection.overdue(now, self._timeouts):
+                connection.finish(reason)
+            elif stalled and connection.session.is_too_slow(now, stalled, flowing=connection.flowing):
+                connection.evict_held_request(CloseReason.STALLED)
+
+    def _next_of(self, left: list[int]) -> list[Connection]:
+        """Removes the next numbers from `left`, and returns their connections without those that have ended."""
+        some = [
+            connection for number in left[-SWEEP_BATCH:] if (connection := self._connections.get(number)) is not None
+        ]
+        del left[-SWEEP_BATCH:]
+        return some
+
+    async def drain(self, seconds: float) -> None:
+        """Takes no further requests, and closes each connection when its client has all replies.
+
+        Returns when no connection is left, or after `seconds`.
+        """
+        with trio.move_on_after(seconds):
+            while self._connections:
+                left = [*self._connections]
+                while left:
+                    self._drain(left, trio.current_time())
+                    await trio.lowlevel.checkpoint()
+                await trio.sleep(QUIET_SECONDS / 4)
+
+    def _drain(self, left: list[int], now: float) -> None:
+        for connection in self._next_of(left):
+            connection.drain(now, QUIET_SECONDS)

@@ -1,0 +1,165 @@
+"""One socket of a connection with its backlog, and a pipe through which the kernel moves bytes between two sockets."""
+
+import fcntl
+import os
+import socket
+from select import EPOLLET, EPOLLIN, EPOLLRDHUP
+from typing import Final
+
+READ_EVENTS = EPOLLIN | EPOLLRDHUP | EPOLLET
+"""The epoll events of a socket that is read. Edge-triggered: epoll reports new bytes once and does not check sockets
+again before it sleeps. A caller that leaves bytes unread must re-arm the socket (decision 78)."""
+MAX_READ_BYTES = 524_288
+"""The most bytes of one read. A smaller number costs more system calls and wakes broker and client more often. A larger
+number needs more memory for each peer that does not read (decision 78)."""
+SMALL_READ_BYTES: Final = 478
+"""The most bytes of one read from a peer that sends little. With the header of a bytes object they fit into 512 bytes,
+the largest block of Python's own allocator. A larger block costs a call of malloc and free for each read."""
+SPLICE_BYTES = 262_144
+"""The most bytes that the kernel moves at a time. A larger number saves no CPU, and other connections wait longer. A
+smaller number costs more CPU (decision 48)."""
+YIELD_AFTER_BYTES = 1_048_576
+"""After so many moved bytes the thread yields the processor. A smaller number shortens the wait of small requests. But
+on busy processors each yield may cost a time slice of the scheduler, which is some milliseconds (decision 48)."""
+
+
+def keep_read_buffers() -> None:
+    """Has the C library keep the memory of read buffers, in place of mapping it anew for each long read.
+
+    glibc maps each block above a threshold by itself and unmaps the block when it is freed. The kernel then has to
+    clear 64 pages for each 256 KiB that are read. glibc raises the threshold to the size of a mapped block when that
+    block is freed (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are not changed.
+    """
+    block = bytes(2 * MAX_READ_BYTES)
+    del block
+
+
+class EndpointSocket:
+    """One socket of a connection, as a non-blocking descriptor.
+
+    It has no socket object, because Python takes longer to make and close a socket object than to use it.
+
+    Attributes:
+        fd: the descriptor.
+        backlog: the bytes that the peer has not accepted yet.
+        interest: the epoll events that are awaited.
+        read_size: the most bytes of the next read.
+    """
+
+    __slots__ = ("backlog", "fd", "interest", "read_size")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.interest = READ_EVENTS
+        self.backlog: list[memoryview] = []
+        self.read_size = SMALL_READ_BYTES
+
+    @property
+    def backlog_bytes(self) -> int:
+        """The number of bytes that the peer has not accepted yet."""
+        return sum(map(len, self.backlog))
+
+    def read(self) -> bytes:
+        """Reads a chunk. An empty chunk is the end of the stream.
+
+        Raises:
+            BlockingIOError: no bytes have arrived.
+            OSError: the connection is broken.
+        """
+        chunk = os.read(self.fd, self.read_size)
+        if len(chunk) == self.read_size:
+            self.grow_read_size()
+        elif self.read_size > SMALL_READ_BYTES and len(chunk) < SMALL_READ_BYTES:
+            self.read_size = SMALL_READ_BYTES
+        return chunk
+
+    def grow_read_size(self) -> None:
+        """Makes the next read larger, because the last read filled its buffer."""
+        self.read_size = min(self.read_size * 8, MAX_READ_BYTES)
+
+    def send(self, data: bytes) -> None:
+        """Sends the bytes that the peer accepts now and keeps the rest. Raises OSError if the connection is broken."""
+        if self.backlog:
+            self.backlog.append(memoryview(data))
+            return
+        try:
+            sent = os.write(self.fd, data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self.backlog.append(memoryview(data)[sent:])
+
+    def flush(self) -> None:
+        """Sends the bytes of the backlog that the peer accepts now.
+
+        Raises:
+            BlockingIOError: the peer accepts none.
+            OSError: the connection is broken.
+        """
+        sent = os.write(self.fd, self.backlog[0])
+        rest = self.backlog[0][sent:]
+        self.backlog[:1] = [rest] if rest else []
+
+    def shut(self) -> None:
+        """Shuts down the sending side. Raises OSError if the connection is broken."""
+        named = socket.socket(fileno=self.fd)
+        try:
+            named.shutdown(socket.SHUT_WR)
+        finally:
+            named.detach()
+
+    def close(self) -> None:
+        """Closes the socket and drops the backlog. Must be called once only."""
+        self.backlog.clear()
+        os.close(self.fd)
+
+
+class SplicePipe:
+    """A pipe through which the kernel moves bytes from one socket to another without a copy in this process."""
+
+    def __init__(self) -> None:
+        self._out, self._in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._room = fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, SPLICE_BYTES)
+        except OSError:  # The user has reached the limit on pipe memory, so the pipe keeps its size.
+            self._room = fcntl.fcntl(self._in, fcntl.F_GETPIPE_SZ)
+        self._moved = 0
+        """The bytes moved since the last yield."""
+
+    def splice(self, source: EndpointSocket, target: EndpointSocket, most: int) -> int:
+        """Moves the bytes that have arrived, at most `most`, and keeps those that the target does not accept.
+
+        Returns:
+            The number of bytes that were read from the source, 0 at the end of its stream.
+
+        Raises:
+            BlockingIOError: no bytes have arrived.
+            BrokenPipeError: the target's connection is broken.
+            OSError: the source's connection is broken.
+        """
+        received = left = os.splice(source.fd, self._in, min(most, self._room), flags=os.SPLICE_F_NONBLOCK)
+        self._moved += received
+        try:
+            while left and not target.backlog:
+                left -= os.splice(self._out, target.fd, left, flags=os.SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            os.read(self._out, left)
+            raise BrokenPipeError(*error.args) from error
+        while left:
+            rest = os.read(self._out, left)
+            target.backlog.append(memoryview(rest))
+            left -= len(rest)
+        return received
+
+    def yield_cpu(self) -> None:
+        """Yields the processor to other threads if many bytes were moved since the last yield."""
+        if self._moved >= YIELD_AFTER_BYTES:
+            self._moved = 0
+            os.sched_yield()
+
+    def close(self) -> None:
+        """Closes the pipe."""
+        os.close(self._in)
+        os.close(self._out)

@@ -1,0 +1,142 @@
+"""Waits for the sockets of clients and brokers with one epoll, and calls their callbacks.
+
+The callbacks that move bytes run here, without a task, a lock or a stream object. Slow and rare work runs in ordinary
+trio tasks. A round serves at most `MAX_EVENTS_PER_ROUND` sockets, each once.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from select import epoll
+
+import trio
+
+from group_sidecar.proxy.runtime.logging import log
+
+Callback = Callable[[int], None]
+"""Called with the epoll events of a descriptor. A callback must not raise, and must accept spurious calls: an earlier
+callback of the same round may have closed the descriptor and opened another one with the same number."""
+
+MAX_EVENTS_PER_ROUND = 64
+"""The most sockets of one round. The kernel reports ready sockets in turn, so no socket starves."""
+MAX_DEFERRING_ROUNDS = 8
+"""The number of rounds with one socket after which the deferred calls are made. The processor's caches are cold after
+each sleep, so eight deferred replies in a row cost little more than one."""
+
+
+class Poller:
+    """Calls the callback of each descriptor that is ready.
+
+    Attributes:
+        now: when this round began, on trio's clock.
+        has_deferred_work: whether a deferred call has more to do. Then the next round does not wait for sockets.
+        time: returns the current time on trio's clock.
+        failed: is called with each exception of a deferred call.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = epoll()
+        self._callbacks: dict[int, Callback] = {}
+        self._after: list[Callable[[], None]] = []
+        self._deferred_calls: list[Callable[[], object]] = []
+        self._deferring_rounds = 0
+        self.time: Callable[[], float] = trio.current_time
+        self.failed: Callable[[Exception], None] = _log_failure
+        self.now = 0.0
+        self.has_deferred_work = False
+
+    def watch(self, fd: int, events: int, callback: Callback) -> None:
+        """Calls `callback` whenever a descriptor is ready for one of these events, or broken.
+
+        With EPOLLET among the events, the callback is called once when the descriptor becomes ready. A descriptor that
+        is ready already is reported once after `watch`, `change` or `resume`.
+
+        Raises:
+            OSError: the descriptor is invalid, or epoll does not support its type.
+        """
+        self._epoll.register(fd, events)
+        self._callbacks[fd] = callback
+
+    def change(self, fd: int, events: int) -> None:
+        """Changes the events of a watched descriptor. Without any events, a broken descriptor is still reported."""
+        self._epoll.modify(fd, events)
+
+    def pause(self, fd: int) -> None:
+        """Reports nothing about a descriptor until `resume`, not even that it is broken."""
+        self._epoll.unregister(fd)
+
+    def resume(self, fd: int, events: int) -> None:
+        """Reports events of a paused descriptor again."""
+        self._epoll.register(fd, events)
+
+    def after_rounds(self, call: Callable[[], None]) -> None:
+        """Adds a call that is made after the sockets of each round. The call must not raise."""
+        self._after.append(call)
+
+    def add_deferred_call(self, call: Callable[[], object]) -> None:
+        """Adds a call that is made before trio's tasks run, and otherwise after some rounds.
+
+        If the call returns True, it is made again in the next round.
+        """
+        self._deferred_calls.append(call)
+
+    def forget(self, fd: int) -> None:
+        """Removes the callback of a descriptor that the caller will close. Closing removes it from the epoll."""
+        del self._callbacks[fd]
+
+    def fileno(self) -> int:
+        """Returns the epoll's descriptor, which is readable when a watched descriptor is ready."""
+        return self._epoll.fileno()
+
+    def close(self) -> None:
+        """Closes the epoll."""
+        self._epoll.close()
+
+    def run_round(self, seconds: float | None) -> bool:
+        """Runs one round: waits for ready descriptors and calls their callbacks.
+
+        A deferred call that returns True does one part of its work in each round.
+
+        Args:
+            seconds: the longest wait, or None for no limit.
+
+        Returns:
+            Whether the deferred calls were made.
+        """
+        callbacks = self._callbacks
+        ready = self._epoll.poll(0 if self.has_deferred_work else seconds, MAX_EVENTS_PER_ROUND)
+        self.now = self.time()
+        for fd, events in ready:
+            callback = callbacks.get(fd)
+            if callback is not None:  # An earlier callback of this round may have closed the descriptor.
+                callback(events)
+        for call in self._after:
+            call()
+        self._deferring_rounds += 1
+        catches_up = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self.has_deferred_work
+        if catches_up:
+            self.run_deferred()
+        return catches_up
+
+    def run_deferred(self) -> None:
+        """Makes the deferred calls. Must be called before trio's tasks run."""
+        self._deferring_rounds = 0
+        self.has_deferred_work = False
+        for call in self._deferred_calls:
+            try:
+                self.has_deferred_work = call() is True or self.has_deferred_work
+            except Exception as error:  # noqa: BLE001  No exception may end the loop that carries all connections.
+                self.failed(error)
+
+    def host(self, pending_calls: deque[Callable[[], object]], outcomes: list[object]) -> None:
+        """Runs rounds, and the pending calls between them, until `outcomes` is not empty."""
+        while not outcomes:
+            caught_up = self.run_round(0 if pending_calls else None)
+            if pending_calls:
+                if not caught_up:
+                    self.run_deferred()
+                for _ in range(len(pending_calls)):
+                    pending_calls.popleft()()
+
+
+def _log_failure(error: Exception) -> None:
+    log.error("a background task failed", exc_info=error)

@@ -1,0 +1,81 @@
+"""The base classes of the handlers: what happens to the requests of an API.
+
+`api_table` has one line for each API, with its handler. The dispatcher calls the handler of a request's API key. A
+handler that wants to handle the reply returns a subclass of `PendingReply`, which it defines in its own file.
+"""
+
+from abc import ABC, abstractmethod
+
+from group_sidecar.codecs.errors import TooManyElements
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import Forward, HeldOrForwarded, Origin, Pass, PendingReply, RequestOutcome
+from group_sidecar.proxy.handlers.disconnect import Disconnector
+from group_sidecar.proxy.handlers.observer import Observer
+
+
+class ApiHandler(ABC):
+    """Handles the requests of one API, or of several alike.
+
+    Args:
+        copy: the state of the broker.
+        action: see Attributes.
+
+    Attributes:
+        action: what happens to a request of ordinary size. HOLD: it is held until it is whole, and `decide` is called.
+            COPY: it is forwarded and decoded with its reply; while a policy judges the API, it is held instead. PASS:
+            `classify` is called.
+    """
+
+    def __init__(self, copy: BrokerState, action: FrameAction = PASS) -> None:
+        self._copy = copy
+        self.action = action
+
+    def must_be_decoded(self, api_key: int, version: int) -> bool:
+        """Returns whether a request may not be forwarded undecoded: no request gets past a policy by being long, and
+        the broker does not understand the versions that the sidecar adds.
+        """
+        return self._copy.active_policies.enforcing(api_key) or self._copy.is_added_version(api_key, version)
+
+    def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:
+        """Returns what happens to a request whose `action` is PASS, or which is too long to be decoded."""
+        return self.undecoded(api_key, version, None)
+
+    @abstractmethod
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
+        """Notes that a request is forwarded without having been decoded. Returns what handles its reply; None where the
+        reply passes unread. `frame`: the request where it is whole, without its length.
+        """
+
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """Returns what happens to a request that was held. `frame`: without its length."""
+        raise NotImplementedError
+
+
+class DecodingHandler(ApiHandler):
+    """Decodes the requests that were held. It fails open: the broker decides about a request that cannot be decoded."""
+
+    def __init__(self, copy: BrokerState, action: FrameAction, observer: Observer, disconnector: Disconnector) -> None:
+        super().__init__(copy, action)
+        self._observer = observer
+        self._disconnector = disconnector
+
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """See ApiHandler."""
+        key = int.from_bytes(frame[:2], "big")
+        try:
+            return self.decode(frame, version, origin, now)
+        except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+            if isinstance(error, TooManyElements) and self.must_be_decoded(key, version):
+                return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, key, str(error), origin)
+            if self._copy.is_added_version(key, version):  # The broker does the same with what it cannot decode.
+                self._copy.traffic.decode_failed(key)
+                return self._disconnector.close_for(CloseReason.MALFORMED_REQUEST, key, str(error), origin)
+            self._observer.warn("request", key, error)
+        pending = self.undecoded(key, version, frame)
+        return Pass() if pending is None else Forward(pending)
+
+    @abstractmethod
+    def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """Decodes a request, and returns what happens to it. It may raise any exception."""

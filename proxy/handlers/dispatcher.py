@@ -1,0 +1,253 @@
+"""Understands the frames of one broker's clients: it classifies each request and reply, and calls a handler.
+
+`api_table` has the handler of each API. The pending reply that a handler returns handles the reply. The dispatcher
+contains what is the same for all APIs: how long a frame may be, which requests may be held, and what happens when a
+connection ends. The session keeps the order of frames on a connection.
+
+The dispatcher fails open: a frame that cannot be decoded is forwarded and counted, and its group is marked.
+"""
+
+from collections.abc import Sequence
+
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.deferred_replies import DeferredReplyHandler
+from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
+from group_sidecar.proxy.broker.principals import UNAUTHENTICATED
+from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
+from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME, HeldRequests
+from group_sidecar.proxy.dataplane.outcomes import (
+    UNCHANGED,
+    Classified,
+    CopiedRequest,
+    HangUp,
+    HeldOrForwarded,
+    Origin,
+    Pending,
+    PendingReply,
+    Reply,
+    RequestOutcome,
+)
+from group_sidecar.proxy.handlers.api_table import ApiTable
+from group_sidecar.proxy.handlers.disconnect import Disconnector
+from group_sidecar.proxy.handlers.observer import CLOSED, PASSED_ON
+from group_sidecar.proxy.handlers.pending_exchange import PendingCopy
+from group_sidecar.proxy.handlers.sasl import SASL_APIS
+from group_sidecar.proxy.runtime.garbage_collection import LONG_FRAME, CollectionPaused
+from group_sidecar.proxy.runtime.logging import log
+
+PEEK_BYTES = 8_192
+"""Bytes of a reply of which only the beginning is decoded. To decode a beginning is slow."""
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+_NOT_HELD_CAUSES = {
+    CloseReason.REQUEST_TOO_LONG: "the request may not be held (limits.held_frames)",
+    CloseReason.STALLED: "the request comes too slowly to be held",
+}
+
+
+class BrokerDispatcher(DeferredReplyHandler):
+    """The dispatcher of one broker; the sessions of all its clients share it."""
+
+    def __init__(self, copy: BrokerState) -> None:
+        self._copy = copy
+        self._deferred = copy.deferred
+        self._disconnector = Disconnector()
+        table = ApiTable(copy, self._disconnector)
+        self._observer = table.observer
+        self._enforcement = table.enforcement
+        self._local_answers = table.local_answers
+        self._exchange_replies = table.replies
+        self._handlers = table.by_api
+        self._actions = {key: handler.action for key, handler in self._handlers.items()}
+        self._held_requests = HeldRequests(copy.config.limits.held_frames)
+        self._longest = copy.config.limits.inspected_frame
+        self._passable = GATEWAY_VERSIONS if copy.advertise else None
+        self.must_classify_all = self._passable is not None
+
+    # Requests.
+
+    def classify(self, api_key: int, api_version: int, size: int) -> Classified:
+        """See Dispatcher."""
+        if self._passable is not None and not self._may_pass(api_key, api_version):
+            return self._disconnector.close_for(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
+        action = self._actions.get(api_key)
+        if action is None:
+            return None
+        if self._copy.is_kafka_0_9 and (ignored := self._kafka_0_9_outcome(api_key, api_version)):
+            return ignored
+        judged = self._copy.active_policies.policies_for(api_key)
+        if judged and api_version not in APIS[api_key].versions and self._copy.active_policies.enforcing(api_key):
+            return self._disconnector.close_for(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
+        if size > self._longest:
+            if self._handlers[api_key].must_be_decoded(api_key, api_version):
+                return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, api_key, f"a request of {size} bytes")
+        elif action is COPY and not judged:
+            return COPY
+        elif action is not PASS:
+            return HOLD
+        return self._handlers[api_key].classify(api_key, api_version, size)
+
+    def _may_pass(self, api_key: int, api_version: int) -> bool:
+        """Whether a gateway knows what the reply contains. The sidecar answers ApiVersions of any version."""
+        assert self._passable is not None
+        return 0 <= api_version <= self._passable.get(api_key, -1) or api_key == _API_VERSIONS
+
+    def _kafka_0_9_outcome(self, api_key: int, api_version: int) -> HeldOrForwarded:
+        """Returns the outcome for a request that Kafka 0.9 would ignore, where later brokers close the connection."""
+        if api_key == _API_VERSIONS:
+            return HOLD
+        return None if self._copy.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
+
+    def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> HeldOrForwarded:
+        """See Dispatcher."""
+        copy = self._copy
+        admitted = copy.allows_anonymous or copy.principals.admitted(origin)
+        if size > UNAUTHENTICATED_FRAME and not admitted:
+            if copy.wants_sasl:  # The broker does the same.
+                cause = f"a request of {size} bytes before authentication"
+                return self._disconnector.close_for(CloseReason.UNAUTHENTICATED_FRAME, api_key, cause, origin)
+        elif self._held_requests.try_hold(origin.number, origin.client_host, size, admitted=admitted):
+            return HOLD
+        return self._outcome_if_not_held(api_key, api_version, origin, CloseReason.REQUEST_TOO_LONG)
+
+    def take_evicted(self) -> list[int]:
+        """Returns the numbers of connections whose requests may not be held any longer, each once."""
+        return self._held_requests.take_evicted()
+
+    def evict_partial(
+        self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
+    ) -> HangUp | PendingReply | None:
+        """See Dispatcher."""
+        self._held_requests.release(origin.number)
+        return self._outcome_if_not_held(api_key, api_version, origin, reason)
+
+    def evict_kept(self, pending: Pending, origin: Origin, reason: CloseReason) -> PendingReply | HangUp | None:
+        """See Dispatcher."""
+        replied = self._pending_reply(pending)
+        outcome = replied.evict(reason)
+        if isinstance(outcome, HangUp):
+            return self._disconnector.close_for(outcome.reason, replied.api_key, _NOT_HELD_CAUSES[reason], origin)
+        return outcome
+
+    def release(self, origin: Origin) -> None:
+        """See Dispatcher."""
+        self._held_requests.release(origin.number)
+
+    def _outcome_if_not_held(
+        self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
+    ) -> HangUp | PendingReply | None:
+        """Returns the outcome for a request that may not be held. `reason`: why its connection ends, where it must."""
+        handler = self._handlers[api_key]
+        if handler.must_be_decoded(api_key, api_version):
+            return self._disconnector.close_for(reason, api_key, _NOT_HELD_CAUSES[reason], origin)
+        return handler.undecoded(api_key, api_version, None)
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> RequestOutcome:
+        """See Dispatcher."""
+        handler = self._handlers[int.from_bytes(frame[:2], "big")]
+        version = int.from_bytes(frame[2:4], "big", signed=True)
+        if len(frame) > LONG_FRAME:
+            with CollectionPaused():
+                return handler.decide(frame, version, origin, now)
+        return handler.decide(frame, version, origin, now)
+
+    # Replies.
+
+    def _pending_reply(self, pending: Pending) -> PendingReply:
+        """Returns what handles a reply. Only the session can make a `CopiedRequest`, and it does not know handlers."""
+        return PendingCopy(pending, self._exchange_replies) if type(pending) is CopiedRequest else pending
+
+    def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
+        """See Dispatcher."""
+        most = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._copy.config.limits.largest_frame
+        if size <= most:
+            return HOLD
+        return self._disconnector.close_for(CloseReason.UNREADABLE, api_key, f"a reply of {size} bytes")
+
+    def classify_reply(self, pending: Pending, size: int, now: float) -> FrameAction | HangUp:
+        """See Dispatcher."""
+        if type(pending) is CopiedRequest and size <= self._longest:
+            return COPY
+        replied = self._pending_reply(pending)
+        action = replied.classify_reply(size, now)
+        if isinstance(action, HangUp):
+            return self._disconnector.close_for(action.reason, replied.api_key, f"a reply of {size} bytes")
+        return action
+
+    def reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See Dispatcher."""
+        if len(frame) > LONG_FRAME or (type(pending) is CopiedRequest and len(pending.frame) > LONG_FRAME):
+            with CollectionPaused():
+                return self._handle_reply(pending, frame, origin, now)
+        return self._handle_reply(pending, frame, origin, now)
+
+    def _handle_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
+        if type(pending) is CopiedRequest:
+            if self._copy.principals.served(origin):
+                self._copy.learn_anonymous_access()
+            self._observer.observe_copied(pending, frame, now)
+            return UNCHANGED
+        key = pending.api_key
+        if key not in UNAUTHENTICATED and self._copy.principals.served(origin):
+            self._copy.learn_anonymous_access()
+        try:
+            return pending.reply(frame, origin, now)
+        except Exception as error:  # noqa: BLE001  Whatever it is, the client gets what the broker sent.
+            self._copy.traffic.decode_failed(key)
+            reply = pending.unreadable(frame, origin, now)
+            self._observer.warn("reply", key, error, CLOSED if reply.hang_up else PASSED_ON)
+            return reply
+
+    def max_reply_seconds(self, pending: Pending | None) -> float:
+        """See Dispatcher."""
+        return 0.0 if pending is None else self._pending_reply(pending).max_reply_seconds()
+
+    def defer_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
+        """See Dispatcher."""
+        self._deferred.add(self, pending, frame, origin, now)
+
+    def defer_reply_head(self, pending: Pending, head: bytes, origin: Origin, now: float) -> None:
+        """See Dispatcher."""
+        self._deferred.add(self, self._pending_reply(pending).peeked(), head[:PEEK_BYTES], origin, now)
+
+    def handle_deferred(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
+        """See DeferredReplyHandler."""
+        try:
+            self.reply(pending, frame, origin, now)
+        except Exception as error:  # noqa: BLE001  It must not reach other connections.
+            self._observer.warn("reply", self._pending_reply(pending).api_key, error)
+
+    # Connections.
+
+    def check_tls_client(self, origin: Origin) -> CloseReason | None:
+        """See Dispatcher."""
+        copy = self._copy
+        copy.traffic.tls_connections += 1
+        if copy.traffic.tls_connections == 1:  # Once for the process: the metric counts them.
+            log.warning(
+                "a client speaks TLS where plain Kafka is expected",
+                client=origin.client_host,
+                outcome="passed unread" if copy.advertise is None else "closed",
+            )
+        # A gateway that cannot rewrite addresses would have clients go past it.
+        return None if copy.advertise is None else CloseReason.TLS_TO_GATEWAY
+
+    def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
+        """See Dispatcher."""
+        if not self._copy.lost_requests.defer(pending, now):
+            with CollectionPaused():
+                for each in pending:
+                    self._pending_reply(each).lost(now)
+        if own := self._copy.principals.gone(origin):
+            self._copy.rights.forget_principal(own)
+        self._held_requests.release(origin.number)
+        self._enforcement.gone(origin)
+        self._observer.gone(origin)
+
+    def apply_lost_requests(self) -> bool:
+        """Handles some of the requests that lost their replies with their connections. Returns whether more wait."""
+        with CollectionPaused():
+            for pending, at in self._copy.lost_requests.take():
+                self._pending_reply(pending).lost(at)
+        return bool(self._copy.lost_requests)

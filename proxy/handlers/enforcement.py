@@ -1,0 +1,191 @@
+"""Whether a request may go to the broker, and what happens where it may not.
+
+Owns: the moment of the verdict, asking the broker before it, the refusal, and the removal that comes with it. Must not
+know: the rules (`policies`), what is known of a group and how (`coordinator`), how the broker is asked for a client's
+rights (`group_read_access`), what a refusal looks like (`error_replies`, `partial_commit`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from group_sidecar.codecs.headers import RequestHeader, encode_reply
+from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.facts import ClientRefused
+from group_sidecar.coordinator.model.views import GroupView
+from group_sidecar.coordinator.wire import exchange_events
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.policies.policy import Policy
+from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
+from group_sidecar.proxy.broker.background_jobs import DESCRIBE_GROUPS_MAX_VERSION
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, PendingReply, RequestOutcome
+from group_sidecar.proxy.handlers.error_replies import ThrottleBackoff, error_reply
+from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
+from group_sidecar.proxy.handlers.injected_requests import encode_injected
+from group_sidecar.proxy.handlers.partial_commit import without_refused_partitions
+from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
+
+REMOVAL_CORRELATION, DESCRIPTION_CORRELATION = -389, -15
+"""Correlation ids of requests that the sidecar puts into a client's connection. Clients count up from 0."""
+MAX_CONFIRMATIONS = 3
+"""How often the broker is asked about a group for one request: what it says may be overtaken."""
+NOBODY = GroupView(group_id="")
+"""For policies that do not look at the group."""
+
+
+class _Case(NamedTuple):
+    """A request that is judged, and who sent it."""
+
+    exchange: Exchange
+    header: RequestHeader
+    origin: Origin
+
+    @property
+    def group_id(self) -> str:
+        group_id: str = self.exchange.request.group_id  # type: ignore[attr-defined]
+        return group_id
+
+
+class Enforcement:
+    """Applies the policies in force to the requests of one broker's clients."""
+
+    def __init__(self, copy: BrokerState, replies: ExchangeReplies) -> None:
+        self._copy = copy
+        self._replies = replies
+        self._access = GroupReadAccess(copy)
+        self._throttle_backoff = ThrottleBackoff()
+
+    def decide(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> RequestOutcome:
+        """What is to become of a request.
+
+        Where the verdict depends on the group it is given when the request's turn comes: what the same connection
+        sent before may make room, and the broker handles one request of a connection at a time.
+        """
+        policies = self._copy.active_policies.policies_for(exchange.request.KEY)
+        if not policies:
+            return self._forward(exchange, now)
+        case = _Case(exchange, header, origin)
+        if any(policy.confirms_with_broker for policy in policies):
+            return Answer(lambda at: self._check_access_and_judge(case, at))
+        return self._apply_verdicts(
+            [(policy, policy.judge(exchange.request, NOBODY)) for policy in policies], case, now
+        )
+
+    def gone(self, origin: Origin) -> None:
+        """A client's connection is over."""
+        self._throttle_backoff.gone(origin.number)
+
+    def _forward(self, exchange: Exchange, now: float) -> Forward:
+        if events := exchange_events.request_events(exchange):
+            self._copy.apply(events, now)
+        return Forward(self._replies.pending(exchange))
+
+    def _check_access_and_judge(self, case: _Case, now: float) -> RequestOutcome:
+        """Judges a request; a join only once the broker is known to let its sender into the group.
+
+        Otherwise a join of a client without rights would keep others out for as long as it is in flight. Such a join
+        goes to the broker, which refuses it, and counts for nobody.
+        """
+        if not _joins(case.exchange.request) or self._access.is_granted(case.group_id, case.origin, now):
+            return self._judge(case, now)
+        denials: list[bool] = []
+        question = self._access.question(case.group_id, case.header, case.origin, now, lambda: denials.append(True))
+        return Answer(
+            lambda at: Forward(self._replies.pending(case.exchange)) if denials else self._judge(case, at), (question,)
+        )
+
+    def _judge(self, case: _Case, now: float, asked: int = 0) -> RequestOutcome:
+        self._copy.refresh(case.group_id, now)
+        group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now))
+        if self._copy.lacks_api(DescribeGroupsRequest.KEY):
+            # Such a broker would close the client's connection over it: the best that is known will do.
+            group = replace(group, occupancy=replace(group.occupancy, certain=True))
+        policies = self._copy.active_policies.policies_for(case.exchange.request.KEY)
+        judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
+        unconfirmed = [policy.name for policy, verdict in judged if isinstance(verdict, Confirm)]
+        if unconfirmed and asked < MAX_CONFIRMATIONS:
+            for name in unconfirmed:
+                self._copy.traffic.policy_confirmed(name)
+            return Answer(lambda at: self._judge(case, at, asked + 1), (self._description(case, now),))
+        return self._apply_verdicts(judged, case, now)
+
+    def _apply_verdicts(self, judged: Iterable[tuple[Policy, Verdict]], case: _Case, now: float) -> RequestOutcome:
+        for policy, verdict in judged:
+            self._copy.traffic.policy_evaluated(policy.name)
+            if not isinstance(verdict, Refuse | RefusePartitions):
+                continue
+            how = self._refuse_or_end(verdict, case, now) if policy.enforced else None
+            self._report_refusal(policy, verdict, case, now)
+            if how is not None:
+                return how
+        self._throttle_backoff.reset(case.origin.number, case.group_id)
+        return self._forward(case.exchange, now)
+
+    def _refuse_or_end(self, refusal: Refusal, case: _Case, now: float) -> RequestOutcome:
+        """How a request is refused. A client id that was not UTF-8 may be too long to be written again before what is
+        left of a commit: then the connection ends, because a request that is refused must not pass.
+        """
+        try:
+            return self._refuse(refusal, case, now)
+        except ValueError:
+            return HangUp(CloseReason.MALFORMED_REQUEST)
+
+    def _refuse(self, refusal: Refusal, case: _Case, now: float) -> RequestOutcome:
+        exchange, header = case.exchange, case.header
+        if isinstance(refusal, RefusePartitions):
+            return without_refused_partitions(exchange, header, refusal, self._replies)
+        wait = self._throttle_backoff.refused(case.origin.number, case.group_id, now)
+        reply = error_reply(exchange.request, exchange.version, refusal.error_code, refusal.message, wait)
+        frame = encode_reply(reply, exchange.version, header.correlation_id)
+        return Answer(lambda _: frame, (self._removal(refusal.remove, case),) if refusal.remove else ())
+
+    def _report_refusal(self, policy: Policy, refusal: Refusal, case: _Case, now: float) -> None:
+        self._copy.refused(
+            ClientRefused(
+                group_id=case.group_id,
+                at=self._copy.epoch(now),
+                policy=policy.name,
+                error_code=refusal.error_code,
+                client_id=case.exchange.client_id,
+                client_host=case.exchange.client_host,
+                size=refusal.size,
+                limit=refusal.limit,
+                enforced=policy.enforced,
+            )
+        )
+
+    # What the sidecar puts into the client's connection, before its request or in its place.
+
+    def _description(self, case: _Case, now: float) -> tuple[bytes, PendingReply]:
+        """Returns the question which members the group has. It is asked as the client, which needs the same right."""
+        request = DescribeGroupsRequest(groups=(case.group_id,))
+        exchange = replace(
+            case.exchange,
+            request=request,
+            version=self._copy.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION),
+            token=case.exchange.token + ":describe",
+            sent_at=self._copy.epoch(now),
+            as_of={case.group_id: self._copy.manager.changes_of(case.group_id)},
+        )
+        frame = encode_injected(request, exchange.version, DESCRIPTION_CORRELATION, case.header)
+        return frame, self._replies.pending(exchange)
+
+    def _removal(self, member_id: str, case: _Case) -> tuple[bytes, PendingReply]:
+        """Returns the request that removes a refused member: its own leave, on its own connection."""
+        leave = LeaveGroupRequest(group_id=case.group_id, member_id=member_id)
+        exchange = replace(case.exchange, request=leave, version=0, token=case.exchange.token + ":leave", removing=True)
+        frame = encode_injected(leave, exchange.version, REMOVAL_CORRELATION, case.header)
+        return frame, self._replies.pending(exchange)
+
+
+def _joins(request: Struct) -> bool:
+    """Whether a request asks for a place in its group."""
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        return request.member_epoch == 0
+    return isinstance(request, JoinGroupRequest)

@@ -1,0 +1,86 @@
+"""What a refused client is told.
+
+Owns: the error replies of all APIs (Kafka's ``AbstractRequest.getErrorResponse``), and for how long a client that is
+refused again and again is asked to wait. Must not know: why it is refused.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from group_sidecar.codecs.api_registry import APIS
+from group_sidecar.codecs.schema import Array, Struct, field_specs
+
+FIRST_WAIT_MS, LONGEST_WAIT_MS = 100, 30_000
+"""The wait that the second refusal in a row asks for, doubled with each further one."""
+BACKOFF_RESET_SECONDS = 60.0
+"""Refusals that are longer apart than that, and the wait that was asked for, are not in a row."""
+MAX_GROUPS_PER_CONNECTION = 100
+"""Groups for which the waits of one connection are kept. A consumer's connection has one, an admin client's a few."""
+
+ERROR_FIELDS = frozenset({"error_code", "error_message", "throttle_time_ms"})
+_BLANKS: MappingProxyType[type, Any] = MappingProxyType({str: "", bytes: b"", int: 0, bool: False, float: 0.0})
+
+
+def error_reply(request: Struct, version: int, error_code: int, message: str | None, throttle_ms: int) -> Struct:
+    """A reply that says an error in its one place for it, and else nothing.
+
+    Raises:
+        ValueError: the API's replies have no such place.
+    """
+    response = APIS[request.KEY].response
+    error_values: dict[str, Any] = {"error_code": error_code, "error_message": message, "throttle_time_ms": throttle_ms}
+    names, values = _error_template(request.KEY, version)
+    return response(**values, **{name: error_values[name] for name in names})
+
+
+@cache
+def _error_template(api_key: int, version: int) -> tuple[frozenset[str], Mapping[str, Any]]:
+    """Of a reply the fields that say an error, and the values of the others. Raises as `error_reply`."""
+    response = APIS[api_key].response
+    fields, layout = {field.name: field for field in dataclasses.fields(response)}, field_specs(response)
+    if "error_code" not in layout or not layout["error_code"].since <= version <= layout["error_code"].until:
+        raise ValueError(f"{response.NAME} v{version} has no error of its own")
+    values: dict[str, Any] = {}
+    for name, spec in layout.items():
+        if name not in ERROR_FIELDS and fields[name].default is dataclasses.MISSING:
+            absent = spec.nullable <= version <= spec.nullable_until
+            values[name] = None if absent else () if isinstance(spec.kind, Array) else _blank(fields[name].type)
+    return ERROR_FIELDS & fields.keys(), MappingProxyType(values)
+
+
+def _blank(annotation: Any) -> Any:
+    return next(blank for kind, blank in _BLANKS.items() if kind in (annotation, *getattr(annotation, "__args__", ())))
+
+
+class ThrottleBackoff:
+    """How long refused clients are asked to wait (KIP-219), by connection and group.
+
+    Of each connection the groups that were refused last are kept. For others the waits begin again.
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[int, dict[str, tuple[int, float]]] = {}
+
+    def refused(self, connection: int, group_id: str, now: float) -> int:
+        """A client was refused. How long it is asked to wait, in milliseconds: longer each time in a row."""
+        of_connection = self._refused.setdefault(connection, {})
+        times, until = of_connection.pop(group_id, (0, now))
+        if now > until + BACKOFF_RESET_SECONDS:
+            times = 0
+        wait = min(FIRST_WAIT_MS << times - 1, LONGEST_WAIT_MS) if times else 0
+        of_connection[group_id] = min(times + 1, 16), now + wait / 1000
+        if len(of_connection) > MAX_GROUPS_PER_CONNECTION:
+            del of_connection[next(iter(of_connection))]
+        return wait
+
+    def reset(self, connection: int, group_id: str) -> None:
+        """A client was not refused."""
+        if connection in self._refused:
+            self._refused[connection].pop(group_id, None)
+
+    def gone(self, connection: int) -> None:
+        """A connection is over."""
+        self._refused.pop(connection, None)

@@ -1,0 +1,25 @@
+"""FindCoordinator requests: those of KIP-40's draft, which have the same API key, and those that every broker knows."""
+
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.outcomes import HeldOrForwarded, Origin, RequestOutcome
+from group_sidecar.proxy.handlers.kip40_group_metadata import Kip40GroupMetadata
+from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter
+from group_sidecar.proxy.handlers.rewritten_replies import RewrittenReplies
+
+
+class FindCoordinatorRequests(RewrittenReplies):
+    """Handles FindCoordinator. Only requests of KIP-40's draft are held."""
+
+    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, kip40: Kip40GroupMetadata) -> None:
+        super().__init__(copy, rewriter)
+        self._kip40 = kip40
+
+    def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:
+        """See ApiHandler."""
+        if self._kip40.is_kip40_request(version):
+            return self._kip40.classify(size)
+        return self.undecoded(api_key, version, None)
+
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """See ApiHandler."""
+        return self._kip40.decide(frame, origin, now)

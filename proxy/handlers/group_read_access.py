@@ -1,0 +1,88 @@
+"""Whether the broker lets a client into a group, asked before anything the client sends may count for others.
+
+Owns: `GroupReadAccess`: the right to READ a group, which every join needs, as the broker has granted it to the client's
+principal. Must not know: policies, what becomes of a request.
+
+A join that is in flight counts towards the size of its group. The broker authorizes a join only when the join arrives,
+so a client without rights could fill a group with joins that the broker refuses. Therefore the broker is first asked by
+a Heartbeat of no member, on the client's own connection: Kafka authorizes it exactly as a join (READ on the group),
+answers it at once and changes nothing (`KafkaApis.handleHeartbeatRequest`). A broker that wants SASL first hangs up.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.headers import RequestHeader
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.proxy.broker.authorization_cache import Operation
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
+from group_sidecar.proxy.handlers.injected_requests import encode_injected
+from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
+
+PROBE_CORRELATION = -12
+"""Correlation id of the question. Clients count up from 0."""
+_NO_GENERATION = -1
+
+
+class PendingAccess(PendingReply):
+    """The pending reply to the question. `take`: is called with the decoded reply."""
+
+    __slots__ = ("_take", "_version")
+
+    def __init__(self, version: int, take: Callable[[Struct], None]) -> None:
+        self._version = version
+        self._take = take
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return HeartbeatRequest.KEY
+
+    def classify_reply(self, size: int, now: float) -> FrameAction:
+        """See PendingReply."""
+        return HOLD
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        self._take(decode_reply(HeartbeatRequest.KEY, self._version, frame).message)
+        return UNCHANGED
+
+
+class GroupReadAccess:
+    """The rights to join groups that the broker has granted to its clients."""
+
+    def __init__(self, copy: BrokerState) -> None:
+        self._copy = copy
+
+    def is_granted(self, group_id: str, origin: Origin, now: float) -> bool:
+        """Whether the broker is known to let the client on a connection read a group.
+
+        That is so where the broker has no authorizer and the client has authenticated or need not, and where the
+        client's principal was granted the right within `answers.rights_seconds`. A broker that lacks Heartbeat cannot
+        be asked, and counts as one that grants all.
+        """
+        if self._copy.lacks_api(HeartbeatRequest.KEY):
+            return True
+        principal, right = self._copy.principals.principal_of(origin, now), (Operation.READ_GROUP, group_id)
+        return self._copy.may_see(principal, (right,), self._copy.epoch(now))
+
+    def question(
+        self, group_id: str, header: RequestHeader, origin: Origin, now: float, denied: Callable[[], None]
+    ) -> tuple[bytes, PendingReply]:
+        """Returns the request that asks the broker, and what handles the reply. A refusal calls `denied`."""
+        request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
+        version = self._copy.request_version(HeartbeatRequest.KEY, 0)
+
+        def take(reply: Any) -> None:
+            right = Operation.READ_GROUP, group_id
+            principal = self._copy.principals.principal_of(origin, now)
+            if reply.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                denied()
+            elif principal is not None:
+                self._copy.rights.grant(principal, (right,), self._copy.epoch(now))
+
+        return encode_injected(request, version, PROBE_CORRELATION, header), PendingAccess(version, take)

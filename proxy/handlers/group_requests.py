@@ -1,0 +1,106 @@
+"""Requests about groups: the policies judge those that change a group, and questions may be answered from the copy."""
+
+from collections.abc import Callable
+from functools import partial
+
+from group_sidecar.codecs.api_registry import APIS
+from group_sidecar.codecs.headers import decode_request_header
+from group_sidecar.codecs.schema import decode_start
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import COPY, HOLD, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import (
+    Answer,
+    CopiedRequest,
+    Forward,
+    Origin,
+    PendingReply,
+    RequestOutcome,
+)
+from group_sidecar.proxy.handlers.api_handler import DecodingHandler
+from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
+from group_sidecar.proxy.handlers.disconnect import Disconnector
+from group_sidecar.proxy.handlers.enforcement import Enforcement
+from group_sidecar.proxy.handlers.local_answers import LocalAnswers
+from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
+
+
+class _GroupHandler(DecodingHandler):
+    """What changes of groups and questions about groups have in common."""
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
+        """See ApiHandler."""
+        return self._observer.note_undecoded(api_key, frame)
+
+    def _with_fallback(
+        self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
+    ) -> RequestOutcome:
+        """Returns the same outcome; but where it is an answer that cannot be made, the broker is asked."""
+        if not isinstance(outcome, Answer):
+            return outcome
+        answer = outcome
+
+        def make(now: float) -> bytes | RequestOutcome:
+            try:
+                return answer.make(now)
+            except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+                self._observer.warn("question", exchange.request.KEY, error)
+                return fallback(now)
+
+        return outcome._replace(make=make)
+
+
+class GroupRequests(_GroupHandler):
+    """Handles requests that are forwarded unless a policy refuses them."""
+
+    def __init__(
+        self,
+        copy: BrokerState,
+        action: FrameAction,
+        observer: Observer,
+        disconnector: Disconnector,
+        enforcement: Enforcement,
+        replies: ExchangeReplies,
+    ) -> None:
+        super().__init__(copy, action, observer, disconnector)
+        self._enforcement = enforcement
+        self._replies = replies
+        self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
+
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """See ApiHandler."""
+        if self.action is COPY and not self._copy.active_policies.policies_for(int.from_bytes(frame[:2], "big")):
+            return Forward(CopiedRequest(frame, origin, now))
+        return super().decide(frame, version, origin, now)
+
+    def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """See DecodingHandler."""
+        api = APIS[int.from_bytes(frame[:2], "big")]
+        header, body = decode_request_header(frame, api.flexible(version))
+        assert api.request is not None  # Only Produce has none.
+        judged = bool(self._copy.active_policies.policies_for(api.key))
+        request, _ = decode_start(api.request, version, body, self._decode_limits.request(api.key, judged=judged))
+        exchange = self._observer.exchange(request, version, header.correlation_id, header.client_id or "", origin, now)
+        outcome = self._enforcement.decide(exchange, header, origin, now)
+        return self._with_fallback(outcome, exchange, lambda _: Forward(self._replies.pending(exchange)))
+
+
+class GroupQuestions(_GroupHandler):
+    """Handles requests that only ask about groups."""
+
+    def __init__(
+        self, copy: BrokerState, observer: Observer, disconnector: Disconnector, local_answers: LocalAnswers
+    ) -> None:
+        super().__init__(copy, HOLD, observer, disconnector)
+        self._local_answers = local_answers
+
+    def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """See DecodingHandler."""
+        api = APIS[int.from_bytes(frame[:2], "big")]
+        header, body = decode_request_header(frame, api.flexible(version))
+        question = self._local_answers.read(api, version, body)
+        client_id = header.client_id or ""
+        exchange = self._observer.exchange(question.request, version, header.correlation_id, client_id, origin, now)
+        outcome = self._local_answers.decide(question, exchange, header, origin, now)
+        return self._with_fallback(outcome, exchange, partial(self._local_answers.ask, exchange, header))

@@ -1,0 +1,259 @@
+"""The GroupMetadata request of KIP-40's draft, answered.
+
+Owns: what is asked of the broker to answer one, in which order, and when the connection is ended instead. Must not
+know: what each state shows (`coordinator.answers.kip40_group_metadata`), how questions get to the broker (`relay`),
+whether the copy may be used (`local_answers`).
+
+No broker knows the request: to Kafka its bytes are another. So it is never forwarded, whatever is wrong with it.
+
+Where the coordinator is only the broker can say, and so it is asked each time, on the client's own connection. All
+groups that it describes are its own, and have the same coordinator.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.headers import decode_request_header
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from group_sidecar.codecs.messages.group_metadata import (
+    KIP40_VERSION,
+    GroupMetadataRequest,
+    GroupMetadataResponse,
+    Kip40Coordinator,
+    Kip40Group,
+)
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.schema import Struct, decode
+from group_sidecar.coordinator.answers import group_replies
+from group_sidecar.coordinator.answers.kip40_group_metadata import (
+    kip40_coordinator,
+    kip40_error,
+    kip40_group_metadata,
+    kip40_initializing,
+    known_generation,
+)
+from group_sidecar.coordinator.model.views import GroupState, GroupView
+from group_sidecar.coordinator.state.log_partitions import partition_for
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker import address_rewrite
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import HOLD
+from group_sidecar.proxy.dataplane.outcomes import Answer, HangUp, HeldOrForwarded, Origin
+from group_sidecar.proxy.handlers.disconnect import Disconnector
+from group_sidecar.proxy.handlers.local_answers import LocalAnswers
+from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
+from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply, relay
+
+REQUESTS_PER_ROUND = 500
+"""Questions that are put to the broker together."""
+DESCRIBED = 5
+"""The DescribeGroups version up to which a group that is not there is merely Dead."""
+
+T = TypeVar("T")
+_BrokerSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], T]
+_DESCRIBE_GROUPS = DescribeGroupsRequest.KEY
+_THIS_BROKER = -1
+"""Among the partitions of the offsets topic: all groups that this broker coordinates."""
+_COORDINATED_HERE = (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.GROUP_ID_NOT_FOUND)
+"""What a group's own coordinator says of it, and no other broker."""
+
+
+class Kip40GroupMetadata:
+    """Answers the draft's requests to one broker."""
+
+    def __init__(
+        self,
+        copy: BrokerState,
+        observer: Observer,
+        answering: LocalAnswers,
+        disconnector: Disconnector,
+        replies: ExchangeReplies,
+    ) -> None:
+        self._copy = copy
+        self._replies = replies
+        self._observer = observer
+        self._local_answers = answering
+        self._disconnector = disconnector
+
+    def is_kip40_request(self, version: int) -> bool:
+        """Whether a request with the API key of FindCoordinator is one of the draft's."""
+        return version == KIP40_VERSION and self._copy.config.group_metadata_request
+
+    def classify(self, size: int) -> HeldOrForwarded:
+        """What is to become of one of `size` bytes: one that is too long to be looked into can only end here."""
+        if size <= self._copy.config.limits.inspected_frame:
+            return HOLD
+        return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, FindCoordinatorRequest.KEY, f"{size} bytes")
+
+    def decide(self, frame: bytes, origin: Origin, now: float) -> Answer | HangUp:
+        """What is to become of one. `frame`: without its length."""
+        try:
+            header, body = decode_request_header(frame, flexible=False)
+            request = decode(GroupMetadataRequest, KIP40_VERSION, body)
+        except DecodeError as error:
+            return self._disconnector.close_for(CloseReason.MALFORMED_REQUEST, FindCoordinatorRequest.KEY, str(error))
+        correlation, client_id = header.correlation_id, header.client_id or ""
+        exchange = self._observer.exchange(request, KIP40_VERSION, correlation, client_id, origin, now)
+
+        def answer(at: float) -> Answer:
+            def can_answer(question: Struct) -> bool:
+                asked = replace(exchange, request=question, version=DESCRIBED)
+                return self._local_answers.fallback_reason(asked, origin, at) is None
+
+            steps = _AnswerSteps(request, self._copy, can_answer, at).steps()
+            return relay(steps, exchange, header, self._copy, self._replies, at)
+
+        return Answer(answer)
+
+
+class _AnswerSteps:
+    """One answer on its way.
+
+    Args:
+        request: the client's.
+        copy: of the broker.
+        served: whether a question of this client's may be answered from the copy.
+        now: the shell's clock.
+    """
+
+    def __init__(
+        self, request: GroupMetadataRequest, copy: BrokerState, can_answer: Callable[[Struct], bool], now: float
+    ) -> None:
+        self._request = request
+        self._copy = copy
+        self._can_answer = can_answer
+        self._at = copy.epoch(now)
+        self._views: dict[str, GroupView] = {}
+        self._coordinators: dict[str, Kip40Coordinator | int] = {}
+        """Where groups are coordinated, or the error why that was not told."""
+
+    def steps(self) -> Steps:
+        """What to ask, and the reply in the end."""
+        listing_errors: list[Kip40Group] = []
+        named = self._request.groups
+        if self._request.include_all_groups:
+            listed = yield from self._list()
+            named = (*(group.group_id for group in listed.groups), *named)
+            listing_errors += _listing_error(listed.error_code)
+        described = yield from self._describe(tuple(dict.fromkeys(named)))
+        yield from self._find(described)
+        return GroupMetadataResponse(groups=(*listing_errors, *map(self._group_reply, described)))
+
+    # What the broker is asked.
+
+    def _list(self) -> _BrokerSteps[ListGroupsResponse]:
+        question, manager = ListGroupsRequest(), self._copy.manager
+        if self._can_answer(question):
+            return decode(ListGroupsResponse, 0, manager.listing(self._at).reply(question, 0))
+        for reply in (yield from self._ask([question], highest=0)):
+            assert isinstance(reply, ListGroupsResponse)
+            return reply
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=())
+
+    def _describe(self, groups: Sequence[str]) -> _BrokerSteps[list[DescribedGroup]]:
+        """Each of the groups, as the copy describes it or the broker."""
+        self._views = {group: self._copy.manager.view(group, self._at) for group in groups}
+        known_groups = tuple(group for group in groups if self._is_known(group))
+        question = DescribeGroupsRequest(groups=known_groups)
+        reply = group_replies.describe_groups(question, DESCRIBED, self._views, true_hosts=self._copy.true_hosts)
+        found = {group.group_id: group for group in reply.groups}
+        if unknown_groups := tuple(group for group in groups if group not in found):
+            for response in (yield from self._ask([DescribeGroupsRequest(groups=unknown_groups)], highest=DESCRIBED)):
+                assert isinstance(response, DescribeGroupsResponse)
+                found |= {group.group_id: group for group in response.groups}
+        return [
+            found.get(group) or group_replies.error_group(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            for group in groups
+        ]
+
+    def _is_known(self, group: str) -> bool:
+        """Whether the copy may describe a group. One that it never heard of may be another broker's: of that the log
+        tells, and else only the broker.
+        """
+        if not self._can_answer(DescribeGroupsRequest(groups=(group,))):
+            return False
+        log_is_read = self._copy.manager.log.partitions.count is not None
+        return log_is_read or self._views[group].state is not GroupState.DEAD or self._copy.lacks_api(_DESCRIBE_GROUPS)
+
+    def _find(self, described: Iterable[DescribedGroup]) -> _BrokerSteps[None]:
+        """Learns where groups are coordinated. One group stands for all that have the same coordinator; where the
+        broker has an error for it, each of them is asked for.
+        """
+        alike: dict[int | str, list[str]] = {}
+        for group in described:
+            if group.error_code in (*_COORDINATED_HERE, ErrorCode.NOT_COORDINATOR):
+                alike.setdefault(self._coordinator_key(group), []).append(group.group_id)
+        first = yield from self._ask_coordinators([groups[0] for groups in alike.values()])
+        alone: list[str] = []
+        for groups in alike.values():
+            place = first.get(groups[0], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._coordinators[groups[0]] = place
+            if isinstance(place, Kip40Coordinator):
+                self._coordinators |= dict.fromkeys(groups, place)
+            else:
+                alone += groups[1:]
+        self._coordinators |= yield from self._ask_coordinators(alone)
+
+    def _coordinator_key(self, group: DescribedGroup) -> int | str:
+        """What is the same for groups that have the same coordinator: for all of this broker's, and in a partition."""
+        if group.error_code != ErrorCode.NOT_COORDINATOR:
+            return _THIS_BROKER
+        partitions = self._copy.manager.log.partitions.count
+        return group.group_id if partitions is None else partition_for(group.group_id, partitions)
+
+    def _ask_coordinators(self, groups: Sequence[str]) -> _BrokerSteps[dict[str, Kip40Coordinator | int]]:
+        found: dict[str, Kip40Coordinator | int] = {}
+        for first in range(0, len(groups), REQUESTS_PER_ROUND):
+            some = groups[first : first + REQUESTS_PER_ROUND]
+            replies = yield from self._ask([FindCoordinatorRequest(key=group) for group in some], highest=0)
+            found |= zip(some, map(self._coordinator, replies), strict=False)  # Of what cannot be read there is none.
+        return found
+
+    def _ask(self, questions: Sequence[Struct], highest: int) -> _BrokerSteps[Sequence[Struct]]:
+        """The replies, in the highest version up to `highest`; none where one cannot be read, or put."""
+        if not questions or self._copy.lacks_api(questions[0].KEY):
+            return ()
+        version = self._copy.request_version(questions[0].KEY, highest)
+        try:
+            return (yield [BrokerRequest(question, version) for question in questions])
+        except UnreadableReply:
+            return ()
+
+    def _coordinator(self, reply: Struct) -> Kip40Coordinator | int:
+        advertise = self._copy.advertise
+        found = address_rewrite.rewrite_addresses(reply, advertise) if advertise else reply
+        assert isinstance(found, FindCoordinatorResponse)
+        return found.error_code or kip40_coordinator(found)
+
+    # What the client is told.
+
+    def _group_reply(self, described: DescribedGroup) -> Kip40Group:
+        group_id, manager = described.group_id, self._copy.manager
+        place = self._coordinators.get(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if isinstance(place, Kip40Coordinator):
+            where = place
+        elif described.error_code == ErrorCode.NOT_COORDINATOR:
+            return kip40_error(group_id, place)
+        else:
+            where = Kip40Coordinator()
+        group, now = manager.group_metadata_cache.get(group_id), manager.view(group_id, self._at)
+        knowledge = known_generation(described, self._views[group_id], group, now)
+        return kip40_group_metadata(
+            described, knowledge, where, with_members=bool(self._request.include_member_metadata)
+        )
+
+
+def _listing_error(error_code: int) -> Iterator[Kip40Group]:
+    """What stands for groups that a broker could not list: the draft has no other place for that."""
+    if error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        yield kip40_initializing("")
+    elif error_code:
+        yield kip40_error("", error_code)

@@ -1,0 +1,244 @@
+"""What group requests and the broker's replies teach the copy, and what is not understood takes from it.
+
+Owns: reading requests that went on unread, turning replies into events, the marks that the unread leaves. Must not
+know: what goes to whom, and when (`dispatcher`, `session`), how state changes (the coordinator's).
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from group_sidecar.codecs.api_registry import APIS, ApiKey, api_name
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.fast_instances import fast_replacer
+from group_sidecar.codecs.headers import decode_request_header, split_reply
+from group_sidecar.codecs.messages import fetch
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from group_sidecar.codecs.schema import Struct, decode_start
+from group_sidecar.coordinator.model.events import (
+    AnyEvent,
+    CoordinatorMoved,
+    MemberSeen,
+    MemberUnknown,
+    RebalanceSeen,
+)
+from group_sidecar.coordinator.wire import exchange_events, offset_apis
+from group_sidecar.coordinator.wire.exchange import Exchange, begin_exchange
+from group_sidecar.proxy.broker.authorization_cache import granted_rights, without_omissions
+from group_sidecar.proxy.broker.broker_state import LOCAL_APIS, BrokerState
+from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
+from group_sidecar.proxy.handlers.broker_refusals import BrokerRefusals
+from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
+from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
+from group_sidecar.proxy.runtime.logging import LogThrottle, log
+
+TRACKED_WRITES = exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
+"""Writes that make the copy wrong if they are not followed. Without a heartbeat it takes a session for shorter than it
+is; and where a group ever had offsets in a transaction, only the broker answers for them."""
+_HEARTBEAT = int(ApiKey.HEARTBEAT)
+JOIN_SLACK_SECONDS = 60.0
+"""How much longer than its own timeouts a join may wait: a rebalance may follow another one."""
+MAX_HEARTBEAT_BYTES = 1_024
+"""Bytes of a request beyond which it is not kept to be known again."""
+_WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
+    event: fast_replacer(event, "sent_at") for event in (MemberSeen, MemberUnknown, RebalanceSeen, CoordinatorMoved)
+}
+"""What makes the same event of another time, of those that a heartbeat may be."""
+PASSED_ON, CLOSED = "passed on", "its connection is closed"
+"""What becomes of a request or reply that is not understood, for the log."""
+_unpack_start = struct.Struct(">hhi").unpack_from
+"""API key, version and correlation id."""
+
+
+class _Heartbeat(NamedTuple):
+    """A connection's last heartbeat. The next ones are mostly the same, but for their correlation ids.
+
+    `request`, `reply`: without the correlation id. `event`: what they say, of one that was sent at another time.
+    """
+
+    request: bytes
+    reply: bytes
+    event: Callable[[float], AnyEvent]
+
+    @classmethod
+    def principal_of(cls, request: bytes, reply: bytes, event: AnyEvent) -> "_Heartbeat":
+        """What is kept of whole frames, without their lengths, and of what they said."""
+        return cls(request[:4] + request[8:], reply[4:], partial(_WITH_SENT_AT[type(event)], event))
+
+    def repeats(self, request: bytes, reply: bytes) -> bool:
+        """Whether this is it again."""
+        return self.reply == reply[4:] and self.request == request[:4] + request[8:]
+
+
+class Observer:
+    """What is learnt about one broker's groups from its clients."""
+
+    def __init__(self, copy: BrokerState) -> None:
+        self._copy = copy
+        self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
+        self._broker_refusals = BrokerRefusals(copy.traffic)
+        self._log_throttle = LogThrottle()
+        self._heartbeats: dict[int, _Heartbeat] = {}
+        """By the number of their connection."""
+
+    # Requests.
+
+    def exchange(
+        self, request: Struct, version: int, correlation: int, client_id: str, origin: Origin, now: float
+    ) -> Exchange:
+        """A request on its way."""
+        return begin_exchange(
+            request=request,
+            version=version,
+            token=f"{origin.number}:{correlation}",
+            client_id=client_id,
+            client_host=origin.inet_address,
+            sent_at=self._copy.epoch(now),
+            names=self._copy.names,
+        )
+
+    def decode_copied(self, copied: CopiedRequest) -> Exchange | UndecodedWrite | None:
+        """Decodes a request that was forwarded before. Returns what handles its reply where it cannot be decoded; None
+        where it is of no interest then.
+        """
+        frame, origin, now = copied
+        key, version, correlation = _unpack_start(frame)
+        try:
+            request, client_id = _decoded(frame, self._decode_limits.request(key))
+            return self.exchange(request, version, correlation, client_id, origin, now)
+        except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+            self.warn("request", key, error)
+        return self.note_undecoded(key, frame)
+
+    def note_undecoded(self, api_key: int, frame: bytes | None) -> UndecodedWrite | None:
+        """Notes that a request is not decoded. Returns what handles its reply; None where the reply does not matter."""
+        self._copy.traffic.decode_failed(api_key)
+        if api_key not in TRACKED_WRITES:
+            return None
+        return self.note_undecoded_write(api_key, exchange_events.group_in_frame(api_key, frame) if frame else None)
+
+    def note_undecoded_write(self, api_key: int, group: str | None) -> UndecodedWrite:
+        """Notes that a write is not decoded: only the log shows what it does to its group."""
+        self._copy.manager.note_unread_write(group, members=api_key not in exchange_events.MEMBER_PRESERVING_WRITES)
+        return UndecodedWrite(self._copy, api_key, group)
+
+    # Replies.
+
+    def replied(self, exchange: Exchange, reply: Struct, origin: Origin, now: float) -> Sequence[AnyEvent]:
+        """The broker answered. Gives what that says."""
+        copy, key = self._copy, exchange.request.KEY
+        self._broker_refusals.count(key, reply)
+        events = exchange_events.reply_events(exchange, reply, copy.epoch(now))
+        copy.apply(without_omissions(events) if copy.may_have_authorizer else events, now)
+        if key in LOCAL_APIS and (principal := copy.principals.principal_of(origin, now)):
+            copy.rights.grant(principal, granted_rights(exchange, reply), exchange.sent_at)
+        return events
+
+    def observe_copied(self, copied: CopiedRequest, frame: bytes, now: float) -> None:
+        """The broker answered what went on unread. `frame`: its reply, without its length."""
+        last = self._heartbeats.get(copied.origin.number)
+        if last is not None and last.repeats(copied.frame, frame):
+            self._copy.apply((last.event(self._copy.epoch(copied.at)),), now)
+            return
+        exchange = self.decode_copied(copied)
+        if not isinstance(exchange, Exchange):
+            if exchange is not None:
+                exchange.lost(now)
+            return
+        try:
+            key = exchange.request.KEY
+            response = APIS[key].response
+            body = split_reply(frame, exchange.version >= response.HEADER_FLEXIBLE)
+            reply, _ = decode_start(response, exchange.version, body, self._decode_limits.reply(key))
+            events = self.replied(exchange, reply, copied.origin, now)
+        except Exception as error:  # noqa: BLE001  As above.
+            self.warn("reply", exchange.request.KEY, error)
+            self.note_unreadable_reply(exchange, now)
+            return
+        if exchange.request.KEY == _HEARTBEAT and len(events) == 1 and len(copied.frame) <= MAX_HEARTBEAT_BYTES:
+            self._heartbeats[copied.origin.number] = _Heartbeat.principal_of(copied.frame, frame, events[0])
+
+    def observe_fetch(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
+        """Learns how far logs reach from a Fetch reply. Raises DecodeError where a whole one cannot be decoded.
+
+        `truncated`: `frame` has only the reply's first bytes.
+        """
+        copy = self._copy
+        if truncated:
+            topics: Iterable[fetch.FetchableTopicResponse] = _topics_of_head(version, frame)
+        else:
+            body = split_reply(frame, version >= fetch.FetchResponse.HEADER_FLEXIBLE)
+            topics = decode_start(fetch.FetchResponse, version, body)[0].responses
+        seen, unnamed = offset_apis.log_ends_fetched(topics, copy.names)
+        copy.request_topic_names(unnamed)
+        copy.apply([seen], now)
+
+    def max_reply_seconds(self, exchange: Exchange) -> float:
+        """How many seconds the broker may park a join; 0 for any other request."""
+        request = exchange.request
+        if not isinstance(request, JoinGroupRequest):
+            return 0.0
+        return max(request.rebalance_timeout_ms, request.session_timeout_ms) / 1000 + JOIN_SLACK_SECONDS
+
+    def note_unreadable_reply(self, exchange: Exchange, now: float) -> None:
+        """Notes that a reply was not decoded, and counts it."""
+        self._copy.traffic.decode_failed(exchange.request.KEY)
+        self.note_unknown_result(exchange, now)
+
+    def note_unknown_result(self, exchange: Exchange, now: float) -> None:
+        """Notes that the broker has handled a request, and that the result is not known.
+
+        A sync needs no mark: the next generation replaces what it assigned, and not every broker writes the errors of a
+        sync as Kafka does.
+        """
+        key = exchange.request.KEY
+        self.note_lost(exchange, now)
+        if key in TRACKED_WRITES and key != ApiKey.SYNC_GROUP:
+            members = key not in exchange_events.MEMBER_PRESERVING_WRITES
+            for group in _groups(exchange.request):
+                self._copy.manager.note_unread_write(group, members=members)
+                self._copy.manager.note_unread_write(group, self._copy.epoch(now), members=members)
+
+    def gone(self, origin: Origin) -> None:
+        """A client's connection is over."""
+        self._heartbeats.pop(origin.number, None)
+
+    def note_lost(self, exchange: Exchange, now: float) -> None:
+        """Notes that a reply will not come: it is not known whether the broker received the request."""
+        self._copy.apply(exchange_events.lost_reply_events(exchange), now)
+
+    def warn(self, what: str, api_key: int, error: Exception, outcome: str = PASSED_ON) -> None:
+        """Says that a request, a reply or a question was not understood, and what became of it: once, and then how
+        often.
+        """
+        event = f"a {what} was not understood and {outcome}"
+        log_method = log.warning if isinstance(error, DecodeError) else log.exception
+        if times := self._log_throttle.due(f"{event}: {api_name(api_key)}"):
+            log_method(event, api=api_name(api_key), cause=str(error), times=times)
+
+
+def _decoded(frame: bytes, most: int) -> tuple[Struct, str]:
+    """A request and its client id. Raises DecodeError where it cannot be read."""
+    key, version, _ = _unpack_start(frame)
+    api = APIS[key]
+    assert api.request is not None  # Produce alone has none, and is not shown.
+    header, body = decode_request_header(frame, api.flexible(version))
+    return decode_start(api.request, version, body, most)[0], header.client_id or ""
+
+
+def _topics_of_head(version: int, head: bytes) -> Iterable[fetch.FetchableTopicResponse]:
+    """What the first bytes of a Fetch reply tell; nothing where they end within its header."""
+    try:
+        return fetch.partitions_with_high_watermark(
+            version, split_reply(head, version >= fetch.FetchResponse.HEADER_FLEXIBLE)
+        )
+    except DecodeError:
+        return ()
+
+
+def _groups(request: Struct) -> Sequence[str | None]:
+    if isinstance(request, DeleteGroupsRequest):
+        return request.groups_names
+    return (getattr(request, "group_id", None),)

@@ -1,0 +1,130 @@
+"""Pending replies to requests that were decoded before they were forwarded, or that are decoded with their reply."""
+
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, CopiedRequest, HangUp, Origin, PendingReply, Reply
+from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
+from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter, decode_reply
+
+
+class ExchangeReplies:
+    """What the pending replies of one broker's exchanges have in common.
+
+    Attributes:
+        observer: applies replies to the copy.
+        rewriter: puts the true hosts of members into replies.
+        decode_limits: how much of a reply is decoded.
+        longest: bytes of the longest reply that is decoded.
+        longest_held: bytes of the longest reply that is held.
+    """
+
+    def __init__(self, copy: BrokerState, observer: Observer, rewriter: ReplyRewriter) -> None:
+        limits = copy.config.limits
+        self.observer = observer
+        self.rewriter = rewriter
+        self.decode_limits = DecodeLimits(limits.inspected_elements)
+        self.longest = limits.inspected_frame
+        self.longest_held = limits.largest_frame
+
+    def pending(self, exchange: Exchange) -> PendingReply:
+        """Returns the pending reply of an exchange."""
+        return PendingExchange(exchange, self)
+
+
+class PendingExchange(PendingReply):
+    """The pending reply of a decoded request.
+
+    Args:
+        exchange: the request on its way.
+        replies: of the broker.
+    """
+
+    __slots__ = ("_exchange", "_replies")
+
+    def __init__(self, exchange: Exchange, replies: ExchangeReplies) -> None:
+        self._exchange = exchange
+        self._replies = replies
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return self._exchange.request.KEY
+
+    def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
+        """See PendingReply."""
+        if size > self._replies.longest:
+            self._replies.observer.note_unreadable_reply(self._exchange, now)
+            return PASS
+        return HOLD if self._exchange.request.KEY in self._replies.rewriter.relocated_apis else COPY
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        exchange, key = self._exchange, self._exchange.request.KEY
+        answer = decode_reply(key, exchange.version, frame, self._replies.decode_limits.reply(key))
+        self._replies.observer.replied(exchange, answer.message, origin, now)
+        relocated = self._replies.rewriter.relocated(key, answer.message)
+        return UNCHANGED if relocated is answer.message else Reply(answer.encode_with(relocated))
+
+    def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        self._replies.observer.note_unknown_result(self._exchange, now)
+        return UNCHANGED
+
+    def lost(self, now: float) -> None:
+        """See PendingReply."""
+        self._replies.observer.note_lost(self._exchange, now)
+
+    def max_reply_seconds(self) -> float:
+        """See PendingReply."""
+        return self._replies.observer.max_reply_seconds(self._exchange)
+
+
+class PendingCopy(PendingReply):
+    """The pending reply of a `CopiedRequest`. The request is decoded when the reply is too long, or is lost.
+
+    Nearly all replies to copied requests take a shorter way, from the dispatcher to `Observer.observe_copied`.
+    """
+
+    __slots__ = ("_copied", "_replies")
+
+    def __init__(self, copied: CopiedRequest, replies: ExchangeReplies) -> None:
+        self._copied = copied
+        self._replies = replies
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return int.from_bytes(self._copied.frame[:2], "big")
+
+    def classify_reply(self, size: int, now: float) -> FrameAction:
+        """See PendingReply."""
+        if size <= self._replies.longest:
+            return COPY
+        observer = self._replies.observer
+        decoded = observer.decode_copied(self._copied)
+        if isinstance(decoded, Exchange):
+            observer.note_unreadable_reply(decoded, now)
+        elif decoded is not None:
+            decoded.lost(now)
+        return PASS
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        self._replies.observer.observe_copied(self._copied, frame, now)
+        return UNCHANGED
+
+    def lost(self, now: float) -> None:
+        """See PendingReply."""
+        observer = self._replies.observer
+        decoded = observer.decode_copied(self._copied)
+        if isinstance(decoded, Exchange):
+            observer.note_lost(decoded, now)
+        elif decoded is not None:
+            decoded.lost(now)
+
+    def evict(self, reason: CloseReason) -> PendingReply | None:
+        """See PendingReply. The request counts as one that was not decoded."""
+        return self._replies.observer.note_undecoded(self.api_key, self._copied.frame)

@@ -1,0 +1,200 @@
+"""The reply to a question that may be answered, in bytes.
+
+Owns: what a reply is made from, so that it is made again only when that is another; and how. Must not know: whether
+the question may be answered (`local_answers`), what stands in a reply (`coordinator.answers.group_replies`), which
+replies are kept (`reply_cache`).
+"""
+
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import replace
+from uuid import UUID
+
+from group_sidecar.codecs.api_registry import Api, ApiKey
+from group_sidecar.codecs.headers import encode_reply_rest, reply_rest
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.answers import group_replies
+from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe
+from group_sidecar.coordinator.answers.encoded_offsets import (
+    MIN_CACHED_PARTITIONS,
+    MIN_ENCODED_PARTITIONS,
+    EncodedFetch,
+    partitions_asked,
+)
+from group_sidecar.coordinator.log.consumer_groups import consumer_group_of
+from group_sidecar.coordinator.model.views import GroupView
+from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
+from group_sidecar.proxy.handlers.reply_cache import CachedRequest, ReplyCache
+from group_sidecar.proxy.handlers.version_translation import operations
+
+DESCRIBE_APIS = frozenset({int(ApiKey.DESCRIBE_GROUPS), int(ApiKey.CONSUMER_GROUP_DESCRIBE)})
+MAX_DESCRIBED_GROUPS = 300
+"""Groups that are described at a time. More are the broker's to describe."""
+
+
+class ReplyBuilder:
+    """Makes replies from a broker's copy, and remembers them."""
+
+    def __init__(self, copy: BrokerState) -> None:
+        self._copy = copy
+        limits = copy.config.limits
+        self._decode_limits = DecodeLimits(limits.inspected_elements)
+        self._reply_cache = ReplyCache(limits.remembered_answers, copy.traffic)
+        self._offers = copy.offers_revision
+
+    def read(self, api: Api, version: int, body: bytes) -> CachedRequest:
+        """A question, decoded. Raises DecodeError where it is none."""
+        if self._offers != self._copy.offers_revision:  # What is told in a version depends on which there are.
+            self._offers = self._copy.offers_revision
+            self._reply_cache.clear()
+        most = self._decode_limits.request(api.key)
+        if api.key in DESCRIBE_APIS and not self._copy.is_added_version(api.key, version):
+            most = min(most, MAX_DESCRIBED_GROUPS)
+        return self._reply_cache.read(api, version, body, most)
+
+    def reply(self, question: CachedRequest, at: float) -> bytes | None:
+        """What stands behind the correlation id; None where something is not known that it would tell."""
+        state_key = self._state_key(question, at)
+        rest = self._reply_cache.lookup(question, state_key) if self._ids_are_fresh(question, at) else None
+        if rest is None and not self.is_too_large(question, at):
+            rest = self._make(question, at)
+            if rest is not None and state_key is not None:
+                self._reply_cache.put(question, state_key, rest)
+        return rest
+
+    def names_too_many_groups(self, request: Struct, version: int) -> bool:
+        """Whether a question names so many groups that its answer would be large."""
+        return not (self._only_sidecar_answers(request, version) or self._decode_limits.allows_question(request))
+
+    def is_too_large(self, question: CachedRequest, at: float) -> bool:
+        """Whether an answer would take long to make, for all clients. Nothing is where nobody else can answer."""
+        request, version = question.request, question.version
+        if self._only_sidecar_answers(request, version):
+            return False
+        return not self._decode_limits.allows_answer(request, version, self._copy.manager, at)
+
+    def _only_sidecar_answers(self, request: Struct, version: int) -> bool:
+        return self._copy.lacks_api(request.KEY) or self._copy.is_added_version(request.KEY, version)
+
+    def build_uncached(self, request: Struct, version: int, at: float) -> bytes | None:
+        """As `reply`, but made anew, and not remembered."""
+        return self._make(CachedRequest((request.KEY, version, b""), request), at)
+
+    def _ids_are_fresh(self, question: CachedRequest, at: float) -> bool:
+        """Whether the broker has lately confirmed the topic ids that the reply depends on, if it does on any."""
+        request = question.request
+        by_id = isinstance(request, OffsetFetchRequest) and question.version >= group_replies.TOPIC_IDS_SINCE
+        if not by_id and not isinstance(request, ConsumerGroupDescribeRequest):
+            return True
+        return self._confirmed((), at)
+
+    def _confirmed(self, topic_ids: Collection[UUID], at: float) -> bool:
+        """Whether the broker has lately confirmed these ids, and all others that remembered replies depend on."""
+        known = self._copy.topic_ids.are_confirmed(topic_ids)
+        return self._copy.topic_ids.are_fresh(at, self._copy.manager.log.offsets_removed_at) and known
+
+    def _state_key(self, question: CachedRequest, at: float) -> Hashable:
+        """What stands for all that the reply is made from. None where nothing does."""
+        request, manager = question.request, self._copy.manager
+        if self._copy.lacks_api(request.KEY):
+            return None  # The best that is known, which may be another with time.
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
+            return (self._copy.topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)
+        if isinstance(request, DescribeGroupsRequest):
+            return (self._copy.may_have_authorizer, *(manager.changes_of(group)[0] for group in request.groups))
+        if isinstance(request, OffsetFetchRequest):
+            groups = group_replies.groups_asked(request, question.version)
+            return (self._copy.topic_ids.revision, *(manager.changes_of(group)[1] for group in groups))
+        if isinstance(request, ListGroupsRequest):
+            return manager.listing(at).revision
+        return None
+
+    def _make(self, question: CachedRequest, at: float) -> bytes | None:
+        request, version, manager = question.request, question.version, self._copy.manager
+        if isinstance(request, ListGroupsRequest):
+            empty = self._copy.includes_empty_groups(request.KEY, version)
+            return reply_rest(ListGroupsResponse, version, manager.listing(at).reply(request, version, empty=empty))
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            return self._consumer_groups(request, version, at)
+        if isinstance(request, DescribeGroupsRequest):
+            views = {group: manager.view(group, at) for group in request.groups}
+            added = self._copy.is_added_version(request.KEY, version)
+            described = group_replies.describe_groups(
+                request,
+                version,
+                views,
+                true_hosts=self._copy.true_hosts,
+                operations=operations(request, self._copy) if added else group_replies.OPERATIONS_UNKNOWN,
+                empty=self._copy.includes_empty_groups(request.KEY, version),
+            )
+            return encode_reply_rest(described, version)
+        assert isinstance(request, OffsetFetchRequest)
+        return self._fetch(question, request, at)
+
+    def _consumer_groups(self, request: ConsumerGroupDescribeRequest, version: int, at: float) -> bytes | None:
+        manager, names = self._copy.manager, self._copy.topic_ids.names
+        views = {group: consumer_group_of(manager.view(group, at)) for group in request.group_ids}
+        owned = set().union(*(view.topic_ids for view in views.values() if view))
+        if not self._confirmed(owned, at):
+            return None
+        if manager.sends_error_messages is None and any(
+            view is None or not view.is_describable for view in views.values()
+        ):
+            return None
+        if any(view and len(view.members) > 1 and not view.ordered for view in views.values()):
+            return None  # The tools print members as they come: the broker says once in what order.
+        reply = consumer_group_describe(
+            request,
+            version,
+            views,
+            names,
+            manager.default_assignor,
+            sends_error_messages=bool(manager.sends_error_messages),
+            true_hosts=self._copy.true_hosts,
+        )
+        return None if reply is None else encode_reply_rest(reply, version)
+
+    def _topics_exist(self, request: OffsetFetchRequest, views: Iterable[GroupView], at: float) -> bool:
+        """Whether each topic asked for exists, and so do those of the offsets, under the same names.
+
+        Of a topic that was made anew under its old name the broker decides what counts.
+        """
+        asked = {topic.topic_id for group in request.groups for topic in group.topics or ()}
+        if not self._confirmed(asked, at):
+            return False
+        offsets = [view.offsets for view in views]
+        stored = set().union(*(each.topics() for each in offsets if isinstance(each, CommittedOffsets)))
+        names = self._copy.topic_ids.names
+        return self._confirmed({topic_id for _, topic_id in stored}, at) and all(
+            names[topic_id] == name for name, topic_id in stored
+        )
+
+    def _fetch(self, question: CachedRequest, request: OffsetFetchRequest, at: float) -> bytes | None:
+        version, manager, names = question.version, self._copy.manager, self._copy.topic_ids.names
+        parts = question.parts
+        if (
+            not request.topics
+            and self._copy.empty_topics_fetch_all
+            and not self._copy.is_added_version(request.KEY, version)
+        ):
+            request = replace(request, topics=None)
+        if parts is None and not group_replies.is_plain(request, version):
+            return None
+        views = {group: manager.offsets_view(group, at) for group in group_replies.groups_asked(request, version)}
+        if version >= group_replies.TOPIC_IDS_SINCE and not self._topics_exist(request, views.values(), at):
+            return None
+        count = partitions_asked(request, version, views)
+        if count < MIN_ENCODED_PARTITIONS or any(view.error_code for view in views.values()):
+            reply = group_replies.offset_fetch(request, version, views, names)
+            return None if reply is None else encode_reply_rest(reply, version)
+        parts = parts or EncodedFetch(request, version)
+        if count >= MIN_CACHED_PARTITIONS:
+            question.parts = parts
+        body = parts.encode(views, names)
+        return None if body is None else reply_rest(OffsetFetchResponse, version, body)

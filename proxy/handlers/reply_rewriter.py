@@ -1,0 +1,142 @@
+"""Replies that reach the client with other contents than the broker sent.
+
+Owns: `ReplyRewriter`: which replies it changes, and the frame around a changed message. Does not decide when a reply
+is read (`dispatcher`), which addresses and versions replace the broker's (`address_rewrite`, `api_versions`), or what
+the copy learns from groups' replies (`observer`).
+"""
+
+from typing import NamedTuple
+
+from group_sidecar.codecs.address_scan import NotScannable
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.generated_code import NO_ELEMENT_LIMIT
+from group_sidecar.codecs.headers import split_reply
+from group_sidecar.codecs.messages.metadata import MetadataResponse
+from group_sidecar.codecs.messages.produce import ProduceResponse
+from group_sidecar.codecs.schema import Struct, decode_start, encode
+from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
+from group_sidecar.proxy.broker import address_rewrite
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
+
+LARGEST_METADATA = 49_152
+"""Bytes of a Metadata reply beyond which its topics are not decoded: decoding them would delay every connection. A
+gateway then rewrites its brokers alone, and a sidecar passes it on."""
+ADDRESS_APIS = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE})
+"""APIs whose replies carry addresses of brokers."""
+REWRITTEN_TIMES = 7
+"""A reply that a gateway rewrites may have so many times `limits.inspected_elements`: 21,000 by default. To step over
+one takes 0.2 us. Admin clients ask for the coordinators of all their groups at once."""
+ODD_COST = 3
+"""As many elements of a commit cost as much as one of a reply that cannot be stepped over."""
+_METADATA, _API_VERSIONS, _PRODUCE = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.PRODUCE)
+
+
+class DecodedReply(NamedTuple):
+    """A decoded reply. `head`: the header's bytes as received. `rest`: bytes behind the message."""
+
+    version: int
+    head: bytes
+    message: Struct
+    rest: bytes
+
+    def encode_with(self, message: Struct) -> bytes:
+        """Returns a whole frame with `message` in place of the decoded one."""
+        payload = self.head + encode(message, self.version) + self.rest
+        return len(payload).to_bytes(4, "big") + payload
+
+
+def decode_reply(api_key: int, version: int, frame: bytes, most_elements: int = NO_ELEMENT_LIMIT) -> DecodedReply:
+    """Decodes a reply. `frame`: without its length.
+
+    Raises:
+        DecodeError: the reply cannot be decoded.
+        TooManyElements: the reply has more than `most_elements`.
+    """
+    response = APIS[api_key].response
+    body = split_reply(frame, version >= response.HEADER_FLEXIBLE)
+    message, rest = decode_start(response, version, body, most_elements)
+    return DecodedReply(version, frame[: len(frame) - len(body)], message, rest)
+
+
+def rewritten_apis(copy: BrokerState) -> frozenset[int]:
+    """Returns the APIs whose replies are read although their requests are not."""
+    keys = {ApiKey.API_VERSIONS, *(ADDRESS_APIS if copy.advertise else {ApiKey.METADATA})}
+    if copy.config.group_metadata_request:
+        keys.add(ApiKey.FIND_COORDINATOR)
+    return frozenset(keys)
+
+
+class ReplyRewriter:
+    """The changes to the replies of one broker.
+
+    Args:
+        copy: of the broker.
+        offers: changes ApiVersions replies.
+
+    Attributes:
+        relocated_apis: APIs whose replies name members' hosts that the copy knows better than the broker.
+    """
+
+    def __init__(self, copy: BrokerState, api_versions: ApiVersionsReplies) -> None:
+        self._copy = copy
+        self._api_versions = api_versions
+        limits = copy.config.limits
+        self._longest = limits.inspected_frame
+        self._longest_metadata = max(self._longest, limits.largest_frame) if copy.advertise else LARGEST_METADATA
+        self._most_elements = limits.inspected_elements
+        self.relocated_apis = frozenset(
+            filter(copy.rewrites_client_hosts, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE))
+        )
+
+    def reads(self, api_key: int, size: int) -> bool:
+        """Returns whether a reply of `size` bytes is short enough to be read."""
+        return size <= (self._longest_metadata if api_key == _METADATA else self._longest)
+
+    def is_too_long(self, size: int) -> bool:
+        """Returns whether a reply of `size` bytes counts as one that could not be decoded."""
+        return size > self._longest
+
+    def changes(self, api_key: int, version: int) -> bool:
+        """Returns whether replies of a version may carry what is changed: those of Produce in tagged fields."""
+        return api_key != _PRODUCE or version >= ProduceResponse.FLEXIBLE
+
+    def must_be_read(self, api_key: int) -> bool:
+        """Returns whether a reply must not leave as the broker sent it: unread versions, or in a gateway unread
+        addresses.
+        """
+        return api_key == _API_VERSIONS or self._copy.advertise is not None
+
+    def rewritten(self, api_key: int, version: int, frame: bytes) -> bytes | None:
+        """Returns the whole frame that the client gets for a reply that may carry versions or addresses; None for the
+        frame that the broker sent. `frame`: without its length.
+
+        Raises:
+            DecodeError: the reply cannot be decoded.
+            TooManyElements: the reply is too much to be decoded at once.
+            ValueError: the reply has an address for which the gateway has no port.
+        """
+        if api_key == _API_VERSIONS:
+            return self._api_versions.reply(version, frame)
+        advertise = self._copy.advertise
+        if api_key == _METADATA and len(frame) > LARGEST_METADATA and advertise:
+            return address_rewrite.rewrite_long_metadata(version, frame, advertise)
+        most = REWRITTEN_TIMES * self._most_elements
+        if advertise and address_rewrite.is_scannable(api_key, version):
+            try:
+                return address_rewrite.scan_and_rewrite(api_key, version, frame, advertise, most)
+            except NotScannable:
+                most = self._most_elements // ODD_COST
+        decoded = decode_reply(api_key, version, frame, most)
+        if isinstance(decoded.message, MetadataResponse):
+            self._copy.learn_topic_names(
+                {t.topic_id: t.name for t in decoded.message.topics if t.name and t.topic_id.int}
+            )
+        changed = address_rewrite.rewrite_addresses(decoded.message, advertise) if advertise else decoded.message
+        return None if changed == decoded.message else decoded.encode_with(changed)
+
+    def relocated(self, api_key: int, reply: Struct) -> Struct:
+        """Returns a group's description with the true hosts of its members; `reply` itself where nothing changes."""
+        if api_key not in self.relocated_apis:
+            return reply
+        return reply_with_true_hosts(reply, self._copy.manager.group_metadata_cache)

@@ -1,0 +1,95 @@
+"""Requests that are forwarded unread, and whose replies are changed: Metadata, DescribeCluster, Produce, ApiVersions.
+
+`ReplyRewriter` changes a reply. FindCoordinator is handled likewise (`find_coordinator`).
+"""
+
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import HOLD, PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import (
+    UNCHANGED,
+    Answer,
+    HangUp,
+    HeldOrForwarded,
+    Origin,
+    PendingReply,
+    Reply,
+)
+from group_sidecar.proxy.handlers.api_handler import ApiHandler
+from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
+from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter
+
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+
+class RewrittenReplies(ApiHandler):
+    """Handles APIs whose replies may be changed."""
+
+    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter) -> None:
+        super().__init__(copy)
+        self._rewriter = rewriter
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
+        """See ApiHandler."""
+        if not self._rewriter.changes(api_key, version):
+            return None
+        return PendingRewrite(self._copy, self._rewriter, api_key, version)
+
+
+class PendingRewrite(PendingReply):
+    """The pending reply to a request that was not read."""
+
+    __slots__ = ("_api_key", "_copy", "_rewriter", "_version")
+
+    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, api_key: int, version: int) -> None:
+        self._copy = copy
+        self._rewriter = rewriter
+        self._api_key = api_key
+        self._version = version
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return self._api_key
+
+    def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
+        """See PendingReply."""
+        if self._rewriter.reads(self._api_key, size):
+            return HOLD
+        if self._rewriter.must_be_read(self._api_key):
+            return HangUp(CloseReason.UNREADABLE)
+        if self._rewriter.is_too_long(size):
+            self._copy.traffic.decode_failed(self._api_key)
+        return PASS
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        return Reply(self._rewriter.rewritten(self._api_key, self._version, frame))
+
+    def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        return Reply(hang_up=CloseReason.UNREADABLE) if self._rewriter.must_be_read(self._api_key) else UNCHANGED
+
+
+class ApiVersionsRequests(RewrittenReplies):
+    """Handles ApiVersions. A request that the broker would ignore, or whose reply could not be read, is answered."""
+
+    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, replies: ApiVersionsReplies) -> None:
+        super().__init__(copy, rewriter)
+        self._replies = replies
+
+    def must_be_decoded(self, api_key: int, version: int) -> bool:
+        """See ApiHandler."""
+        return self._copy.is_kafka_0_9 or version not in APIS[_API_VERSIONS].versions
+
+    def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:
+        """See ApiHandler."""
+        return self.undecoded(api_key, version, None) if version in APIS[_API_VERSIONS].versions else HOLD
+
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> Answer:
+        """See ApiHandler."""
+        number = int.from_bytes(frame[4:8], "big", signed=True)
+        if self._copy.is_kafka_0_9:
+            return Answer(lambda at: self._replies.reply_for_kafka_0_9(version, number))
+        return Answer(lambda at: self._replies.unsupported(number, version))

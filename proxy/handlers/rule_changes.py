@@ -1,0 +1,47 @@
+"""Requests that may change which client may see what: those that create or delete ACLs and the like.
+
+When such a request is forwarded, the sidecar forgets the rights that the broker has granted. It remembers no right
+until shortly after the reply (`authorization_cache`).
+"""
+
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
+from group_sidecar.proxy.handlers.api_handler import ApiHandler
+
+
+class RuleChanges(ApiHandler):
+    """Handles the requests of `RULE_CHANGE_APIS`."""
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
+        """See ApiHandler."""
+        self._copy.rights.begin_rule_change()
+        return PendingRuleChange(self._copy, api_key)
+
+
+class PendingRuleChange(PendingReply):
+    """The pending reply of a request that may change rights."""
+
+    __slots__ = ("_api_key", "_copy")
+
+    def __init__(self, copy: BrokerState, api_key: int) -> None:
+        self._copy = copy
+        self._api_key = api_key
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return self._api_key
+
+    def classify_reply(self, size: int, now: float) -> FrameAction:
+        """See PendingReply. Whatever the broker replies, it has handled the request."""
+        self.lost(now)
+        return PASS
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
+        return UNCHANGED
+
+    def lost(self, now: float) -> None:
+        """See PendingReply."""
+        self._copy.rights.end_rule_change(self._copy.epoch(now))

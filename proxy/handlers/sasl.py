@@ -1,0 +1,156 @@
+"""SASL handshakes and tokens: which principal is on a connection is read from the broker's replies (`principals`)."""
+
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.headers import decode_request_header
+from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from group_sidecar.codecs.schema import Struct, decode_start
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.principals import SASL_ROUNDS, SentToken
+from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
+from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
+from group_sidecar.proxy.dataplane.outcomes import (
+    OPAQUE,
+    UNCHANGED,
+    Forward,
+    HangUp,
+    Origin,
+    PendingReply,
+    Reply,
+    RequestOutcome,
+)
+from group_sidecar.proxy.handlers.api_handler import DecodingHandler
+from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
+from group_sidecar.proxy.handlers.disconnect import Disconnector
+from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
+
+SASL_APIS = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
+_HANDSHAKE, _AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
+
+
+class SaslRequests(DecodingHandler):
+    """Handles SaslHandshake and SaslAuthenticate."""
+
+    def __init__(self, copy: BrokerState, observer: Observer, disconnector: Disconnector) -> None:
+        super().__init__(copy, HOLD, observer, disconnector)
+        self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
+
+    def must_be_decoded(self, api_key: int, version: int) -> bool:
+        """See ApiHandler. After SaslHandshake v0 no policy could read anything any more."""
+        if api_key == _HANDSHAKE:
+            return version == 0 and self.has_enforced_policy
+        return super().must_be_decoded(api_key, version)
+
+    @property
+    def has_enforced_policy(self) -> bool:
+        """Whether any policy may refuse requests."""
+        return any(policy.enforced for policy in self._copy.active_policies)
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
+        """See ApiHandler."""
+        self._observer.note_undecoded(api_key, frame)
+        if api_key == _HANDSHAKE:
+            return PendingHandshake(self, self._copy, "", version)
+        return PendingToken(self._copy, SentToken(version))
+
+    def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
+        """See DecodingHandler."""
+        key = int.from_bytes(frame[:2], "big")
+        api = APIS[key]
+        assert api.request is not None
+        _, body = decode_request_header(frame, api.flexible(version))
+        judged = bool(self._copy.active_policies.policies_for(key))
+        request, _ = decode_start(api.request, version, body, self._decode_limits.request(key, judged=judged))
+        if isinstance(request, SaslHandshakeRequest):
+            return Forward(PendingHandshake(self, self._copy, request.mechanism, version))
+        assert isinstance(request, SaslAuthenticateRequest)
+        return Forward(PendingToken(self._copy, self._copy.principals.token(request.auth_bytes, version, now)))
+
+
+class _PendingSasl(PendingReply):
+    """A pending reply to a SASL request."""
+
+    __slots__ = ("_copy",)
+
+    def __init__(self, copy: BrokerState) -> None:
+        self._copy = copy
+
+    def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
+        """See PendingReply."""
+        return HOLD if size <= UNAUTHENTICATED_FRAME else HangUp(CloseReason.UNREADABLE)
+
+
+class PendingHandshake(_PendingSasl):
+    """The pending reply to SaslHandshake. `mechanism` is empty where the request could not be decoded."""
+
+    __slots__ = ("_mechanism", "_requests", "_version")
+
+    def __init__(self, requests: SaslRequests, copy: BrokerState, mechanism: str, version: int) -> None:
+        super().__init__(copy)
+        self._requests = requests
+        self._mechanism = mechanism
+        self._version = version
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return _HANDSHAKE
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        return self._begin_tokens(self._follow(decode_reply(_HANDSHAKE, self._version, frame).message, origin))
+
+    def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        self._copy.principals.distrust(origin)
+        return self._begin_tokens(OPAQUE if self._version == 0 else 0)
+
+    def _follow(self, reply: Struct, origin: Origin) -> int:
+        """Learns which principal is on the connection. Returns how many raw tokens come next."""
+        assert isinstance(reply, SaslHandshakeResponse)
+        copy = self._copy
+        accepted = reply.error_code == ErrorCode.NONE
+        copy.wants_sasl = copy.wants_sasl or accepted
+        if accepted and self._version and self._mechanism:
+            copy.principals.handshake_accepted(origin, self._mechanism)
+        else:
+            copy.principals.distrust(origin)
+        return SASL_ROUNDS.get(self._mechanism, OPAQUE) if accepted and self._version == 0 else 0
+
+    def _begin_tokens(self, count: int) -> Reply:
+        """Returns what the client gets for a handshake after which `count` raw tokens come. A connection that can never
+        be parsed again ends in a gateway, because addresses would leave unchanged. It also ends where a policy is
+        enforced, because the policy would be bypassed.
+        """
+        unreadable = count == OPAQUE and (self._copy.advertise is not None or self._requests.has_enforced_policy)
+        return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)
+
+
+class PendingToken(_PendingSasl):
+    """The pending reply to SaslAuthenticate."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, copy: BrokerState, token: SentToken) -> None:
+        super().__init__(copy)
+        self._token = token
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return _AUTHENTICATE
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        answer = decode_reply(_AUTHENTICATE, self._token.version, frame).message
+        assert isinstance(answer, SaslAuthenticateResponse)
+        self._copy.principals.token_answered(origin, self._token, answer)
+        return UNCHANGED
+
+    def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        self._copy.principals.distrust(origin)
+        return UNCHANGED

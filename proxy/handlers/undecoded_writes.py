@@ -1,0 +1,59 @@
+"""Writes that change a group and are not decoded.
+
+The copy marks the group when the request is forwarded, and again when the reply comes or is lost: by then the group
+has changed. Only the log shows how.
+"""
+
+from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
+from group_sidecar.coordinator.wire import exchange_events
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
+
+_DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
+
+
+class UndecodedWrite(PendingReply):
+    """The pending reply of a write that was not decoded.
+
+    Args:
+        copy: the state of the broker.
+        api_key: of the request.
+        group: the group that the request changes; None where that is not known.
+    """
+
+    __slots__ = ("_api_key", "_copy", "_group")
+
+    def __init__(self, copy: BrokerState, api_key: int, group: str | None = None) -> None:
+        self._copy = copy
+        self._api_key = api_key
+        self._group = group
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return self._api_key
+
+    def classify_reply(self, size: int, now: float) -> FrameAction:
+        """See PendingReply. The reply itself is of no interest: the group has changed."""
+        self.lost(now)
+        return PASS
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
+        return UNCHANGED
+
+    def lost(self, now: float) -> None:
+        """Marks the group: it is not known what the broker made of the request, nor whether the broker received it."""
+        copy, key = self._copy, self._api_key
+        if key == _DELETE_TOPICS:
+            copy.manager.note_topic_deletion(copy.epoch(now))
+            return
+        members = key not in exchange_events.MEMBER_PRESERVING_WRITES
+        copy.manager.note_unread_write(self._group, copy.epoch(now) + LOST_REQUEST_SECONDS, members=members)
+
+    def evict(self, reason: CloseReason) -> PendingReply:
+        """See PendingReply. The request is not needed."""
+        return self

@@ -1,0 +1,38 @@
+"""Handlers of APIs whose requests are not decoded, although they change what the copy knows.
+
+These are the heartbeats of share groups and streams groups, of which only the group's name is read, and DeleteTopics,
+which deletes committed offsets.
+"""
+
+from group_sidecar.coordinator.wire import exchange_events
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.framing import HOLD
+from group_sidecar.proxy.dataplane.outcomes import Forward, Origin, PendingReply
+from group_sidecar.proxy.handlers.api_handler import ApiHandler
+from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
+
+
+class NamedGroupWrites(ApiHandler):
+    """Handles writes of which only the group's name is read."""
+
+    def __init__(self, copy: BrokerState, observer: Observer) -> None:
+        super().__init__(copy, HOLD)
+        self._observer = observer
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
+        """See ApiHandler."""
+        group = exchange_events.group_in_frame(api_key, frame) if frame else None
+        return self._observer.note_undecoded_write(api_key, group)
+
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> Forward:
+        """See ApiHandler."""
+        return Forward(self.undecoded(int.from_bytes(frame[:2], "big"), version, frame))
+
+
+class TopicDeletions(ApiHandler):
+    """Handles DeleteTopics. The committed offsets of the topics are in doubt once the reply has come."""
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
+        """See ApiHandler."""
+        return UndecodedWrite(self._copy, api_key)

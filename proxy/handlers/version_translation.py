@@ -1,0 +1,135 @@
+"""Questions in versions that the broker lacks, put to it in versions that it has.
+
+Owns: what the broker is asked instead, and what the client is told of its replies; for OffsetFetch that is in
+`offset_fetch_translation`. Must not know: when the broker is asked rather than the copy (`local_answers`), how
+questions get to it (`relay`), which versions are translated (`added_versions`, which promises that nothing has to be
+guessed here).
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.list_groups import (
+    STATES_SINCE,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.answers import group_replies
+from group_sidecar.coordinator.answers.list_groups import matches_filters
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
+from group_sidecar.coordinator.wire.group_apis import STATES
+from group_sidecar.proxy.broker.background_jobs import DESCRIBE_GROUPS_MAX_VERSION
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_error, translate_offsets
+from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply
+
+OPERATIONS_SINCE = 3
+"""The DescribeGroups version from which it is told what the client may do with a group (KIP-430)."""
+GROUPS_PER_DESCRIBE = 100
+"""Groups in one question: members may have sent much."""
+
+
+def translate(request: Struct, version: int, copy: BrokerState) -> Steps:
+    """The steps to answer a question in a version that the sidecar adds (`BrokerState.adds`).
+
+    Where a reply of the broker's cannot be read, the client is told to look for the coordinator, and so to ask again.
+    """
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    try:
+        if isinstance(request, ListGroupsRequest):
+            error_reply: Struct = ListGroupsResponse(error_code=error, groups=())
+            return (yield from _list(request, version, copy))
+        if isinstance(request, DescribeGroupsRequest):
+            error_reply = DescribeGroupsResponse(
+                groups=tuple(group_replies.error_group(group, error) for group in request.groups)
+            )
+            return (yield from _describe(request, version, copy))
+        assert isinstance(request, OffsetFetchRequest)
+        error_reply = offset_fetch_error(request, version, error)
+        return (yield from translate_offsets(request, version, copy))
+    except UnreadableReply:
+        return error_reply
+
+
+def operations(request: DescribeGroupsRequest, copy: BrokerState) -> int:
+    """What the client may do with a group where the broker cannot say: all, if nobody is there to forbid it."""
+    everything = request.include_authorized_operations and not copy.may_have_authorizer
+    return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
+
+
+# ListGroups.
+
+
+def _list(request: ListGroupsRequest, version: int, copy: BrokerState) -> Steps:
+    """Has the broker list all, since old ones filter otherwise or not at all; they too list what is loaded already
+    beside the error that some is not.
+    """
+    broker_version = copy.request_version(ListGroupsRequest.KEY, version)
+    [reply] = yield [BrokerRequest(ListGroupsRequest(), broker_version)]
+    assert isinstance(reply, ListGroupsResponse)
+    groups: Sequence[ListedGroup] = reply.groups
+    if broker_version < STATES_SINCE <= version:
+        states = yield from _states([group.group_id for group in groups], copy)
+        groups = [replace(group, group_state=states.get(group.group_id, "")) for group in groups]
+        groups = [group for group in groups if group.group_state != GroupState.DEAD]  # It has gone meanwhile.
+    classic = (replace(group, group_type=GroupKind.CLASSIC.value) for group in groups)
+    return ListGroupsResponse(error_code=reply.error_code, groups=tuple(filter(matches_filters(request), classic)))
+
+
+def _states(
+    groups: Sequence[str], copy: BrokerState
+) -> Generator[Sequence[BrokerRequest], Sequence[Struct], Mapping[str, str]]:
+    """The states of groups, but for those that the client may only list."""
+    broker_version = copy.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION)
+    states: dict[str, str] = {}
+    for start in range(0, len(groups), GROUPS_PER_DESCRIBE):
+        some = tuple(groups[start : start + GROUPS_PER_DESCRIBE])
+        [reply] = yield [BrokerRequest(DescribeGroupsRequest(groups=some), broker_version)]
+        assert isinstance(reply, DescribeGroupsResponse)
+        states |= {group.group_id: _state(group) for group in reply.groups}
+    return states
+
+
+# DescribeGroups.
+
+
+def _describe(request: DescribeGroupsRequest, version: int, copy: BrokerState) -> Steps:
+    broker_version = copy.request_version(DescribeGroupsRequest.KEY, version)
+    has_operations = broker_version >= OPERATIONS_SINCE
+    question = replace(request, include_authorized_operations=has_operations and request.include_authorized_operations)
+    [reply] = yield [BrokerRequest(question, broker_version)]
+    assert isinstance(reply, DescribeGroupsResponse)
+    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, copy)
+    described = {
+        group.group_id: group_replies.with_authorized_operations(_described(group, version), allowed)
+        for group in reply.groups
+    }
+    # Brokers before 2 tell once of a group that is named twice.
+    missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return DescribeGroupsResponse(
+        groups=tuple(
+            described.get(group_id) or group_replies.error_group(group_id, missing) for group_id in request.groups
+        )
+    )
+
+
+def _described(group: DescribedGroup, version: int) -> DescribedGroup:
+    if group.error_code:
+        return group
+    if group.group_state == GroupState.DEAD and version >= group_replies.GROUP_ID_NOT_FOUND_SINCE:
+        return group_replies.group_not_found(group.group_id)
+    return replace(group, group_state=_state(group))
+
+
+def _state(group: DescribedGroup) -> str:
+    """By the name that newer brokers have for it; empty where the group is not told."""
+    return STATES.get(group.group_state, group.group_state)

@@ -1,0 +1,167 @@
+"""The task that writes the journal.
+
+It decides when snapshots are taken and when files are written, and gives the topic the same records as the folder.
+Records are made by `RecordBuilder`. `metrics.journal` writes files, and `topic_writer` writes to the topic.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+
+import trio
+from prometheus_client.metrics_core import Metric
+
+from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.metrics.collector import JournalWriterHealth, ScrapeSources, count_groups, sidecar_families
+from group_sidecar.metrics.group_snapshot import newest_log_ends, walk
+from group_sidecar.metrics.journal import Journal as JournalFiles
+from group_sidecar.metrics.record_builder import RecordBuilder
+from group_sidecar.metrics.records import Record
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.config.sections import Journal
+from group_sidecar.proxy.journal.topic_writer import TopicWriter
+from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.shared_snapshot import run_in_slices
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+
+RECORDS_AT_ONCE = 50
+"""Records made before other tasks run: half a millisecond."""
+RECORDS_WRITTEN_AT_ONCE = 1_000
+"""Records made before they are written to the folder, and before the writer waits for room in the topic's queue."""
+
+
+class JournalWriter:
+    """Turns facts and snapshots into records, and writes them to a folder, to a topic, or to both.
+
+    Attributes:
+        journal: the files in the folder; None without a folder.
+        topic: the writer to the topic; None without a topic.
+    """
+
+    def __init__(
+        self, sidecar_id: str, settings: Journal, connect: Callable[[], AbstractAsyncContextManager[KafkaClient]]
+    ) -> None:
+        """Creates the record builder and the configured outlets.
+
+        `connect`: opens a connection to the broker with the sidecar's own credentials.
+        """
+        self._record_builder = RecordBuilder(sidecar_id)
+        self._interval_seconds = settings.interval_seconds
+        self.journal = _journal_files(settings.folder, self._record_builder.boot, settings) if settings.folder else None
+        self.topic = TopicWriter(sidecar_id, settings.topic, settings, connect) if settings.topic else None
+        self._failing = False
+
+    def outlets(self) -> Mapping[str, JournalWriterHealth]:
+        """Returns the folder and the topic that are configured, by the name of their setting.
+
+        Each counts records written and dropped.
+        """
+        named: dict[str, JournalWriterHealth | None] = {"folder": self.journal, "topic": self.topic}
+        return {name: outlet for name, outlet in named.items() if outlet}
+
+    def write_fact(self, fact: Fact, now: float) -> None:
+        """Queues records of a fact. Never waits. `now`: seconds since the epoch."""
+        for record in self._record_builder.records_of([fact], now):
+            self._append(record)
+
+    def _append(self, record: Record) -> None:
+        if self.journal:
+            self.journal.append(record)
+        if self.topic:
+            self.topic.append(record)
+
+    async def run(
+        self, sources: ScrapeSources, epoch: Callable[[], float], supervisor: Supervisor | None = None
+    ) -> None:
+        """Writes a snapshot and the queued records at every interval, until cancelled.
+
+        Then writes the remaining records and closes the segment.
+
+        For the topic, the remaining records have a few seconds.
+
+        Args:
+            sources: the state that snapshots are made of.
+            epoch: returns seconds since the epoch on the clock of the copies.
+            supervisor: restarts both parts after unexpected exceptions.
+        """
+        supervisor = supervisor or Supervisor()
+        async with trio.open_nursery() as nursery:
+            if self.topic:
+                write = partial(self.topic.run, lambda: epoch() + sources.drift())
+                nursery.start_soon(supervisor.keep_running, Task.JOURNAL_TOPIC, write)
+            try:
+                await supervisor.keep_running(Task.JOURNAL, partial(self._write_forever, sources, epoch))
+            finally:
+                with supervisor.guard(Task.JOURNAL):
+                    await self._close()
+
+    async def _write_forever(self, sources: ScrapeSources, epoch: Callable[[], float]) -> None:
+        while True:
+            try:
+                await self._write_snapshot(sources, epoch)
+            finally:  # Facts are written even where the snapshot fails.
+                await self._write()
+            await trio.sleep(self._interval_seconds)
+
+    async def _close(self) -> None:
+        if self.topic:
+            self.topic.close()
+        if self.journal:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self.journal.close)
+
+    async def _write_snapshot(self, sources: ScrapeSources, epoch: Callable[[], float]) -> None:
+        # The sample contains figures of the sidecar only. Groups have records of their own.
+        sample = _sidecar_figures(sidecar_families(sources, await run_in_slices(count_groups(sources, epoch()))))
+        now, queued = epoch(), 0
+        drift = sources.drift()
+        groups = walk(sources.copies(), now, sources.max_members, drift)
+        log_ends = newest_log_ends([copy.log_ends for copy in sources.copies()], drift)
+        for record in self._record_builder.restate(groups, log_ends, sample, now + drift):
+            if record is not None:
+                self._append(record)
+                queued += 1
+            if record is None or queued % RECORDS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            if queued >= RECORDS_WRITTEN_AT_ONCE:
+                await self._write()
+                queued = 0
+
+    async def _write(self) -> None:
+        if self.topic:
+            await self.topic.wait_for_room()
+        if self.journal:
+            await self._write_files(self.journal)
+
+    async def _write_files(self, journal: JournalFiles) -> None:
+        await trio.to_thread.run_sync(journal.write)
+        failure = journal.failure
+        if failure and not self._failing:
+            log.warning("the journal cannot be written", cause=str(failure))
+        elif self._failing and not failure:
+            log.info("the journal is written again")
+        self._failing = failure is not None
+
+
+def _journal_files(folder: Path, boot: str, settings: Journal) -> JournalFiles:
+    return JournalFiles(
+        folder,
+        boot,
+        segment_bytes=settings.segment_bytes,
+        segment_seconds=settings.segment_seconds,
+        total_bytes=settings.total_bytes,
+        retention_seconds=settings.retention_seconds,
+    )
+
+
+def _sidecar_figures(families: Iterable[Metric]) -> dict[str, float]:
+    """Returns counters summed over their labels, and gauges without labels."""
+    sample: dict[str, float] = {}
+    for family in families:
+        for each in family.samples:
+            if family.type == "counter" and each.name.endswith("_total"):
+                sample[each.name] = sample.get(each.name, 0.0) + each.value
+            elif family.type == "gauge" and not each.labels:
+                sample[each.name] = float(each.value)
+    return sample

@@ -1,0 +1,7 @@
+"""Accepts clients and connects each to its broker.
+
+- `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, the latter in a thread
+- `admission`: admits a client whose broker can be connected at once
+- `server`: the listening ports, and clients whose broker takes time to connect
+- `descriptor_limits`: how many connections the process's limit on open files allows
+"""

@@ -1,0 +1,19 @@
+"""The types of `acceptor_thread.pyx`."""
+
+import socket
+from collections.abc import Iterator
+
+from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
+
+class AcceptorThread:
+    """Does the same as `Acceptor` in a thread."""
+
+    def __init__(self, listener: socket.socket) -> None: ...
+    def fileno(self) -> int:
+        """Returns the descriptor that is readable when clients were accepted."""
+
+    def take_accepted(self, target: Target | None) -> Iterator[AcceptedClient]:
+        """As `Acceptor.take_accepted`."""
+
+    def close(self) -> None:
+        """Ends the thread, shuts down the listener, and closes the clients that were not taken."""

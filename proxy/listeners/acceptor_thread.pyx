@@ -1,0 +1,218 @@
+# cython: language_level=3
+"""A compiled acceptor: its thread accepts clients and begins connections to the broker while the loop serves others.
+
+The thread sends a record of each accepted client to the loop through a pipe. The pipe is small: if the loop falls
+behind, clients wait in the kernel. The thread runs without Python's lock, so thread and loop do not wait for each
+other. `acceptor` does the same without a thread.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import struct
+import threading
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.errno cimport EBADF, EINPROGRESS, EINVAL, errno
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from group_sidecar.proxy.listeners.acceptor import ACCEPT_BATCH, EXHAUSTION_ERRNOS, AcceptedClient, packed
+
+cdef extern from "<sys/socket.h>" nogil:
+    ctypedef uint32_t socklen_t
+    cdef struct sockaddr:
+        unsigned short sa_family
+    const int AF_INET6, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, SO_KEEPALIVE
+    int accept4(int fd, sockaddr *address, socklen_t *size, int flags)
+    int socket_ "socket"(int family, int kind, int protocol)
+    int connect(int fd, const sockaddr *address, socklen_t size)
+    int getpeername(int fd, sockaddr *address, socklen_t *size)
+    int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+
+cdef extern from "<netinet/in.h>" nogil:
+    const int IPPROTO_TCP
+    cdef struct in_addr:
+        pass
+    cdef struct in6_addr:
+        pass
+    cdef struct sockaddr_in:
+        in_addr sin_addr
+    cdef struct sockaddr_in6:
+        in6_addr sin6_addr
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    const int TCP_NODELAY
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *, void *)
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+    ssize_t read(int fd, void *data, size_t size)
+    ssize_t write(int fd, const void *data, size_t size)
+
+cdef object ACCEPTED_CLIENT = AcceptedClient, new_tuple = tuple.__new__
+
+cdef int PIPE_BYTES = 4096
+
+cdef union SocketAddress:
+    sockaddr head
+    sockaddr_in v4
+    sockaddr_in6 v6
+
+cdef struct ConnectTarget:
+    int number  # Changes with each new target.
+    socklen_t size  # 0 if there is no target.
+    SocketAddress socket_address
+
+cdef struct Record:
+    int client  # -1 if no client could be accepted.
+    int failed
+    int upstream
+    bint connected
+    int target_number  # The number of the target to which the broker connection was begun.
+    int host_size
+    uint8_t host[16]
+
+
+cdef class AcceptorThread:
+    """Does the same as `Acceptor` in a thread."""
+
+    cdef object listener, target, thread
+    cdef int listening, read_fd, write_fd
+    cdef ConnectTarget connect_target
+    cdef pthread_mutex_t lock
+
+    def __init__(self, listener):
+        self.listener, self.target = listener, None
+        listener.setblocking(True)
+        self.listening = listener.fileno()
+        pthread_mutex_init(&self.lock, NULL)
+        self.connect_target.number, self.connect_target.size = 0, 0
+        self.read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.read_fd, False)
+        fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self.thread = threading.Thread(target=self.run, name="acceptor", daemon=True)
+        self.thread.start()
+
+    def fileno(self):
+        """Returns the descriptor that is readable when clients were accepted."""
+        return self.read_fd
+
+    def take_accepted(self, target):
+        """As `Acceptor.take_accepted`. Clients that were accepted for another target lose their broker connection."""
+        cdef const Record *record
+        cdef int i, upstream, failed = 0
+        cdef bint connected
+        try:
+            data = os.read(self.read_fd, ACCEPT_BATCH * sizeof(Record))
+        except BlockingIOError:
+            data = b""
+        if target is not self.target:
+            self.set_connect_target(target)
+        for i in range(len(data) // sizeof(Record)):
+            record = <const Record *>PyBytes_AS_STRING(data) + i
+            if record.client < 0:
+                if record.failed in EXHAUSTION_ERRNOS:
+                    failed = record.failed
+                continue
+            upstream, connected = record.upstream, record.connected
+            if record.target_number != self.connect_target.number and upstream >= 0:
+                close(upstream)
+                upstream, connected = -1, False
+            host = <bytes>record.host[:record.host_size]
+            yield new_tuple(ACCEPTED_CLIENT, (record.client, host, upstream, connected))
+        if failed:
+            raise OSError(failed, os.strerror(failed))
+
+    cdef set_connect_target(self, target):
+        """Makes the thread begin connections to another target."""
+        address = _encoded(*target) if target else b""
+        pthread_mutex_lock(&self.lock)
+        self.connect_target.number += 1
+        self.connect_target.size = len(address)
+        memcpy(&self.connect_target.socket_address, <const char *>address, len(address))
+        pthread_mutex_unlock(&self.lock)
+        self.target = target
+
+    def close(self):
+        """Ends the thread, shuts down the listener, and closes the clients that were not taken."""
+        cdef Record record
+        cdef ssize_t received = 1
+        self.listener.shutdown(socket.SHUT_RDWR)  # The thread ends, and closes its side of the pipe.
+        os.set_blocking(self.read_fd, True)
+        while received:
+            received = read(self.read_fd, &record, sizeof(record))
+            if received > 0 and record.client >= 0:
+                close(record.client)
+                if record.upstream >= 0:
+                    close(record.upstream)
+        self.thread.join()
+        close(self.read_fd)
+
+    def run(self):
+        """Runs in the thread."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # The main thread handles signals.
+        with nogil:
+            self.accept()
+            close(self.write_fd)
+
+    cdef void accept(self) noexcept nogil:
+        """Accepts clients until the listener is shut down."""
+        cdef Record record
+        cdef SocketAddress peer
+        cdef socklen_t size
+        while True:
+            size = sizeof(peer)
+            record.client = accept4(self.listening, &peer.head, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
+            if record.client >= 0:
+                if peer.head.sa_family == AF_INET6:
+                    record.host_size = 16
+                    memcpy(record.host, &peer.v6.sin6_addr, 16)
+                else:
+                    record.host_size = 4
+                    memcpy(record.host, &peer.v4.sin_addr, 4)
+                self.start_connect(&record)
+            elif errno == EINVAL or errno == EBADF:
+                return  # The listener was shut down.
+            else:
+                record.failed = errno
+            write(self.write_fd, &record, sizeof(record))
+
+    cdef void start_connect(self, Record *record) noexcept nogil:
+        """Begins a connection to the current target."""
+        cdef ConnectTarget connect_target
+        cdef SocketAddress peer
+        cdef socklen_t size = sizeof(peer)
+        cdef int on = 1
+        pthread_mutex_lock(&self.lock)
+        connect_target = self.connect_target
+        pthread_mutex_unlock(&self.lock)
+        record.target_number, record.upstream, record.connected = connect_target.number, -1, False
+        if not connect_target.size:
+            return
+        record.upstream = socket_(connect_target.socket_address.head.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+        if record.upstream < 0:
+            return
+        setsockopt(record.upstream, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on))
+        setsockopt(record.upstream, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on))
+        if connect(record.upstream, &connect_target.socket_address.head, connect_target.size) and errno != EINPROGRESS:
+            close(record.upstream)
+            record.upstream = -1
+            return
+        record.connected = getpeername(record.upstream, &peer.head, &size) == 0
+
+
+def _encoded(family, address):
+    """Returns a socket address as the C library represents it."""
+    host = packed(family, address[0])
+    if family == socket.AF_INET:
+        return struct.pack("=H", family) + struct.pack(">H4s8x", address[1], host)
+    port, flow, scope = address[1:]
+    return struct.pack("=H", family) + struct.pack(">HI16s", port, flow, host) + struct.pack("=I", scope)

@@ -1,0 +1,132 @@
+"""Admits accepted clients whose broker connection is established at once, without a task.
+
+`Admission` checks the connection limit, remembers the socket address of each broker, and hands both sockets to the
+connection manager. `server` serves clients whose broker takes time to connect.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import IPv4Address, ip_address
+from typing import NamedTuple
+
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.proxy.dataplane.connections import ConnectionManager
+from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
+from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.logging import LogThrottle, log
+
+SessionFactory = Callable[[str, Address], Session]
+"""Makes a session. The arguments are the client's host and the broker's socket address."""
+
+
+class PendingClient(NamedTuple):
+    """A client whose broker connection is not established. `attempt`: a connection that was begun, or None."""
+
+    client: int
+    host: str
+    address: Address
+    attempt: socket.socket | None
+
+
+class Admission:
+    """Admits or refuses clients.
+
+    Args:
+        connection_manager: carries the admitted connections.
+        traffic: counts connections, also refused ones.
+        most_connections: the most client connections at a time.
+
+    Attributes:
+        log_throttle: limits how often a warning is logged.
+    """
+
+    def __init__(self, connection_manager: ConnectionManager, traffic: TrafficCounters, most_connections: int) -> None:
+        self._connection_manager = connection_manager
+        self._traffic = traffic
+        self._most_connections = most_connections
+        self.log_throttle = LogThrottle()
+        self._targets: dict[Address, Target] = {}
+
+    def target(self, address: Address) -> Target | None:
+        """Returns the socket address of the last connection to a broker.
+
+        Returns None if there was no connection, or if the connection limit is reached.
+        """
+        if self._traffic.client_connections >= self._most_connections:
+            return None
+        return self._targets.get(address)
+
+    def admit(
+        self, accepted: AcceptedClient, address: Address, target: Target | None, new_session: SessionFactory
+    ) -> PendingClient | None:
+        """Joins a client and the connection to its broker if that connection is established.
+
+        Args:
+            accepted: the client and its broker connection.
+            address: the configured address of the broker.
+            target: the socket address to which the broker connection was begun.
+            new_session: makes the session.
+
+        Returns:
+            The client if the connection to its broker takes time, otherwise None.
+        """
+        client, packed, upstream, connected = accepted
+        self._traffic.connection_opened()
+        if self._traffic.client_connections > self._most_connections:
+            if upstream >= 0:
+                os.close(upstream)
+            self.refuse(client, CloseReason.CONNECTION_LIMIT)
+            self.warn("a client was turned away", f"{self._most_connections} connections are open")
+            return None
+        host = format_host(packed)
+        if target is None or not connected:
+            return PendingClient(client, host, address, socket.socket(fileno=upstream) if upstream >= 0 else None)
+        self.join(client, host, upstream, target, new_session)
+        return None
+
+    def connected(self, address: Address, upstream: socket.socket) -> Target:
+        """Remembers and returns the socket address of a broker connection. Raises OSError if it is closed already."""
+        target = Target(upstream.family, upstream.getpeername())
+        if self._targets.get(address) != target:
+            self._targets[address] = target
+        return target
+
+    def forget(self, address: Address) -> None:
+        """Forgets the socket address of a broker, because the broker may have moved."""
+        self._targets.pop(address, None)
+
+    def join(self, client: int, host: str, upstream: int, target: Target, new_session: SessionFactory) -> None:
+        """Hands a client and its broker connection to the connection manager."""
+        try:
+            self._connection_manager.add(client, upstream, new_session(host, Address(*target.address[:2])))
+        except Exception as error:  # noqa: BLE001  No exception of this connection may end other connections.
+            os.close(upstream)
+            if isinstance(error, OSError):
+                self.refuse(client, CloseReason.CLIENT_CLOSED)
+            else:
+                self.refuse(client, CloseReason.ERROR)
+                log.exception("a connection failed", client=host)
+
+    def refuse(self, client: int, reason: CloseReason) -> None:
+        """Closes a client's connection and counts the reason."""
+        os.close(client)
+        self._traffic.connection_closed(reason)
+
+    def warn(self, event: str, cause: str, **where: str) -> None:
+        """Logs a warning, unless it was logged recently. A later warning contains how often the problem occurred."""
+        if times := self.log_throttle.due(event, *where.values()):
+            log.warning(event, **where, cause=cause, times=times)
+
+
+@lru_cache(maxsize=4096)
+def format_host(packed: bytes) -> str:
+    """Returns an IP address as Java's InetAddress prints it: IPv4 with dots, IPv6 with all groups."""
+    address = ip_address(packed)
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))

@@ -1,0 +1,38 @@
+"""Raises the process's limit on open files, and computes how many client connections the limit allows."""
+
+import resource
+
+from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.runtime.logging import log
+
+OTHER_DESCRIPTORS = 256
+"""Descriptors for other purposes than client connections: the admin port, the sidecar's own connections, files and a
+gateway's listeners."""
+PER_CONNECTION = 2
+"""A client's socket and the broker's."""
+
+
+def allowed_connections(limits: Limits) -> int:
+    """Raises the limit on descriptors if it is too low, and returns how many client connections fit into it.
+
+    The result is at most `limits.connections`. If the system allows fewer connections than an operator has configured,
+    a warning is logged. The default of `limits.connections` logs no warning.
+    """
+    needed = PER_CONNECTION * limits.connections + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return limits.connections
+    soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft >= needed:
+        return limits.connections
+    allowed = max(1, (soft - OTHER_DESCRIPTORS) // PER_CONNECTION)
+    if "connections" in limits.model_fields_set:
+        log.warning(
+            "too few descriptors for all connections",
+            connections=allowed,
+            have=soft,
+            need=needed,
+            hint="raise ulimit -Hn",
+        )
+    return allowed

@@ -1,0 +1,227 @@
+"""Listens for clients, and connects the clients whose broker takes time to connect.
+
+A broker takes time if its name must be resolved, if it is far away, or if it does not answer. `admission` serves all
+other clients at once.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from select import EPOLLIN
+
+import trio
+
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.proxy.dataplane.connections import ConnectionManager
+from group_sidecar.proxy.listeners.acceptor import Acceptor, Target, start_connect, tune
+from group_sidecar.proxy.listeners.admission import Admission, PendingClient, SessionFactory
+from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+
+try:
+    from group_sidecar.proxy.listeners.acceptor_thread import AcceptorThread
+
+    ACCEPTOR: type[Acceptor | AcceptorThread] = AcceptorThread
+except ImportError:  # There was no C compiler when the sidecar was installed.
+    ACCEPTOR = Acceptor
+
+BACKLOG = 1024
+"""The most clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
+CONNECT_SECONDS = 10.0
+EXHAUSTED_SECONDS = 0.2
+"""How many seconds a port is paused when the system has no descriptor or memory for another connection."""
+UNREACHABLE = "the broker is unreachable"
+
+
+class ListenError(Exception):
+    """The sidecar cannot listen on an address. The text is one line for people."""
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Opens a port on all addresses of a host name. Port 0 picks a free port.
+
+    From then on clients can connect, and wait until they are accepted.
+
+    Raises:
+        ListenError: the address is in use, or does not belong to this machine.
+    """
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, (host, *_) in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            sockets.append(listener)
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tune(listener)  # Accepted sockets inherit the options.
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+            port = listener.getsockname()[1]
+    except OSError as error:
+        for listener in sockets:
+            listener.close()
+        raise ListenError(f"cannot listen on {address}: {_reason(error)}") from error
+    return sockets
+
+
+def port_of(listeners: list[socket.socket]) -> int:
+    """Returns the port of the sockets that `listen` opened."""
+    port: int = listeners[0].getsockname()[1]
+    return port
+
+
+async def connect(address: Address, seconds: float = CONNECT_SECONDS) -> socket.socket:
+    """Returns a non-blocking connection to the first address of a host that accepts one.
+
+    The name is resolved at each call.
+
+    Raises:
+        OSError: no address accepts a connection, or none in time.
+    """
+    failure = OSError(errno.EHOSTUNREACH, "has no address")
+    with trio.move_on_after(seconds):
+        for family, _, _, _, target in await trio.socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            try:
+                return await _connected(start_connect(Target(family, target)))
+            except OSError as error:
+                failure = error
+        raise failure
+    raise OSError(errno.ETIMEDOUT, f"no connection within {seconds:g} seconds")
+
+
+async def _connected(peer: socket.socket) -> socket.socket:
+    """Returns a socket when its connection is established. If the connection fails, closes it and raises OSError."""
+    try:
+        await trio.lowlevel.wait_writable(peer)
+        if failed := peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(failed, os.strerror(failed))
+    except BaseException:
+        peer.close()
+        raise
+    return peer
+
+
+class Server:
+    """Accepts clients and connects them to their brokers.
+
+    Args:
+        connection_manager: carries the connections.
+        traffic: counts connections, also refused ones.
+        most_connections: the most client connections at a time.
+        supervisor: handles unexpected failures.
+        on_reachability_changed: called with a broker's address after a failed connection, and when the broker is
+            reachable again.
+    """
+
+    def __init__(
+        self,
+        connection_manager: ConnectionManager,
+        traffic: TrafficCounters,
+        most_connections: int,
+        supervisor: Supervisor | None = None,
+        on_reachability_changed: Callable[[Address], None] = lambda _: None,
+    ) -> None:
+        self._poller = connection_manager.poller
+        self._traffic = traffic
+        self._supervisor = supervisor or Supervisor()
+        self._on_reachability_changed = on_reachability_changed
+        self._admission = Admission(connection_manager, traffic, most_connections)
+
+    async def serve(
+        self, listeners: list[socket.socket], upstream: Callable[[], Address], new_session: SessionFactory
+    ) -> None:
+        """Accepts clients until cancelled, then closes the listeners.
+
+        Args:
+            listeners: the sockets that `listen` opened.
+            upstream: returns the current address of the broker.
+            new_session: makes the sessions.
+        """
+        acceptors: list[Acceptor | AcceptorThread] = []
+        try:
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    acceptor = ACCEPTOR(listener)
+                    acceptors.append(acceptor)
+                    ready = partial(self._accept_ready, acceptor, upstream, new_session, nursery)
+                    self._poller.watch(acceptor.fileno(), EPOLLIN, ready)
+                try:
+                    await trio.sleep_forever()
+                finally:  # The nursery is still open here. A client accepted later could not be connected.
+                    for acceptor in acceptors:
+                        self._poller.forget(acceptor.fileno())
+        finally:
+            for acceptor in acceptors:
+                acceptor.close()
+            for listener in listeners:
+                listener.close()
+
+    def _accept_ready(
+        self,
+        acceptor: "Acceptor | AcceptorThread",
+        upstream: Callable[[], Address],
+        new_session: SessionFactory,
+        nursery: trio.Nursery,
+        events: int,
+    ) -> None:
+        """Admits the accepted clients."""
+        address = upstream()
+        target = self._admission.target(address)
+        try:
+            for accepted in acceptor.take_accepted(target):
+                pending_client = self._admission.admit(accepted, address, target, new_session)
+                if pending_client is not None:
+                    nursery.start_soon(self._connect_and_admit, pending_client, new_session)
+        except OSError as error:
+            self._admission.warn("no connection can be accepted", _reason(error))
+            self._poller.pause(acceptor.fileno())
+            nursery.start_soon(self._rest, acceptor.fileno())
+
+    async def _rest(self, fd: int) -> None:
+        await trio.sleep(EXHAUSTED_SECONDS)
+        self._poller.resume(fd, EPOLLIN)
+
+    async def _connect_and_admit(self, pending_client: PendingClient, new_session: SessionFactory) -> None:
+        admission, (client, host, address, attempt) = self._admission, pending_client
+        try:
+            upstream = await self._connect(address, attempt)
+            target = admission.connected(address, upstream)
+        except OSError as error:
+            # The client sees a connection that is closed at once, and retries later, as after a refused connection.
+            self._traffic.upstream_connect_failures += 1
+            admission.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
+            admission.warn(UNREACHABLE, _reason(error), address=str(address))
+            self._on_reachability_changed(address)
+            return
+        except Exception as error:  # noqa: BLE001  A broker may have returned an impossible host name.
+            self._traffic.upstream_connect_failures += 1
+            admission.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
+            self._supervisor.failed(Task.CONNECTIONS, error, str(address))
+            return
+        except BaseException:
+            admission.refuse(client, CloseReason.SHUTDOWN)
+            raise
+        if admission.log_throttle.ended(UNREACHABLE, str(address)):
+            log.info("the broker is reachable again", address=str(address))
+            self._on_reachability_changed(address)
+        admission.join(client, host, upstream.detach(), target, new_session)
+
+    async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
+        """Returns the attempt when it is established, otherwise a new connection.
+
+        After a failed attempt the name is resolved again, because it may have another address.
+        """
+        if attempt is not None:
+            with trio.move_on_after(CONNECT_SECONDS), suppress(OSError):
+                return await _connected(attempt)
+            self._admission.forget(address)
+        return await connect(address)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,421 @@
+"""Finds the partitions of `__consumer_offsets` that the broker leads, reads them, and handles each Fetch reply.
+
+`PartitionReader` follows each partition through its states: found, loading, loaded, moved, failed. `tail` has the
+connections, and `LogFollower` turns the records into groups.
+
+The file has more than 400 lines because all these steps change the same table of readings.
+
+The work is done in slices of a few milliseconds. Clients' frames are handled between them, because all share one
+thread.
+"""
+
+import gc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.messages.fetch import PartitionData
+from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
+from group_sidecar.codecs.record_batches import first_batch_size
+from group_sidecar.coordinator.model.facts import OffsetsExpired
+from group_sidecar.coordinator.state.log_partitions import PartitionState, StaleEpoch, partition_for
+from group_sidecar.coordinator.state.partition_log import PartitionLog
+from group_sidecar.metrics.log_read_counters import LogReadCounters
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient, error_name
+from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
+from group_sidecar.proxy.runtime.logging import log
+
+DISCOVER_SECONDS = 2.0
+"""Seconds between requests for the topic's partitions and their leaders."""
+REDISCOVER_SECONDS = 0.2
+"""Seconds until this request once a partition was found to have moved."""
+ASK_SECONDS = 0.1
+"""Seconds between requests that show whether the broker's own coordinator has loaded a partition."""
+RETRY_SECONDS, LONGEST_RETRY = 5.0, 300.0
+"""Seconds until a partition that could not be read is read again from its start: doubled each time, up to the second
+value."""
+LARGEST_BATCH = 128 * 1024 * 1024
+"""Bytes. A batch cannot be larger than a segment, which has at most 100 MiB (`offsets.topic.segment.bytes`) unless that
+setting was raised."""
+
+_MOVED = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+_LED_ELSEWHERE = _MOVED[:-2]
+
+
+@dataclass(slots=True, eq=False)
+class PartitionReading:
+    """A partition that this broker leads.
+
+    Attributes:
+        begun_at: when its load began, on trio's clock.
+        loaded: whether the reading has reached the end of the log once.
+        next_batch_bytes: the size of the next batch, where the reply cut it off; otherwise 0.
+        largest: the largest batch that was logged.
+        last_served_round: the last round in which the partition had records.
+    """
+
+    number: int
+    leader_epoch: int
+    log: PartitionLog
+    begun_at: float
+    loaded: bool = False
+    next_batch_bytes: int = 0
+    largest: int = 0
+    last_served_round: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{OFFSETS_TOPIC}-{self.number}"
+
+
+@dataclass(slots=True)
+class _Failure:
+    """Why a partition could not be read, and when it is tried again."""
+
+    reason: str
+    pause: float
+    retry_at: float
+
+
+class PartitionReader:
+    """Reads one broker's partitions into its copy of the coordinator.
+
+    Two tasks may use it, for different partitions.
+
+    Attributes:
+        read_counters: the counters for the metrics.
+        discover_at: when `discover` is due, on trio's clock.
+    """
+
+    def __init__(self, copy: BrokerState, buffer_size: int) -> None:
+        self.read_counters = LogReadCounters(copy.manager.log)
+        self.discover_at = -math.inf
+        self._copy = copy
+        self._broker = str(copy.address)
+        self._follower = copy.manager.log
+        self._buffer_size = buffer_size
+        self._readings: dict[int, PartitionReading] = {}
+        self._failures: dict[int, _Failure] = {}
+        self._rounds = 0
+        self._ask_at: dict[int, float] = {}
+        self._resigned: list[int] = []
+        self._partitions_to_reload: set[int] = set()
+        self._wakeup = trio.Event()
+
+    @property
+    def loading(self) -> list[PartitionReading]:
+        """The partitions whose end has not been reached yet."""
+        return [reading for reading in self._readings.values() if not reading.loaded]
+
+    @property
+    def loaded(self) -> list[PartitionReading]:
+        """The loaded partitions. Those that have been without records for longest come first."""
+        loaded = (reading for reading in self._readings.values() if reading.loaded)
+        return sorted(loaded, key=lambda reading: reading.last_served_round)
+
+    async def wait_for_change(self) -> None:
+        """Waits until there is a partition to load or to tail, or `discover_at` has changed."""
+        await self._wakeup.wait()
+
+    async def lose(self, *, epochs_count: bool) -> None:
+        """Notes that the connection is gone.
+
+        A reading continues on the next connection if the leader epoch is still the same.
+
+        Args:
+            epochs_count: whether an equal epoch is enough to continue. Otherwise all partitions are loaded again.
+        """
+        kept = {number: each for number, each in self._readings.items() if epochs_count and each.leader_epoch >= 0}
+        self._readings = kept
+        self._copy.learn_coordinators({})
+        self.read_counters.lags.clear()
+        with trio.CancelScope(shield=True):  # Stopped halfway, some groups would wrongly count as certain.
+            for _ in self._follower.connection_lost(self._now(), coordinator_loaded=False):
+                await trio.lowlevel.checkpoint()
+
+    def stop_reading(self) -> None:
+        """Forgets all that was read, because the broker denies the right to read or the topic does not exist."""
+        self._readings.clear()
+        self._copy.learn_coordinators({})
+        self.read_counters.lags.clear()
+        self._follower.stop_reading(self._now())
+
+    def reload_group(self, group_id: str) -> bool:
+        """Has the partition of a group loaded again, because the copy of the group is wrong.
+
+        Returns whether the partition is read here. The load begins with the next `discover`, which is due soon.
+        """
+        count = self._follower.partitions.count
+        number = partition_for(group_id, count) if count else -1
+        if number not in self._readings:
+            return False
+        self._partitions_to_reload.add(number)
+        self._discover_soon()
+        return True
+
+    def _drop_partitions_to_reload(self) -> None:
+        """Forgets what was read of partitions that are to be loaded again, unless they are already loading."""
+        for number in self._partitions_to_reload:
+            if (reading := self._readings.get(number)) is not None and reading.loaded:
+                del self._readings[number]
+                self.read_counters.lags.pop(number, None)
+                self._follower.fail(number, "read again", self._now())
+                log.info("a partition is loaded anew", broker=self._broker, partition=reading.name)
+        self._partitions_to_reload.clear()
+
+    # Leadership.
+
+    async def discover(self, client: KafkaClient) -> None:
+        """Finds the partitions that are to be loaded, and those that are not to be read any more."""
+        self.discover_at = trio.current_time() + DISCOVER_SECONDS
+        self._drop_partitions_to_reload()
+        epochs, nodes = await leaders(client, OFFSETS_TOPIC)
+        self._copy.learn_coordinators(nodes)
+        count = self._follower.partitions.count
+        if count not in (None, len(epochs)):
+            self.stop_reading()
+        if not epochs:
+            return
+        self._follower.count_partitions(len(epochs), self._now())
+        asked = {number: epoch for number, epoch in epochs.items() if self._needs_leader_check(number, epoch)}
+        starts = await log_starts(client, OFFSETS_TOPIC, asked) if asked else {}
+        for number, (code, start) in starts.items():
+            self._apply_leadership(number, epochs[number], code, start)
+            await trio.lowlevel.checkpoint()
+        self._follower.partitions.watch(epochs)
+        self._log_resigned()
+
+    def _needs_leader_check(self, number: int, leader_epoch: int) -> bool:
+        failure = self._failures.get(number)
+        if failure is not None and trio.current_time() < failure.retry_at:
+            return False
+        reading = self._readings.get(number)
+        return reading is None or reading.leader_epoch != leader_epoch
+
+    def _apply_leadership(self, number: int, leader_epoch: int, code: int, start: int) -> None:
+        """Begins to load a partition, or stops reading it, as the broker's reply requires."""
+        self._check_authorized(code)
+        try:
+            if code in _LED_ELSEWHERE:
+                self._resign(number, leader_epoch)
+            elif not code:
+                partition_log = self._follower.begin_load(
+                    number, leader_epoch, start, self._now(), coordinator_loaded=False
+                )
+                self._readings[number] = PartitionReading(number, leader_epoch, partition_log, trio.current_time())
+                self._wake()
+        except StaleEpoch as stale:  # The Metadata reply is older than a leader change that the broker knows.
+            log.debug("an old leader epoch is ignored", broker=self._broker, reason=str(stale))
+
+    def _resign(self, number: int, leader_epoch: int) -> None:
+        self._readings.pop(number, None)
+        self.read_counters.lags.pop(number, None)
+        if number in self._follower.partitions.leader_partitions:
+            self._follower.resign(number, leader_epoch, self._now())
+            self._resigned.append(number)
+
+    # Records.
+
+    async def read(self, client: KafkaClient, readings: Sequence[PartitionReading], wait: float) -> bool:
+        """Sends one Fetch for these partitions, and applies the records.
+
+        Returns whether the reply contained any partition.
+
+        The broker serves the first partitions first. Where there is nothing new, it waits up to `wait` seconds. Raises
+        BrokerRefused where the partitions may not be read, and what `KafkaClient.ask` raises.
+        """
+        self._rounds += 1
+        asked = {reading.number: reading for reading in readings}
+        wanted = (
+            FetchPosition(each.number, each.leader_epoch, each.log.next_offset, each.next_batch_bytes)
+            for each in readings
+        )
+        asked_at = self._now()
+        found = await fetch(client, OFFSETS_TOPIC, wanted, size=self._buffer_size, wait=wait)
+        nothing_fetched = not any(data.records for data in found)
+        for data in found:
+            reading = asked.get(data.partition_index)
+            if reading is not None and self._is_current(reading):
+                await self._apply_fetched(reading, data, asked_at, nothing_fetched)
+        self._log_resigned()
+        await self._check_serving(client)
+        return bool(found)
+
+    async def _check_serving(self, client: KafkaClient) -> None:
+        """Asks whether the broker's coordinator serves the partitions that were read here.
+
+        Until it does, the broker replies to clients that it is loading.
+        """
+        table, now = self._follower.partitions, trio.current_time()
+        due = {number: at for number, at in self._ask_at.items() if number in table.unserved}
+        unserved = {number: table.leader_partitions[number] for number in table.unserved if due.get(number, now) <= now}
+        self._ask_at = due | dict.fromkeys(unserved, now + ASK_SECONDS)
+        if not unserved:
+            return
+        loading = await loading_partitions(client, unserved, table.count or 0)
+        for number, partition in unserved.items():
+            if number not in loading and table.leader_partitions.get(number) is partition:
+                self._follower.coordinator_loaded(number, self._now())
+
+    async def _apply_fetched(
+        self, reading: PartitionReading, data: PartitionData, asked_at: float, nothing_fetched: bool
+    ) -> None:
+        self._check_authorized(data.error_code)
+        if data.error_code:
+            self._partition_error(reading, data.error_code)
+            return
+        try:
+            await self._replay(reading, data.records or b"")
+            loads = self._is_current(reading) and not reading.loaded
+            if loads and (reason := self._follower.overflowed(reading.number)):
+                self._fail(reading, reason)  # The bound was exceeded before the end was reached.
+            # If no partition has records, compaction has removed those that are missing up to the end.
+            ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
+            if self._is_current(reading) and (reading.loaded or ended):  # During a load, later records overwrite most.
+                await self._apply_replayed(reading, asked_at)
+        except DecodeError as error:
+            self._fail(reading, str(error))
+        except Exception as error:  # noqa: BLE001 - the other partitions must go on
+            log.exception("a partition of the log cannot be followed", broker=self._broker, partition=reading.name)
+            self._fail(reading, f"{type(error).__name__}: {error}")
+        if self._is_current(reading):
+            self.read_counters.lags[reading.number] = max(data.high_watermark - reading.log.next_offset, 0)
+            if ended:
+                self._caught_up(reading, asked_at)
+
+    async def _replay(self, reading: PartitionReading, records: bytes) -> None:
+        if not records:
+            return
+        self._check_batch_size(reading, records)
+        before, offset = reading.log.records, reading.log.next_offset
+        try:
+            for _ in reading.log.replay(records):
+                await self._yield_to_others(reading)
+        finally:
+            self.read_counters.records += reading.log.records - before
+            self.read_counters.count_skipped(reading.log.skipped)
+            reading.log.skipped.clear()
+        if reading.log.next_offset > offset:  # Otherwise a batch was cut off.
+            reading.last_served_round = self._rounds
+
+    def _check_batch_size(self, reading: PartitionReading, records: bytes) -> None:
+        needed = first_batch_size(records)
+        if needed > LARGEST_BATCH:
+            raise DecodeError("record batch", "length", f"{needed} bytes, more than a segment can have")
+        reading.next_batch_bytes = needed if needed > len(records) else 0
+        if needed > max(self._buffer_size, reading.largest):
+            reading.largest = needed
+            log.warning(
+                f"loading offsets and group metadata from {reading.name} with buffer larger ({needed} bytes) than "
+                f"configured offsets_log.load_buffer_size ({self._buffer_size} bytes)",
+                broker=self._broker,
+                partition=reading.name,
+            )
+
+    async def _apply_replayed(self, reading: PartitionReading, asked_at: float) -> None:
+        with trio.CancelScope(shield=True):  # Replayed records that are not merged would be missing later.
+            for facts in self._follower.merge(reading.number, asked_at, self._now()):
+                self._copy.report_facts(facts)
+                await self._yield_to_others(reading)
+
+    async def _yield_to_others(self, reading: PartitionReading) -> None:
+        """Lets other tasks run."""
+        if not reading.loaded:
+            gc.freeze()  # Loaded objects stay and have no cycles. To scan them would take a tenth of a second.
+        await trio.lowlevel.checkpoint()
+
+    def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
+        expired = self._follower.end_reached(reading.number, asked_at, self._now())
+        partition = self._follower.partitions.leader_partitions[reading.number]
+        if partition.state is PartitionState.FAILED:
+            self._fail(reading, partition.reason)
+            return
+        if not reading.loaded:
+            reading.loaded = True
+            self._failures.pop(reading.number, None)
+            seconds = trio.current_time() - reading.begun_at
+            self.read_counters.loads.observe(seconds)
+            log.debug(
+                f"Finished loading offsets and group metadata from {reading.name} in {seconds * 1000:.0f} milliseconds",
+                broker=self._broker,
+                records=reading.log.records,
+            )
+            self._wake()
+        if expired is not None:
+            self._log_expired(expired)
+
+    def _log_expired(self, expired: OffsetsExpired) -> None:
+        milliseconds = expired.seconds * 1000
+        log.info(
+            f"Removed {expired.count} expired offsets in {milliseconds:.0f} milliseconds.",
+            broker=self._broker,
+            offsets=expired.count,
+        )
+
+    def _log_resigned(self) -> None:
+        resigned, self._resigned = sorted(self._resigned), []
+        if resigned:
+            log.info(
+                f"the broker resigned from partitions of {OFFSETS_TOPIC}", broker=self._broker, partitions=resigned
+            )
+
+    # Failures.
+
+    def _check_authorized(self, code: int) -> None:
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise BrokerRefused(f"{self._broker} keeps {OFFSETS_TOPIC} to itself", code)
+
+    def _partition_error(self, reading: PartitionReading, code: int) -> None:
+        self.read_counters.lags.pop(reading.number, None)
+        if code in _MOVED:
+            self._resign(reading.number, reading.leader_epoch)
+            self._discover_soon()
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            del self._readings[reading.number]
+            self._follower.fail(reading.number, error_name(code), self._now())
+            log.info("a partition was cut off: it is loaded anew", broker=self._broker, partition=reading.name)
+            self._discover_soon()
+        else:
+            self._fail(reading, error_name(code))
+
+    def _fail(self, reading: PartitionReading, reason: str) -> None:
+        """Stops reading a partition. It is loaded again after a pause."""
+        number, before = reading.number, self._failures.get(reading.number)
+        self._readings.pop(number, None)
+        self.read_counters.lags.pop(number, None)
+        self._follower.fail(number, reason, self._now())
+        pause = min(before.pause * 2, LONGEST_RETRY) if before else RETRY_SECONDS
+        self._failures[number] = _Failure(reason, pause, trio.current_time() + pause)
+        if before is None or before.reason != reason:
+            log.warning(
+                f"failed to load offsets and group metadata from {reading.name}",
+                broker=self._broker,
+                partition=reading.name,
+                reason=reason,
+            )
+
+    def _discover_soon(self) -> None:
+        self.discover_at = min(self.discover_at, trio.current_time() + REDISCOVER_SECONDS)
+        self._wake()
+
+    def _wake(self) -> None:
+        woken, self._wakeup = self._wakeup, trio.Event()
+        woken.set()
+
+    def _is_current(self, reading: PartitionReading) -> bool:
+        """Whether the reading has not been replaced or dropped meanwhile."""
+        return self._readings.get(reading.number) is reading
+
+    def _now(self) -> float:
+        return self._copy.epoch(trio.current_time())

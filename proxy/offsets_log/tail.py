@@ -1,0 +1,205 @@
+"""Keeps a copy of the coordinator up to date from `__consumer_offsets`, as long as the sidecar runs.
+
+`OffsetsTail` has the connections, reconnects, and logs why the log cannot be read. `PartitionReader` selects the
+partitions and handles the records.
+
+A failure here does not affect the forwarding of clients. Loading has a connection of its own, so that the tail of one
+partition does not wait for the load of another.
+"""
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
+from group_sidecar.coordinator.state.log_partitions import PartitionState
+from group_sidecar.metrics.log_read_counters import LogReadCounters
+from group_sidecar.proxy.broker.authentication import setting_hint
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.kafka_client import (
+    AuthenticationFailed,
+    BrokerError,
+    BrokerRefused,
+    BrokerUnreachable,
+    KafkaClient,
+)
+from group_sidecar.proxy.offsets_log.partition_reader import LARGEST_BATCH, PartitionReader
+from group_sidecar.proxy.runtime.backoff import Backoff
+from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+
+WAIT_SECONDS = 0.5
+"""Seconds that the broker may hold a Fetch of the tail when there is nothing new (`fetch.max.wait.ms`)."""
+SHORT_WAIT_SECONDS = 0.02
+"""The same while a partition loads. A partition that has just been loaded then joins the tail's next Fetch soon."""
+PAUSE_SECONDS = 0.01
+"""Seconds between two Fetches of the tail. Under load, each Fetch then returns more, and fewer are needed."""
+IDLE_SECONDS = 0.1
+"""Seconds until the next Fetch of a load, where the last reply contained none of the partitions."""
+DENIED_SECONDS = 60.0
+"""Seconds until the sidecar checks again whether it may read the log."""
+
+LogStatus = dict[str, object]
+"""The status of the log, for JSON."""
+
+
+class OffsetsTail:
+    """Reads the partitions of the log that one broker leads.
+
+    Attributes:
+        denied: whether the broker denies the sidecar the right to read the log, or refuses its credentials.
+    """
+
+    def __init__(self, copy: BrokerState) -> None:
+        settings = copy.config.offsets_log
+        self._copy = copy
+        self._reader = PartitionReader(copy, settings.load_buffer_size)
+        self._largest_reply = settings.load_buffer_size + LARGEST_BATCH
+        self._table = copy.manager.log.partitions
+        self._attempts = Backoff()
+        self._failure_reason = "not read yet"
+        self.denied = False
+        self._table.expected = True
+
+    @property
+    def read_counters(self) -> LogReadCounters:
+        """The counters for the metrics."""
+        return self._reader.read_counters
+
+    def status(self) -> LogStatus:
+        """Returns whether the log is read, and if not, why; the number of partitions; and the broker's partitions by
+        state.
+        """
+        partitions_by_state = {
+            state: sorted(n for n, its in self._table.states.items() if its is state) for state in PartitionState
+        }
+        fields: LogStatus = {"read": not self._failure_reason, "partitions": self._table.count}
+        if self._failure_reason:
+            fields["trouble"] = self._failure_reason
+        for state, partitions in partitions_by_state.items():
+            fields[state] = {"count": len(partitions), "partitions": partitions}
+        if failed := partitions_by_state[PartitionState.FAILED]:
+            fields["reasons"] = {str(number): self._table.leader_partitions[number].reason for number in failed}
+        return fields
+
+    def reload_group(self, group_id: str) -> None:
+        """Has a group whose copy is wrong read again from the log.
+
+        Where the log is not read, the broker is asked about the group.
+        """
+        if not self._reader.reload_group(group_id):
+            self._copy.forget_group_state(group_id, trio.current_time())
+
+    async def run(self, supervisor: Supervisor | None = None) -> None:
+        """Reads until cancelled, and reconnects with growing pauses. Never raises."""
+        await (supervisor or Supervisor()).keep_running(Task.TAIL, self._read, str(self._copy.address))
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                async with self._copy.connect() as client, trio.open_nursery() as nursery:
+                    client.raise_reply_limit(self._largest_reply)
+                    self._copy.learn_versions(client.versions)  # The broker may have been upgraded.
+                    nursery.start_soon(self._load)
+                    await self._tail(client)
+            except Exception as error:  # noqa: BLE001 - unexpected exceptions are raised again
+                await trio.sleep(await self._connection_failed(_first_error(error)))
+
+    async def _tail(self, client: KafkaClient) -> None:
+        """Finds partitions, and tails those that are loaded, for as long as the connection lasts."""
+        reader = self._reader
+        await reader.discover(client)
+        while True:
+            if trio.current_time() >= reader.discover_at:
+                await reader.discover(client)
+            if loaded := reader.loaded:
+                await reader.read(client, loaded, SHORT_WAIT_SECONDS if reader.loading else WAIT_SECONDS)
+                self._succeeded()
+                await trio.sleep(PAUSE_SECONDS)
+                continue
+            if not reader.loading:
+                self._succeeded()  # The broker leads no partition, or the topic does not exist yet.
+            with trio.move_on_at(reader.discover_at):
+                await reader.wait_for_change()
+
+    async def _load(self) -> None:
+        """Loads partitions as they are found, over a connection that lasts as long as there are any."""
+        reader = self._reader
+        while True:
+            while not reader.loading:
+                await reader.wait_for_change()
+            begun_at, loads, records = (
+                trio.current_time(),
+                sum(self.read_counters.loads.counts),
+                self.read_counters.records,
+            )
+            async with self._copy.connect(additional=True) as client:
+                client.raise_reply_limit(self._largest_reply)
+                while loading := reader.loading:
+                    if not await reader.read(client, loading, 0.0):
+                        await trio.sleep(IDLE_SECONDS)
+                    self._succeeded()
+            if loaded := sum(self.read_counters.loads.counts) - loads:
+                milliseconds = (trio.current_time() - begun_at) * 1000
+                log.info(
+                    f"Finished loading offsets and group metadata from {loaded} partitions of {OFFSETS_TOPIC} "
+                    f"in {milliseconds:.0f} milliseconds",
+                    broker=str(self._copy.address),
+                    records=self.read_counters.records - records,
+                )
+
+    def _succeeded(self) -> None:
+        self._table.expected = True
+        self._attempts.failures = 0
+        self._failure_reason, self.denied = "", False
+        if self._attempts.enters_condition("read"):
+            log.info(f"reading {OFFSETS_TOPIC}", broker=str(self._copy.address))
+
+    async def _connection_failed(self, error: Exception) -> float:
+        """Notes that the connection ended, or that the log may not be read.
+
+        Returns the seconds until the next attempt.
+
+        Raises the error itself where neither the broker nor the network can be its cause.
+        """
+        self._attempts.failures += 1
+        self._failure_reason = str(error) or type(error).__name__
+        expected = isinstance(error, BrokerError | DecodeError)
+        self.denied = denied = _denied(error)
+        if denied:
+            self._table.expected = False
+            self._reader.stop_reading()
+        else:
+            await self._reader.lose(epochs_count=expected)
+        news = self._attempts.enters_condition("denied" if denied else type(error).__name__)
+        if not expected:
+            raise error
+        if news:
+            fields = {"broker": str(self._copy.address), "reason": self._failure_reason, **setting_hint(error)}
+            if denied:
+                self._log_denied(error, fields)
+            else:  # The prober logs that a broker is unreachable.
+                log_method = log.debug if isinstance(error, BrokerUnreachable) else log.warning
+                log_method(f"{OFFSETS_TOPIC} is not read", **fields)
+        return DENIED_SECONDS if denied else self._attempts.pause()
+
+    def _log_denied(self, error: Exception, fields: dict[str, str]) -> None:
+        user = self._copy.config.own_connection.sasl
+        hint = "grant READ and DESCRIBE on the topic to the sidecar's user" + ("" if user else ", see own_connection")
+        if isinstance(error, AuthenticationFailed):
+            hint = "mend own_connection.sasl"
+        log.warning(
+            f"the sidecar may not read {OFFSETS_TOPIC}: it works from the wire and by asking", hint=hint, **fields
+        )
+
+
+def _denied(error: Exception) -> bool:
+    if isinstance(error, BrokerRefused):
+        return error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return isinstance(error, AuthenticationFailed)
+
+
+def _first_error(error: Exception) -> Exception:
+    """Returns the first of the exceptions that a nursery has put together. The others followed from it."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,62 @@
+"""Addresses, and the local port of each broker of a gateway."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Address(NamedTuple):
+    """A host and a port. The host is a name or a number, without brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Parses HOST:PORT, with an IPv6 address in brackets. Raises ValueError with one clause for the user."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("an IPv6 address must stand in brackets, for instance [::1]:9092")
+    if not colon or not host or not (port.isascii() and port.isdigit()):
+        raise ValueError("must be HOST:PORT, for instance 127.0.0.1:9092")
+    if int(port) > 0xFFFF:
+        raise ValueError("the port must be at most 65535")
+    return Address(host, int(port))
+
+
+class AddressBook:
+    """The addresses that a gateway's clients use in place of the brokers' own.
+
+    A node gets its port when it first appears, and keeps it. When the node's address changes, the port leads to the new
+    one.
+
+    Args:
+        advertised_host: the host under which clients reach the gateway.
+        open_node: opens the port for a new node, and returns the port's number.
+    """
+
+    def __init__(self, advertised_host: str, open_node: Callable[[int], int]) -> None:
+        self._advertised_host = advertised_host
+        self._open_node = open_node
+        self._ports: dict[int, int] = {}
+        self._upstreams: dict[int, Address] = {}
+
+    def advertise(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        """Returns the address under which clients reach a node whose broker advertises `host` and `port`.
+
+        A negative id or an empty host stands for no node, such as an unavailable coordinator. It is returned unchanged.
+        """
+        if node_id < 0 or not host:
+            return host, port
+        self._upstreams[node_id] = Address(host, port)
+        if node_id not in self._ports:
+            self._ports[node_id] = self._open_node(node_id)
+        return self._advertised_host, self._ports[node_id]
+
+    def upstream(self, node_id: int) -> Address:
+        """Returns the present address of a node's broker. Raises KeyError for an unknown node."""
+        return self._upstreams[node_id]

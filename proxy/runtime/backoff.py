@@ -1,0 +1,73 @@
+"""Pauses between attempts at something that may fail for a long time, and detection of a new condition to log."""
+
+import random
+from collections.abc import Hashable, Iterable
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+import trio
+
+Key = TypeVar("Key", bound=Hashable)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds between attempts: doubled each time up to the second value. Random jitter shortens them by up to a half, so
+that a fleet does not retry in step."""
+
+
+class Backoff:
+    """Attempts at one thing.
+
+    Attributes:
+        failures: how many attempts failed in a row.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._condition = ""
+
+    def pause(self) -> float:
+        """Returns the seconds until the next attempt."""
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.failures - 1, 16))
+        return longest * random.uniform(0.5, 1.0)
+
+    def enters_condition(self, condition: str) -> bool:
+        """Stores the condition. Returns whether it is a new one, which is worth a log line."""
+        before, self._condition = self._condition, condition
+        return condition != before
+
+
+class _Attempt(NamedTuple):
+    """When the last attempt was made, and the seconds until the next one."""
+
+    at: float
+    pause: float
+
+
+class RetrySchedule(Generic[Key]):
+    """When each of many things may be attempted again.
+
+    Args:
+        limit: the most things that are due at a time.
+        first: seconds until the second attempt at a thing.
+        longest: the most seconds between two attempts; they double each time.
+        memory: seconds for which a thing that is no longer wanted is remembered.
+    """
+
+    def __init__(self, limit: int, first: float, longest: float, memory: float = 0.0) -> None:
+        self._at_once, self._first, self._longest, self._memory = limit, first, longest, memory
+        self._last: dict[Key, _Attempt] = {}
+
+    def due(self, wanted: Iterable[Key]) -> list[Key]:
+        """Returns the wanted things that may be attempted now, in the given order."""
+        now, wanted = trio.current_time(), dict.fromkeys(wanted)
+        last = {key: each for key, each in self._last.items() if key in wanted or now < each.at + self._memory}
+        self._last = last
+        due = (key for key in wanted if key not in last or last[key].at + last[key].pause <= now)
+        return list(islice(due, self._at_once))
+
+    def record_attempt(self, keys: Iterable[Key]) -> None:
+        """Notes an attempt at each of these things."""
+        now = trio.current_time()
+        for key in keys:
+            pause = min(2 * self._last[key].pause, self._longest) if key in self._last else self._first
+            self._last[key] = _Attempt(now, pause)

@@ -1,0 +1,310 @@
+"""The command line of the fleet job.
+
+The module defines the subcommands, their arguments and the exit statuses. `jobs` does the work.
+
+    python -m group_sidecar.spark run --input DIR|kafka://HOST:PORT/TOPIC [--output DIR] [--stream] ...
+    python -m group_sidecar.spark replay --input DIR --output DIR --from T --to T
+    python -m group_sidecar.spark report --tables DIR --output FILE.html
+    spark-submit spark/cli.py run --input URL --output URL ...
+
+Results go to standard output. The number of lines read, and a line for each batch of a stream, go to standard error.
+"""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from group_sidecar.spark import jobs
+from group_sidecar.spark.environment import java_missing
+from group_sidecar.spark.filesystem import HOUR, FolderError
+from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
+from group_sidecar.spark.line_sources import SEGMENTS, KafkaTopic
+from group_sidecar.spark.spark_session import KAFKA_CONNECTOR, is_submitted, session
+from group_sidecar.spark.store import PARQUET, Store, StoreError
+from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.write_attempts import LineCountError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_REQUIREMENT_MISSING = 3
+EXIT_STORE_LOCKED = 4
+SMALL_INPUT_BYTES = 64 << 20
+"""For inputs below this many bytes, Spark is configured to start quickly. Compiling code well pays off only later."""
+KAFKA = "kafka://"
+
+_DURATION = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_EPILOG = (
+    "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing, "
+    "4 another process writes to the tables."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the subcommand that the command line names. Returns the exit status."""
+    options = arguments(argv)
+    if not is_submitted() and (missing := java_missing()):
+        sys.stderr.write(missing + "\n")
+        return EXIT_REQUIREMENT_MISSING
+    try:
+        spark = _session(options)
+    except PySparkRuntimeError as error:
+        sys.stderr.write(f"Spark did not start: {str(error).splitlines()[0]}\n")
+        return EXIT_REQUIREMENT_MISSING
+    try:
+        options.act(spark, options)
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_USAGE
+    except AnalysisException as error:
+        if (line := _argument_error(error, options)) is None:
+            raise
+        sys.stderr.write(line + "\n")
+        return EXIT_USAGE
+    except LeaseTakenError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_STORE_LOCKED
+    except (LineCountError, FolderError, LeaseLostError) as error:
+        sys.stderr.write(f"failed: {error}\n")
+        return EXIT_FAILED
+    except StreamingQueryException as error:
+        # Spark has logged the details.
+        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
+        return EXIT_FAILED
+    finally:
+        spark.stop()
+    return 0
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parses the command line. If it is wrong, prints the reason and ends the process with status 2."""
+    parser = argparse.ArgumentParser(
+        prog=os.environ.get("GROUP_SIDECAR_PROGRAM", "python -m group_sidecar.spark"),
+        description="Aggregates the records of all sidecars of a Kafka cluster.",
+        epilog=_EPILOG,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    _add_run(commands.add_parser("run", help="take records into tables, once or as a stream", epilog=_EPILOG))
+    _add_replay(commands.add_parser("replay", help="answer hours again, from journals", epilog=_EPILOG))
+    _add_report(commands.add_parser("report", help="write an HTML report of tables", epilog=_EPILOG))
+    options = parser.parse_args(argv)
+    if options.command == "run":
+        _check_run(parser, options)
+    elif options.command == "replay" and options.since >= options.until:
+        parser.error("--from is not before --to")
+    return options
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_input(parser)
+    parser.add_argument(
+        "--output", type=_folder, metavar="DIR", help="folder or URL of the tables; goes on where it was"
+    )
+    parser.add_argument("--stream", action="store_true", help="do not end: take what comes")
+    parser.add_argument("--trigger", type=_duration, metavar="TIME", help="how often to look for new records (60s)")
+    parser.add_argument("--window", type=_window, default="5m", metavar="TIME", help="width of windows (5m)")
+    parser.add_argument("--retention", type=_days, metavar="DAYS", help="drop older days, for instance 30d (keep all)")
+    parser.add_argument("--format", default=PARQUET, help="of the tables: parquet, or delta or iceberg where installed")
+    parser.add_argument("--textfile", type=Path, metavar="FILE", help="write figures for Prometheus there (*.prom)")
+    parser.add_argument("--show", choices=SUMMARIES, help="the summary to print (groups, if there is no --output)")
+    parser.add_argument("--json", action="store_true", help="print all rows, each a JSON object on a line of its own")
+    parser.add_argument("--limit", type=_positive, default=100, metavar="N", help="rows to print without --json (100)")
+    parser.set_defaults(act=_run)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    _add_input(parser)
+    parser.add_argument("--output", type=_folder, required=True, metavar="DIR", help="folder or URL of the tables")
+    parser.add_argument("--from", dest="since", type=_moment, required=True, metavar="TIME", help="ISO 8601, UTC")
+    parser.add_argument("--to", dest="until", type=_moment, required=True, metavar="TIME", help="hours before this")
+    parser.set_defaults(act=_replay)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tables", type=_existing_path, required=True, metavar="DIR", help="what run wrote")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the HTML file")
+    parser.add_argument("--title", default="Consumer groups of the cluster", help="title of the report")
+    parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help="ISO 8601, UTC (the beginning)")
+    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="ISO 8601, UTC (the end)")
+    _add_spark(parser)
+    parser.set_defaults(act=_report)
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    text = "folder or URL with sealed segments, at any depth; or kafka://HOST:PORT/TOPIC"
+    parser.add_argument("--input", required=True, type=_input, metavar="FROM", help=text)
+    text = "properties of Kafka's client, as for --command-config of Kafka's tools"
+    parser.add_argument("--command-config", type=_properties, default={}, metavar="FILE", help=text)
+    text = "end where Kafka dropped records unread; otherwise the tables tell what is missing"
+    parser.add_argument("--fail-on-data-loss", action="store_true", help=text)
+    _add_spark(parser)
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    text = "jars for Spark, with commas: of Delta or Iceberg; its Kafka connector, where Maven cannot be reached"
+    parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
+    parser.add_argument("--master", metavar="URL", help="Spark master (local[*], or that of spark-submit)")
+
+
+def _check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.stream and options.output is None:
+        parser.error("--stream needs --output")
+    if options.stream and (options.show or options.json):
+        parser.error("--stream prints no summary: no --show, no --json")
+    if options.trigger and not options.stream:
+        parser.error("--trigger is for --stream")
+    if options.textfile and not options.textfile.parent.is_dir():
+        parser.error(f"there is no folder {options.textfile.parent}")
+
+
+def _input(text: str) -> str:
+    if text.startswith(KAFKA):
+        try:
+            KafkaTopic.from_url(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+    return _existing_path(text)
+
+
+def _existing_path(text: str) -> str:
+    """Checks a path before Spark starts, which takes seconds. Only Spark can check a URL."""
+    if not urlsplit(text).scheme and not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"there is no {text}")
+    return text
+
+
+def _folder(text: str) -> str:
+    if not urlsplit(text).scheme and Path(text).exists() and not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return text
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of rows")
+    return number
+
+
+def _duration(text: str) -> str:
+    found = _DURATION.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text} is not a time like 30s, 5m or 1h")
+    return f"{int(found[1])} {_UNITS[found[2]]}"
+
+
+def _window(text: str) -> str:
+    number, unit = _duration(text).split()
+    if HOUR % timedelta(**{unit: int(number)}):
+        raise argparse.ArgumentTypeError(f"a window of {text} does not divide an hour")
+    return f"{number} {unit}"
+
+
+def _days(text: str) -> timedelta:
+    number, unit = _duration(text).split()
+    if unit != "days":
+        raise argparse.ArgumentTypeError(f"{text} is not a number of days like 30d")
+    return timedelta(days=int(number))
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a moment like 2025-01-31 or 2025-01-31T09:00Z") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _jars(text: str) -> tuple[str, ...]:
+    jars = tuple(filter(None, text.split(",")))
+    for jar in jars:
+        _existing_path(jar)
+    return jars
+
+
+def _properties(text: str) -> dict[str, str]:
+    _existing_path(text)
+    lines = (line.strip() for line in Path(text).read_text().splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _session(options: argparse.Namespace) -> SparkSession:
+    if options.command == "report":
+        return session(options.master, jars=options.jars)
+    kafka = options.input.startswith(KAFKA)
+    small = not kafka and not getattr(options, "stream", False) and _is_small(Path(options.input))
+    return session(options.master, small=small, jars=options.jars, kafka=kafka)
+
+
+def _is_small(folder: Path) -> bool:
+    size = 0
+    for path in folder.rglob(SEGMENTS):
+        # A sidecar may drop its oldest segments at any time.
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return folder.is_dir() and size < SMALL_INPUT_BYTES
+
+
+def _source(options: argparse.Namespace) -> jobs.Source:
+    if not options.input.startswith(KAFKA):
+        return str(options.input)
+    return KafkaTopic.from_url(options.input, options.command_config, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def _run(spark: SparkSession, options: argparse.Namespace) -> None:
+    wanted = options.show or options.json or options.output is None
+    running = jobs.RunOptions(
+        source=_source(options),
+        output=options.output,
+        trigger=(options.trigger or "60 seconds") if options.stream else None,
+        window=options.window,
+        retention=options.retention,
+        format=options.format,
+        textfile=options.textfile,
+        show=(options.show or "groups") if wanted else None,
+        json=options.json,
+        limit=options.limit,
+    )
+    jobs.run(spark, running)
+
+
+def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
+    since = options.since.replace(minute=0, second=0, microsecond=0)
+    until = (options.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
+    jobs.run_replay(spark, _source(options), options.output, since, until)
+
+
+def _report(spark: SparkSession, options: argparse.Namespace) -> None:
+    from group_sidecar.spark.report import write_report
+
+    store = Store.opened(spark, options.tables)
+
+    def read(table: str) -> DataFrame:
+        return store.read(table, options.since, options.until)
+
+    write_report(read, options.output, title=options.title, since=options.since, until=options.until)
+
+
+def _argument_error(error: AnalysisException, options: argparse.Namespace) -> str | None:
+    """Returns in one line what was wrong with the arguments; None if the error has another cause."""
+    condition = error.getCondition()
+    if condition == "PATH_NOT_FOUND":
+        return f"there is no {options.input}"
+    if condition == "KAFKA_DATA_SOURCE_NOT_ENABLED":
+        return f"Spark lacks its Kafka connector: give {KAFKA_CONNECTOR} by --packages of spark-submit, or --jars"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

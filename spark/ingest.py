@@ -1,0 +1,130 @@
+"""Writes one batch of lines to the store and computes the tables of the affected hours again.
+
+Nothing is kept between batches except the store's contents. So the same function fills a store from a year's journals,
+and keeps it up to date every minute. A batch that was interrupted is done again from its beginning. A record that
+arrives hours late only causes its hour to be computed again. There is no watermark, because a watermark would silently
+drop such a record and make its hour wrong.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark import line_parsing
+from group_sidecar.spark.batch_store import Batch
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.tables import RECORDS, TABLES, Table
+
+_PARALLEL_TABLES = 3
+"""How many tables are computed at the same time. Planning a table keeps the driver busy while the executors wait."""
+
+
+_FEWER_LINES_WARNING = (
+    "has fewer lines than when it was first taken, for segments are gone: the {} lines of then are kept"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestResult:
+    """The outcome of one batch.
+
+    Attributes:
+        records: number of lines that are records, including repeated ones.
+        quarantined: number of the other lines, by fault.
+        hours: the hours (UTC) whose tables were computed again, oldest first.
+        days_dropped: number of days that were dropped because of their age.
+        warnings: problems for the operator, each in one line.
+    """
+
+    records: int
+    quarantined: Mapping[str, int]
+    hours: tuple[datetime, ...]
+    days_dropped: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = None) -> IngestResult:
+    """Writes a batch of lines to the store.
+
+    Writing the same batch again has the same effect as writing it once, even if the first attempt was interrupted.
+
+    Args:
+        store: the store.
+        lines: `value` STRING and `arrived_at` TIMESTAMP. With `file`, as in `line_sources`, the segments are added to
+            the ledger.
+        batch: the batch's number in the stream, larger than those of earlier batches; or a name for another batch.
+        now: the current time; the clock's time if None. Later records lie in the future, and ages are counted from it.
+    """
+    now = now or datetime.now(UTC)
+    files = Observation() if "file" in lines.columns else None
+    if files is not None:
+        lines = lines.observe(files, F.to_json(F.collect_set("file")).alias("files"))
+    with store.writing:
+        days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
+        taken = _take(store, _judged(store, lines, now), batch, now)
+        answer(store, taken.hours)
+        if files is not None:
+            segments = json.loads(files.get["files"])
+            if segments:
+                store.ledger.add(batch, "".join(f"{json.dumps(each)}\n" for each in segments))
+    return replace(taken, days_dropped=days_dropped)
+
+
+def replay(
+    store: Store, lines: DataFrame, since: datetime, until: datetime, now: datetime | None = None
+) -> IngestResult:
+    """Computes the tables of some hours again, from the stored records and from those lines that are not stored yet.
+
+    No stream may write to the store at the same time. Lines that are not records are ignored, because the stream counts
+    them.
+
+    Args:
+        store: the store.
+        lines: `value` STRING and `arrived_at` TIMESTAMP.
+        since: the beginning of the first hour.
+        until: the end of the last hour.
+        now: as in `ingest`.
+    """
+    now = now or datetime.now(UTC)
+    emitted_at = F.col("emitted_at")
+    judged = _judged(store, lines, now)
+    chosen = judged.where(F.col("fault").isNull() & (emitted_at >= F.lit(since)) & (emitted_at < F.lit(until)))
+    taken = _take(store, chosen, f"replay-{now:%Y%m%d%H%M%S%f}", now)
+    hours = tuple(sorted({*taken.hours, *store.hours(since, until)}))
+    answer(store, hours)
+    return replace(taken, hours=hours)
+
+
+def answer(store: Store, hours: Collection[datetime]) -> None:
+    """Computes all tables of these hours again, from the stored records."""
+    if not hours:
+        return
+    records = store.records(hours)
+
+    def ask(first: Table) -> None:
+        store.replace(first.name, first.ask(records, store.window), hours)
+        for table in TABLES.values():
+            if table.source == first.name:
+                store.replace(table.name, table.ask(store.answers(first.name, hours), store.window), hours)
+
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+        asked = [pool.submit(ask, table) for table in TABLES.values() if table.source == RECORDS]
+    for each in asked:
+        each.result()
+
+
+def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:
+    oldest = store.oldest(now)
+    return line_parsing.judged(lines, F.lit(now), None if oldest is None else F.lit(oldest))
+
+
+def _take(store: Store, judged: DataFrame, batch: Batch, now: datetime) -> IngestResult:
+    added = store.add(batch, judged, now)
+    warnings = () if not added.kept else (f"batch {batch} {_FEWER_LINES_WARNING.format(added.kept)}",)
+    hours = tuple(sorted(added.hours))
+    return IngestResult(records=added.records, quarantined=added.quarantined, hours=hours, warnings=warnings)

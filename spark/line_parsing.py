@@ -1,0 +1,154 @@
+"""Parses lines into records. A line that is not a record goes to quarantine with its fault.
+
+The schema, the required columns and the bounds all come from `metrics.records`; there is no second list. Spark accepts
+any JSON value for a string column, so a number in place of a name is read as its digits.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.metrics.records import (
+    BODIES,
+    EARLIEST,
+    EARLIEST_OBSERVATION,
+    GREATEST,
+    KINDS,
+    TIMESTAMP_FORMAT,
+    VERSION,
+    Body,
+    Envelope,
+    columns,
+)
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""How far a sidecar's clock may be ahead of this job's clock. A clock further ahead would make other sidecars seem
+late."""
+
+_UNREADABLE = "_unreadable"
+
+Part = type[Envelope | Body]
+
+
+class Fault(StrEnum):
+    """Why a line is in quarantine. If several faults apply, the first one counts."""
+
+    NOT_JSON_OBJECT = "not_json_object"
+    UNKNOWN_VERSION = "unknown_version"
+    UNKNOWN_KIND = "unknown_kind"
+    WRONG_TYPE = "wrong_type"
+    MISSING_COLUMN = "missing_column"
+    OUT_OF_RANGE = "out_of_range"
+    IN_FUTURE = "in_future"
+    TOO_OLD = "too_old"
+
+
+def record_ddl() -> str:
+    """Returns the schema of a line as Spark's DDL: the envelope's columns, then those of all kinds, each once."""
+    return ", ".join(f"`{name}` {sql_type}" for name, sql_type in _types().items())
+
+
+def _types() -> dict[str, str]:
+    parts: tuple[Part, ...] = (Envelope, *BODIES)
+    return {column.name: column.sql_type for part in parts for column in columns(part)}
+
+
+def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = None) -> DataFrame:
+    """Parses lines by the contract and finds the fault of each.
+
+    Args:
+        lines: `value` STRING, and `arrived_at` TIMESTAMP, when the transport received the line; null if not known.
+        now: the current time; the clock's time if None. Later records lie in the future.
+        oldest: records made before this time are too old. If None, only the contract limits their age.
+
+    Returns:
+        The columns of the contract, as far as they can be parsed, and three more: `fault` (a `Fault`; null for a
+        record), `line` (the original line; null for a record) and `arrived_at`. The latter is also null if it lies
+        before the contract's time or in the future, because a file can have any date.
+    """
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _UNREADABLE,
+        "timestampFormat": TIMESTAMP_FORMAT,
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",
+    }
+    now = F.current_timestamp() if now is None else now
+    schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
+    # `inline` makes Spark parse each line once. Otherwise Spark would parse it for each column that a condition names.
+    arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
+    read = lines.select("value", arrived.alias("arrived_at"), F.inline(F.array(F.from_json("value", schema, options))))
+    fault = _fault(now, oldest).alias("fault")
+    line = F.when(F.col("fault").isNotNull(), F.col("value")).alias("line")
+    return read.select("*", fault).select(*_types(), "fault", line, "arrived_at")
+
+
+def accepted(judged: DataFrame) -> DataFrame:
+    """Returns the records: the columns of the contract, and `arrived_at`."""
+    return judged.where(F.col("fault").isNull()).select(*_types(), "arrived_at")
+
+
+def quarantined(judged: DataFrame) -> DataFrame:
+    """Returns the other lines: `fault`, `sidecar` (null if it cannot be parsed), the original `line`, `arrived_at`."""
+    return judged.where(F.col("fault").isNotNull()).select("fault", "sidecar", "line", "arrived_at")
+
+
+def deduplicated(records: DataFrame) -> DataFrame:
+    """Removes duplicate records. A record is identified by (sidecar, boot, seq).
+
+    The record keeps the earliest arrival of its lines, so results do not depend on which line Spark reads first.
+    """
+    name = ("sidecar", "boot", "seq")
+    arrived = F.min("arrived_at").alias("arrived_at")
+    # The columns come from the contract, because a Declarative Pipeline must not ask a frame for its columns.
+    rest = (F.first(column).alias(column) for column in _types() if column not in name)
+    return records.groupBy(*name).agg(*rest, arrived).select(*_types(), "arrived_at")
+
+
+def _fault(now: Column, oldest: Column | None) -> Column:
+    value, unreadable = F.col("value"), F.col(_UNREADABLE).isNotNull()
+    blank = F.trim(value) == ""
+    no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
+    future = now + F.lit(CLOCK_SKEW)
+    outdated = (F.col("emitted_at") < _moment(EARLIEST)) | (F.col("observed_at") < _moment(EARLIEST_OBSERVATION))
+    if oldest is not None:
+        outdated |= F.col("emitted_at") < oldest
+    tests = {
+        Fault.NOT_JSON_OBJECT: blank | no_object,
+        Fault.UNKNOWN_VERSION: F.col("version").isNull() | (F.col("version") != VERSION),
+        Fault.UNKNOWN_KIND: F.col("kind").isNull() | ~F.col("kind").isin(*KINDS),
+        Fault.WRONG_TYPE: unreadable,
+        Fault.MISSING_COLUMN: _in_envelope_or_kind(_lacks_column),
+        Fault.OUT_OF_RANGE: _in_envelope_or_kind(_out_of_range),
+        Fault.IN_FUTURE: (F.col("observed_at") > future) | (F.col("emitted_at") > future),
+        Fault.TOO_OLD: outdated,
+    }
+    return F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
+
+
+def _moment(text: str) -> Column:
+    return F.lit(text).cast("timestamp")
+
+
+def _in_envelope_or_kind(breach: Callable[[Part], Column]) -> Column:
+    return _any([breach(Envelope), *((F.col("kind") == body.KIND) & breach(body) for body in BODIES)])
+
+
+def _lacks_column(part: Part) -> Column:
+    return _any(F.col(column.name).isNull() for column in columns(part) if not column.nullable)
+
+
+def _out_of_range(part: Part) -> Column:
+    numbers = [column for column in columns(part) if column.sql_type in ("BIGINT", "DOUBLE")]
+    low = (F.col(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
+    high = (F.col(each.name) > GREATEST for each in numbers)
+    return _any(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return reduce(or_, conditions, F.lit(False))

@@ -1,0 +1,84 @@
+"""Finds segments that a stream has missed, and several sidecars with one id."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark import line_sources
+from group_sidecar.spark.ingest import IngestResult, ingest
+from group_sidecar.spark.store import Store
+
+_LOOK_BACK = timedelta(days=1)
+"""The time before the newest hour in which sidecars are compared."""
+_MAX_NAMED = 3
+"""How many files or sidecars a warning names."""
+_SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissedSegments:
+    """The findings.
+
+    Attributes:
+        warnings: problems for the operator, each in one line.
+        taken: the outcome of ingesting changed segments; None if there were none.
+    """
+
+    warnings: tuple[str, ...]
+    taken: IngestResult | None = None
+
+
+def missed_segments(
+    spark: SparkSession, store: Store, folder: str | None, now: datetime | None = None
+) -> MissedSegments:
+    """Ingests segments that have changed since they were read, and warns of them and of files that are never read.
+
+    No other thread may write a batch at the same time.
+
+    Args:
+        spark: the session.
+        store: the store.
+        folder: the folder with the segments; None if lines come from a topic.
+        now: the current time; the clock's time if None.
+    """
+    warnings: list[str] = []
+    taken = None
+    if folder is not None:
+        files = line_sources.all_files(spark, folder)
+        others = sorted(row["path"] for row in files.where(~F.col("path").like(_SEGMENT)).select("path").collect())
+        if others:
+            warnings.append(f"not read, for only *.jsonl is: {_files(others)}")
+        if changed := store.ledger.changed(files):
+            warnings.append(f"read again, for they changed after they were read: {_files(changed)}")
+            lines = line_sources.files(spark, folder).where(F.col("file.path").isin(changed))
+            now = now or datetime.now(UTC)
+            taken = ingest(store, lines, f"changed-{now:%Y%m%d%H%M%S%f}", now)
+        store.ledger.merge()
+    if twins := _duplicate_sidecar_ids(store):
+        warnings.append(f"several sidecars run with one id, so their records are mixed up: {_list_names(twins)}")
+    return MissedSegments(warnings=tuple(warnings), taken=taken)
+
+
+def _duplicate_sidecar_ids(store: Store) -> list[str]:
+    """Returns the ids of sidecars of which two starts wrote in the same windows more than once.
+
+    A restart causes one such window.
+    """
+    newest = store.newest_hour()
+    if newest is None:
+        return []
+    starts = store.read("sidecars", newest - _LOOK_BACK).select("window", "sidecar", "boot")
+    one, other = starts.alias("one"), starts.alias("other")
+    both = F.expr("one.window = other.window AND one.sidecar = other.sidecar AND one.boot < other.boot")
+    windows = one.join(other, both).groupBy("one.sidecar", "one.boot", "other.boot").count()
+    return sorted({row["sidecar"] for row in windows.where("count > 1").select("sidecar").collect()})
+
+
+def _files(paths: list[str]) -> str:
+    return f"{'1 file' if len(paths) == 1 else f'{len(paths)} files'} ({_list_names(paths)})"
+
+
+def _list_names(names: list[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")

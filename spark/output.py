@@ -1,0 +1,67 @@
+"""Writes a summary to standard output, as a table for people or as JSON lines for scripts."""
+
+import sys
+from collections.abc import Iterator
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from group_sidecar.metrics.records import TIMESTAMP_FORMAT
+from group_sidecar.spark.summaries import Summary
+
+_TABLE_WIDTH = 10_000
+
+
+def show_json(answer: DataFrame, summary: Summary) -> None:
+    """Writes all rows, each as a JSON object on its own line."""
+    for line in _json_lines(answer, summary):
+        sys.stdout.write(line + "\n")
+
+
+def show_table(answer: DataFrame, summary: Summary, limit: int) -> None:
+    """Writes the first `limit` rows as a table, and a note if there are more."""
+    all_types = dict(answer.dtypes)
+    types = {name: all_types[name] for name in summary.terminal_columns or answer.columns}
+    # Spark formats the timestamps, because Python would use the time zone of this machine.
+    cells = (
+        F.date_format(name, "yyyy-MM-dd HH:mm:ss") if kind == "timestamp" else name for name, kind in types.items()
+    )
+    rows = answer.orderBy(*_order(summary)).select(*cells).take(limit + 1)
+    table = Table(box=SIMPLE_HEAD)
+    for name, kind in types.items():
+        table.add_column(name, justify="right" if kind in ("bigint", "double") else "left", overflow="fold")
+    for row in rows[:limit]:
+        table.add_row(*(Text(_format_cell(cell)) for cell in row))
+    # Output that is not a terminal is read by programs, so lines are not folded.
+    console = Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
+    console.print(table)
+    if len(rows) > limit:
+        console.print(f"These are the first {limit} rows; --limit or --json shows more.")
+
+
+def _format_cell(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.1f}"
+    # Text from clients and broken sidecars must not send control characters to the terminal.
+    return (
+        ""
+        if cell is None
+        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(cell))
+    )
+
+
+def _json_lines(answer: DataFrame, summary: Summary) -> Iterator[str]:
+    options = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT}
+    # Rows are read from one sorted partition. A global sort would first compute everything again, for a sample.
+    ordered = answer.repartition(1).sortWithinPartitions(*_order(summary))
+    for row in ordered.select(F.to_json(F.struct("*"), options)).toLocalIterator():
+        yield row[0]
+
+
+def _order(summary: Summary) -> list[Column]:
+    first_by = [F.col(summary.first_by).desc_nulls_last()] if summary.first_by else []
+    return [*first_by, *(F.col(name) for name in summary.then_by)]

@@ -1,0 +1,46 @@
+"""The query for the groups and their state."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.metrics.records import Group
+from group_sidecar.spark.queries.windows import ORDER, WINDOW, latest, with_window
+
+GREATEST_GENERATION = 2**31 - 1
+"""Kafka's generations and epochs are INT32. A larger one is wrong and is ignored."""
+
+_STANDING = ("protocol", "state", "protocol_type", "assignor", "generation", "members", "max_size")
+
+
+def groups(records: DataFrame, width: str) -> DataFrame:
+    """Returns the state of each group at the end of each window.
+
+    Of the records of one sidecar, the newest counts. Several sidecars may report a group whose coordinator changed.
+    Then the record with the newest generation counts, and of equal generations the one that was observed last.
+
+    Returns:
+        window, group, sidecar (the one whose record counts), sidecars (how many report the group), protocol, state,
+        protocol_type, assignor, generation, members, max_size, observed_at.
+    """
+    # Unchanged restatements are first merged by hashing, so that fewer rows have to be sorted.
+    distinct = (
+        with_window(records, width, Group.KIND)
+        .groupBy(WINDOW, "group", "sidecar", *_STANDING)
+        .agg(F.max(ORDER).alias(ORDER), F.max("observed_at").alias("observed_at"), F.max("seq").alias("seq"))
+    )
+    each = latest(distinct, (WINDOW, "group", "sidecar"), (*_STANDING, "observed_at"), F.struct(ORDER, "seq"))
+    # A group without a join has generation 0 if a commit was seen, and -1 if it was loaded from the log.
+    known = F.greatest("generation", F.lit(0))
+    generation = F.when(known <= GREATEST_GENERATION, known)
+    holds = F.struct(generation, "observed_at", "sidecar")
+    return (
+        each.groupBy(WINDOW, "group")
+        .agg(F.max_by(F.struct("sidecar", *_STANDING, "observed_at"), holds).alias("word"), F.count("*").alias("n"))
+        .select(
+            WINDOW,
+            "group",
+            "word.sidecar",
+            F.col("n").alias("sidecars"),
+            *(f"word.{name}" for name in (*_STANDING, "observed_at")),
+        )
+    )

@@ -1,0 +1,37 @@
+"""The queries for requests that policies refused or would have refused."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.metrics.records import Audit, Refusal
+from group_sidecar.spark.queries.windows import WINDOW, with_window_distinct
+
+
+def refusals(records: DataFrame, width: str) -> DataFrame:
+    """Returns how often each policy refused clients of each group in each window, by error.
+
+    Returns:
+        window, group, policy, error_code, refusals, clients (how many client ids), last_at.
+    """
+    return _verdicts(records, width, Refusal.KIND, "refusals")
+
+
+def audits(records: DataFrame, width: str) -> DataFrame:
+    """Returns how often each policy in audit mode would have refused clients of each group, by error.
+
+    Returns:
+        window, group, policy, error_code, audits, clients (how many client ids), last_at.
+    """
+    return _verdicts(records, width, Audit.KIND, "audits")
+
+
+def _verdicts(records: DataFrame, width: str, kind: str, counted: str) -> DataFrame:
+    return (
+        with_window_distinct(records, width, kind)
+        .groupBy(WINDOW, "group", "policy", "error_code")
+        .agg(
+            F.count("*").alias(counted),
+            F.count_distinct("client_id").alias("clients"),
+            F.max("observed_at").alias("last_at"),
+        )
+    )

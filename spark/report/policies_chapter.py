@@ -1,0 +1,83 @@
+"""The chapter on policies: the requests that they refused or, in audit mode, would have refused.
+
+It reads the tables `refusals` and `audits`.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark.report.bar_chart import Amount, BarChart, BarRow, bars
+from group_sidecar.spark.report.collected_rows import Row, all_rows, first_by, first_rows
+from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, TableReader, summary_table
+from group_sidecar.spark.report.formatting import count, number
+
+MAX_GROUPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicyOutcome:
+    """An outcome of a policy: its table, whose name is also its column's name, and its texts."""
+
+    table: str
+    title: str
+    told: str
+    empty: str
+
+
+_POLICY_OUTCOMES = (
+    _PolicyOutcome(
+        "refusals",
+        "Refusals by group and policy",
+        "How often policies refused clients of each group.",
+        "No client was refused anything.",
+    ),
+    _PolicyOutcome(
+        "audits",
+        "What would have been refused, by group and policy",
+        "How often policies in audit mode let clients pass that they would have refused.",
+        "No policy in audit mode would have refused anything.",
+    ),
+)
+
+
+def policies_chapter(read: TableReader) -> Chapter:
+    """Returns the chapter."""
+    return Chapter("refusals", "Refusals", [_figure(read, verdict) for verdict in _POLICY_OUTCOMES])
+
+
+def _figure(read: TableReader, verdict: _PolicyOutcome) -> Figure:
+    rows = read(verdict.table)
+    sums = rows.groupBy("group").agg(F.sum(verdict.table).alias("times"))
+    groups = first_rows(sums, MAX_GROUPS, *first_by("times", ("group",)))
+    names = [row["group"] for row in groups.rows]
+    by_policy = rows.where(F.col("group").isin(*names)).groupBy("group", "policy").agg(F.sum(verdict.table).alias("n"))
+    return Figure(
+        verdict.table,
+        verdict.title,
+        verdict.told,
+        ChartKind.BARS,
+        _bars(names, all_rows(by_policy)) if names else None,
+        [summary_table(read, verdict.table, verdict.title)],
+        verdict.empty,
+        f"{count(groups.left_out, 'more group')} had fewer." if groups.left_out else "",
+    )
+
+
+def _bars(names: Sequence[str], rows: Sequence[Row]) -> BarChart:
+    by_group: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        by_group[row["group"]][row["policy"]] = row["n"]
+    policies = sorted({row["policy"] for row in rows})
+    return bars([_bar(name, by_group[name], policies) for name in names], policies)
+
+
+def _bar(name: str, times: dict[str, int], policies: Sequence[str]) -> BarRow:
+    amounts = [
+        Amount(index, times[policy], f"{name}: {policy} {number(times[policy])}")
+        for index, policy in enumerate(policies)
+        if policy in times
+    ]
+    return BarRow(name, amounts, number(sum(times.values())))

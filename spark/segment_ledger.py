@@ -1,0 +1,81 @@
+"""Records which segments a store has read, with their size and date.
+
+    ledger/<batch>.json    the segments of that batch, one JSON object per line
+    ledger/merged-ab12/    the segments of several batches
+
+Spark remembers segments by name and never reads one again. The ledger also has their sizes and dates. So a segment is
+noticed that was incomplete when it was read, and was completed later under the same name.
+"""
+
+from collections.abc import Callable
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark.batch_store import Batch
+from group_sidecar.spark.filesystem import Folders
+from group_sidecar.spark.line_sources import FILE
+
+_FOLDER = "ledger"
+_MERGE_AT = 100
+"""How many files of the ledger are merged into one."""
+
+
+class SegmentLedger:
+    """The ledger of a store.
+
+    Args:
+        spark: the session.
+        folders: the folders of the store.
+        fence: called before each step that other processes would see; raises if this process may not write.
+    """
+
+    def __init__(self, spark: SparkSession, folders: Folders, fence: Callable[[], None]) -> None:
+        self._spark = spark
+        self._folders = folders
+        self._fence = fence
+
+    def add(self, batch: Batch, files: str) -> None:
+        """Adds the segments of a batch, and replaces what the ledger had for that batch.
+
+        Args:
+            batch: the batch's number or name.
+            files: the segments as `line_sources.FILE`, one JSON object per line.
+        """
+        self._fence()
+        name = f"{_FOLDER}/{batch}.json"
+        if self._folders.read(name) != files:
+            self._folders.remove(name)
+            self._folders.write_new_file(name, files)
+
+    def changed(self, files: DataFrame) -> list[str]:
+        """Returns the sorted URLs of files that were read, but never in their current state.
+
+        Args:
+            files: the current files, as `line_sources.FILE`.
+        """
+        pieces = self._folders.children(_FOLDER)
+        if not pieces:
+            return []
+        taken, now = self._read(pieces).alias("taken"), files.where(F.col("size") > 0).alias("now")
+        same = F.expr("taken.size = now.size AND taken.modified = now.modified")
+        joined = (
+            now.join(taken, F.expr("taken.path = now.path")).groupBy("now.path").agg(F.bool_or(same).alias("known"))
+        )
+        return sorted(row["path"] for row in joined.where(~F.col("known")).collect())
+
+    def merge(self) -> None:
+        """Merges the files of the ledger if there are many."""
+        pieces = self._folders.children(_FOLDER)
+        if len(pieces) < _MERGE_AT:
+            return
+        merged = f"{_FOLDER}/merged-{uuid4().hex}"
+        rows = self._read(pieces).distinct().coalesce(1)
+        rows.write.json(self._folders.url(merged), compression="gzip")
+        for piece in pieces:
+            self._fence()
+            self._folders.remove(f"{_FOLDER}/{piece}")
+
+    def _read(self, pieces: list[str]) -> DataFrame:
+        return self._spark.read.schema(FILE).json([self._folders.url(f"{_FOLDER}/{piece}") for piece in pieces])

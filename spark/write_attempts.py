@@ -1,0 +1,163 @@
+"""Attempts to write a batch to a store. Each attempt has a folder of its own until it is complete.
+
+`WriteAttempts` makes sure that every line of a batch is stored. It replaces what an earlier attempt at the batch left,
+and completes or removes the attempts of a process that has died.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark.batch_store import Batch, BatchStore, day_and_hour
+from group_sidecar.spark.filesystem import Folders
+
+_FOLDER = "_attempts"
+"""Spark ignores names that begin with an underscore."""
+_COMPLETE = "complete.json"
+"""A file in the folder of an attempt. It exists once every line of the batch has been written there."""
+
+
+class LineCountError(Exception):
+    """The number of written lines differs from the number of lines read. Nothing was deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteResult:
+    """The outcome of writing a batch.
+
+    Attributes:
+        records: number of lines that are records, including repeated ones.
+        quarantined: number of the other lines, by fault.
+        hours: the hours that have records of the batch, or had records of an earlier attempt at it.
+        kept: number of lines from an earlier attempt that are kept because this attempt read fewer lines; else 0.
+    """
+
+    records: int
+    quarantined: Mapping[str, int]
+    hours: Collection[datetime]
+    kept: int = 0
+
+
+class WriteAttempts:
+    """The attempts to write to one store.
+
+    Args:
+        spark: the session.
+        folders: the folders of the store.
+        records: stores accepted records.
+        quarantine: stores all other lines.
+        token: the lease's token, which is part of an attempt's name.
+        fence: called before each step that other processes would see; raises if this process may not write.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folders: Folders,
+        records: BatchStore,
+        quarantine: BatchStore,
+        token: int,
+        fence: Callable[[], None],
+    ) -> None:
+        self._spark = spark
+        self._folders = folders
+        self._records = records
+        self._quarantine = quarantine
+        self._token = token
+        self._fence = fence
+
+    def add(self, batch: Batch, judged: DataFrame, now: datetime) -> WriteResult:
+        """Writes the lines of a batch and replaces what an earlier attempt at the batch left.
+
+        All lines are read and written once, counted, and then moved to their place. After that, what an earlier attempt
+        left is removed. It is kept if it has more lines, because then a segment was deleted in between.
+
+        Args:
+            batch: the batch's number or name.
+            judged: its lines, as `line_parsing.judged` returns them.
+            now: determines the hour of a quarantined line whose arrival time is not known.
+
+        Raises:
+            LineCountError: the number of written lines differs from the number of lines read.
+            FolderError: a file system operation failed.
+            LeaseLostError: this process may no longer write to the store, because another one may.
+        """
+        self._fence()
+        attempt = self._name()
+        folder = f"{_FOLDER}/{batch}.{attempt}"
+        accepted = F.col("fault").isNull()
+        moment = F.when(accepted, F.col("emitted_at")).otherwise(F.coalesce("arrived_at", F.lit(now)))
+        name = F.when(~accepted, F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id()))
+        batch_store = F.when(accepted, F.lit(self._records.name)).otherwise(F.lit(self._quarantine.name))
+        rows = judged.select("*", name.alias("name"), batch_store.alias("pile"), *day_and_hour(moment))
+        seen = Observation()
+        rows = rows.observe(seen, F.count(F.lit(1)).alias("lines"))
+        rows.write.partitionBy("pile", "day", "hour").parquet(self._folders.url(f"{folder}/taken"))
+        lines = int(seen.get["lines"])
+        records, quarantined = self._count(self._folders.url(f"{folder}/taken"))
+        if lines != records + sum(quarantined.values()):
+            written = records + sum(quarantined.values())
+            raise LineCountError(f"batch {batch} has {lines} lines, and {written} were written to {folder}")
+        self._folders.write_new_file(f"{folder}/{_COMPLETE}", json.dumps({"lines": lines}) + "\n")
+        hours = self._publish(batch, attempt)
+        dropped, kept = self._drop_earlier(batch, attempt, lines)
+        self._folders.remove(folder)
+        return WriteResult(records=records, quarantined=quarantined, hours=hours | dropped, kept=kept)
+
+    def recover(self) -> set[datetime]:
+        """Completes the attempts that had written all their lines when their process died. Removes the others.
+
+        The stream repeats a batch whose attempt was not complete. A process calls this right after it has taken the
+        lease, so no attempt is still in progress.
+
+        Returns:
+            The hours that have new records.
+        """
+        hours: set[datetime] = set()
+        for name in self._folders.children(_FOLDER):
+            self._fence()
+            if self._folders.exists(f"{_FOLDER}/{name}/{_COMPLETE}"):
+                batch, _, attempt = name.partition(".")
+                hours |= self._publish(batch, attempt)
+            self._folders.remove(f"{_FOLDER}/{name}")
+        return hours
+
+    def folder(self, what: str) -> str:
+        """Returns the folder of a new attempt."""
+        return f"{_FOLDER}/{what}.{self._name()}"
+
+    def _name(self) -> str:
+        return f"{self._token:08}-{uuid4().hex[:8]}"
+
+    def _publish(self, batch: Batch, attempt: str) -> set[datetime]:
+        """Moves the lines of an attempt to their place. Returns the hours of the records."""
+        taken = f"{_FOLDER}/{batch}.{attempt}/taken"
+        self._quarantine.add(batch, attempt, f"{taken}/pile={self._quarantine.name}")
+        return self._records.add(batch, attempt, f"{taken}/pile={self._records.name}")
+
+    def _drop_earlier(self, batch: Batch, attempt: str, lines: int) -> tuple[set[datetime], int]:
+        """Removes what earlier attempts left of a batch. Returns the affected hours and the number of kept lines."""
+        hours: set[datetime] = set()
+        kept = 0
+        records, quarantined = self._records.earlier(batch, attempt), self._quarantine.earlier(batch, attempt)
+        for other in {**records, **quarantined}:
+            folders = (*records.get(other, ()), *quarantined.get(other, ()))
+            found, faults = self._count(*map(self._folders.url, folders))
+            if (before := found + sum(faults.values())) > lines:
+                kept = max(kept, before)
+                continue
+            hours |= self._records.remove(records.get(other, ()))
+            self._quarantine.remove(quarantined.get(other, ()))
+        return hours, kept
+
+    def _count(self, *paths: str) -> tuple[int, dict[str, int]]:
+        """Returns the number of records in these folders, and the number of the other lines by fault."""
+        files = self._spark.read.schema("fault STRING").option("recursiveFileLookup", "true")
+        counted = files.parquet(*paths).groupBy("fault").count().collect()
+        by_fault = {row["fault"]: row["count"] for row in counted}
+        return by_fault.pop(None, 0), by_fault

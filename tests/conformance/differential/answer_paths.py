@@ -1,0 +1,66 @@
+"""Flattens replies to values by path, so that two replies can be compared despite other orders and other names."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+from group_sidecar.codecs.schema import Struct
+
+ABSENT, PRESENT = "absent", "there"
+_IDENTITIES = ("group_id", "member_id", "name", "partition_index")
+"""Fields that identify an item of a list."""
+
+AnswerPath = tuple[str, ...]
+"""A path of field names and names of list items."""
+
+
+class Difference(NamedTuple):
+    """One path at which two replies differ, with both values. `ABSENT` stands for a missing value."""
+
+    place: str
+    expected: Any
+    told: Any
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.expected!r} is expected, {self.told!r} is told"
+
+
+NameNormalizer = Callable[[str], str]
+"""Maps a random text to a name that is equal in every run. Any other text stays unchanged."""
+
+
+def places(answer: Struct, naming: NameNormalizer) -> dict[AnswerPath, Any]:
+    """Returns the values of a reply by path. The value of a list item is `PRESENT`."""
+    return dict(_places(answer, naming, ()))
+
+
+def _places(value: Any, naming: NameNormalizer, place: AnswerPath) -> Iterator[tuple[AnswerPath, Any]]:
+    if isinstance(value, Struct):
+        assert is_dataclass(value)
+        for each in fields(value):
+            yield from _places(getattr(value, each.name), naming, (*place, each.name))
+    elif isinstance(value, tuple):
+        for name, item in _named(value, naming):
+            yield (*place, name), PRESENT
+            yield from _places(item, naming, (*place, name))
+    else:
+        yield place, naming(value) if isinstance(value, str) else value
+
+
+def _named(items: Sequence[Struct], naming: NameNormalizer) -> Iterator[tuple[str, Struct]]:
+    """Yields the items with their identifying names. Items with equal names are numbered from the second one on."""
+    seen: dict[str, count[int]] = {}
+    for item in items:
+        name = naming(next(str(getattr(item, field)) for field in _IDENTITIES if hasattr(item, field)))
+        number = next(seen.setdefault(name, count(1)))
+        yield (f"{name} ({number})" if number > 1 else name), item
+
+
+def differences(expected: Mapping[AnswerPath, Any], told: Mapping[AnswerPath, Any]) -> Iterator[Difference]:
+    """Yields the differences of two replies. An item that one of them lacks is one difference, whatever its fields."""
+    lacking = {place for place in expected.keys() ^ told.keys() if PRESENT in (expected.get(place), told.get(place))}
+    for place in sorted(expected.keys() | told.keys()):
+        pair = expected.get(place, ABSENT), told.get(place, ABSENT)
+        if pair[0] != pair[1] and not any(place[:end] in lacking for end in range(len(place))):
+            yield Difference(".".join(place), *pair)

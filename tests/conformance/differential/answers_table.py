@@ -1,0 +1,179 @@
+"""The table of how every question was answered, and the text of the page.
+
+The page contains nothing that changes from run to run: no times, and no names of groups.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.conformance.differential.comparison import DIFFERENT, LOCAL, Outcome
+from tests.conformance.differential.group_requests import APIS_ASKED, Question
+from tests.conformance.differential.group_states import STATES
+from tests.kafka.releases import ALL_RELEASES
+
+SEEN = "Groups that the sidecar saw coming about"
+FOUND = "Groups that were there when the sidecar started"
+AXES = {
+    SEEN: "Every exchange went through the sidecar, one group at a time.",
+    FOUND: "All groups at once; then a sidecar was started that had seen nothing of it.",
+}
+ALL_TOGETHER = "all together"
+LOADING = "loading"
+
+_INTRODUCTION = """\
+# How questions about groups are answered
+
+<!-- Generated: `make conformance` writes this page. -->
+
+Each state of a group, each broker, each API that reads groups, in each version that the broker speaks and each way to
+ask in it: put to the broker and to the sidecar before it, and the decoded answers compared field by field. All clients
+came through the sidecar, and it had been told so (`answers.exclusive`).
+
+- **local**: the sidecar answered from its own copy, and the answer was the broker's.
+- **forwarded**: it left the question to the broker, for the reason in brackets.
+- **DIFFERENT**: it answered otherwise than the broker. `make conformance` fails with both answers.
+
+One difference is deliberate, and does not show here, where clients, sidecar and broker share a host: the sidecar tells
+where a member's requests come from, and the broker sees the sidecar there. With `answers.client_host: broker` it tells
+what the broker says.
+
+Where a cell says more than one thing, the first holds for all questions but those named behind it: by version, and by
+how they are asked (`tests/conformance/differential/group_requests.py`).
+`tests/conformance/differential/group_states.py` says how each state comes about.
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The cell of one question."""
+
+    broker: str
+    axis: str
+    state: str
+    api: str
+    way: str
+    version: int
+    told: str
+
+
+@dataclass
+class Table:
+    """All cells of a run."""
+
+    _told: dict[tuple[str, str, str, Question], str] = field(default_factory=dict)
+
+    def record(self, broker: str, axis: str, state: str, outcomes: Iterable[Outcome]) -> None:
+        """Adds the outcomes of one state's questions. The last outcome counts, but a difference is never replaced."""
+        for outcome in outcomes:
+            place = (broker, axis, state, outcome.question)
+            if self._told.get(place) != DIFFERENT:
+                self._told[place] = outcome.told
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Returns the cells so far."""
+        return [
+            Cell(broker, axis, state, asked.api, asked.way, asked.version, told)
+            for (broker, axis, state, asked), told in self._told.items()
+        ]
+
+    def page(self) -> str:
+        """Returns the text of the page."""
+        cells = self.cells
+        lines = [_INTRODUCTION, *_summary(cells)]
+        for broker in ALL_RELEASES:
+            its = [cell for cell in cells if cell.broker == broker]
+            for axis, words in AXES.items():
+                rows = list(_rows([cell for cell in its if cell.axis == axis]))
+                if rows:
+                    lines += ["", f"## Kafka {broker}: {axis[0].lower()}{axis[1:]}", "", words, "", *rows]
+            if its:
+                lines += _absent(broker)
+        return "\n".join(lines) + "\n"
+
+
+def _summary(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "| Kafka | questions | local | forwarded | different |"
+    yield "|---|--:|--:|--:|--:|"
+    for broker in ALL_RELEASES:
+        told = Counter(cell.told for cell in cells if cell.broker == broker)
+        if told:
+            forwarded = told.total() - told[LOCAL] - told[DIFFERENT]
+            yield f"| {broker} | {told.total()} | {told[LOCAL]} | {forwarded} | {told[DIFFERENT]} |"
+
+
+def _rows(cells: Sequence[Cell]) -> Iterator[str]:
+    apis = [api for api in APIS_ASKED if any(cell.api == api for cell in cells)]
+    if not apis:
+        return
+    yield "| state | " + " | ".join(apis) + " |"
+    yield "|---" * (len(apis) + 1) + "|"
+    for state in (*(state.name for state in STATES), ALL_TOGETHER, LOADING):
+        row = [cell for cell in cells if cell.state == state]
+        if row:
+            yield (
+                f"| {state} | "
+                + " | ".join(summed_up([cell for cell in row if cell.api == api]) for api in apis)
+                + " |"
+            )
+
+
+def summed_up(cells: Sequence[Cell]) -> str:
+    """Summarizes the outcomes of one API's questions: the most frequent one, and then the exceptions."""
+    told = Counter(cell.told for cell in cells)
+    if not told:
+        return ""
+    [(rule, _), *_] = sorted(told.items(), key=lambda item: (-item[1], item[0] != LOCAL, item[0]))
+    exceptions = (f"{_which(cells, other)} {other}" for other in sorted(told) if other != rule)
+    return "; ".join([rule, *exceptions])
+
+
+def _which(cells: Sequence[Cell], told: str) -> str:
+    """Describes which questions had an outcome, by versions alone if possible, otherwise by variants and versions."""
+    own = [cell for cell in cells if cell.told == told]
+    by_ways = defaultdict(set)
+    for version in sorted({cell.version for cell in own}):
+        ways = sorted(cell.way for cell in own if cell.version == version)
+        others = sorted(cell.way for cell in cells if cell.version == version and cell.told != told)
+        by_ways[_ways(ways, others)].add(version)
+    return ", ".join(f"{spans(versions)}{ways}" for ways, versions in by_ways.items())
+
+
+def _ways(ways: Sequence[str], others: Sequence[str]) -> str:
+    """Names these variants of a version, as opposed to the others; empty if there are no others."""
+    if not others:
+        return ""
+    named, words = (others, " all but") if len(others) < len(ways) else (ways, "")
+    return f"{words} {'/'.join(way or 'plain' for way in named)}"
+
+
+def spans(versions: Iterable[int]) -> str:
+    """Formats versions as ranges: ``v0-3, v5``."""
+    ranges: list[list[int]] = []
+    for version in sorted(versions):
+        if ranges and version == ranges[-1][1] + 1:
+            ranges[-1][1] = version
+        else:
+            ranges.append([version, version])
+    return ", ".join(f"v{first}" if first == last else f"v{first}-{last}" for first, last in ranges)
+
+
+def _absent(broker: str) -> Iterator[str]:
+    reasons = defaultdict(list)
+    for state in STATES:
+        if state.since and not state.exists(broker):
+            reasons[state.since.because].append(state.name)
+    if reasons:
+        yield ""
+        yield "Not here: " + "; ".join(f"{', '.join(states)} ({because})" for because, states in reasons.items()) + "."
+
+
+_TABLE = pytest.StashKey[Table]()
+
+
+def table_of(config: pytest.Config) -> Table:
+    """Returns the table of the run."""
+    return config.stash.setdefault(_TABLE, Table())

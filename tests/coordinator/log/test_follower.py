@@ -1,0 +1,921 @@
+"""What the log says of offsets and groups, and how it goes with what the wire says."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import pytest
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.coordinator.answer_requirements import fallback_reason
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.events import (
+    ConsumerGroupDescribed,
+    ConsumerMemberSeen,
+    CoordinatorMoved,
+    DescribedMember,
+    GroupDeleted,
+    GroupDescribed,
+    JoiningMember,
+    JoinSent,
+    OffsetsDeleted,
+    OffsetsPending,
+    OffsetsStored,
+)
+from group_sidecar.coordinator.model.facts import Departure, MemberGone, OffsetsExpired
+from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupKind, GroupState
+from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, DELETION_BYTES, MAX_DELETIONS
+from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
+from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, PartitionState, StaleEpoch
+from group_sidecar.coordinator.state.partition_log import PartitionLog
+from tests.coordinator.log.test_consumer_group_records import Log as Records
+from tests.coordinator.model_log import Entry, batch
+from tests.coordinator.sweeping import in_doubt, swept
+
+T0, T1 = ("t", 0), ("t", 1)
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+PRODUCER = 7
+
+
+def offset(partition: int, value: int | None, group: str = "g", *, expires: bool = False) -> Entry:
+    key = encode_key(KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group, topic="t", partition=partition))
+    if value is None:
+        return key, None
+    committed = OffsetCommitValue(offset=value, leader_epoch=1, metadata="m", commit_timestamp=5000)
+    return key, encode_value(committed, 1 if expires else 3)
+
+
+def generation(number: int, group: str = "g", kind: str = "consumer") -> Entry:
+    value = GroupMetadataValue(protocol_type=kind, generation=number, protocol=None, leader=None, members=())
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id=group)), encode_value(value, 3)
+
+
+def gone(group: str = "g") -> Entry:
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id=group)), None
+
+
+class Reader:
+    """A copy of a coordinator, and one partition of its log."""
+
+    def __init__(self, *, exclusive: bool = False, load: Iterable[Entry] = ()) -> None:
+        self.manager = GroupMetadataManager(exclusive=exclusive)
+        self.manager.set_existing_groups(())
+        self.follower = self.manager.log
+        self.follower.count_partitions(1, 0)
+        self.log = self.follower.begin_load(0, 3, 0, 0)
+        self.append(*load)
+        self.catch_up(0, 0)
+
+    def append(self, *entries: Entry, producer: int = -1) -> None:
+        """The next batch of the log."""
+        if not entries:
+            return
+        data = batch(self.log.next_offset, list(entries), producer_id=producer, transactional=producer >= 0)
+        list(self.log.replay(data))
+
+    def end(self, marker: bytes, producer: int = PRODUCER) -> None:
+        """A transaction ends."""
+        data = batch(self.log.next_offset, [(marker, b"")], producer_id=producer, transactional=True, control=True)
+        list(self.log.replay(data))
+
+    def catch_up(self, asked_at: float, now: float) -> OffsetsExpired | None:
+        """The end of the log was reached by what was asked for then."""
+        list(self.follower.merge(0, asked_at, now))
+        return self.follower.end_reached(0, asked_at, now)
+
+    def read(self, *entries: Entry, at: float) -> OffsetsExpired | None:
+        """These are new in the log."""
+        self.append(*entries)
+        return self.catch_up(at, at)
+
+    def offsets(self, at: float, group: str = "g") -> dict[tuple[str, int], int] | FallbackReason:
+        """What would be answered, or why nothing would."""
+        view = self.manager.view(group, at)
+        return view.offsets_fallback_reason or {partition: each.offset for partition, each in view.offsets.items()}
+
+    def shown(self, at: float) -> dict[tuple[str, int], int]:
+        """What metrics and pages show, however sure it is."""
+        return {partition: each.offset for partition, each in self.manager.view("g", at).offsets.items()}
+
+    def stored(self, sent_at: float, now: float, **offsets: int) -> None:
+        """A commit passed by."""
+        told = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
+        self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=told)], now)
+
+
+# Loading and tailing.
+
+
+def test_loaded_member_session_restarts() -> None:
+    """The session of a member loaded from the log starts at the load, and it expires after one session timeout."""
+    member = MemberMetadata(
+        member_id="m", client_id="c", client_host="/h", session_timeout=10_000, subscription=b"", assignment=b""
+    )
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=(member,))
+    reader = Reader(exclusive=True)
+    reader.read((encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)), at=100)
+    assert swept(reader.manager, 109) == []
+    assert reader.manager.view("g", 109).fallback_reason is not None, (
+        "it was not heard of, and may have been silent for long"
+    )
+    assert [fact.how for fact in swept(reader.manager, 111) if isinstance(fact, MemberGone)] == [Departure.EXPIRED]
+
+
+def test_no_expiry_while_broker_is_away() -> None:
+    """No session expires between a lost connection and the next read of the log, because members may use another
+    broker.
+    """
+    reader = Reader(exclusive=True)
+    member = MemberMetadata(
+        member_id="m", client_id="c", client_host="/h", session_timeout=10_000, subscription=b"", assignment=b""
+    )
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=(member,))
+    reader.read((encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)), at=100)
+    list(reader.follower.connection_lost(101))
+    assert (swept(reader.manager, 200), reader.manager.refresh("g", 200)) == ([], [])
+    assert len(reader.manager.view("g", 200).members) == 1
+    reader.catch_up(201, 201)
+    assert [type(fact) for fact in swept(reader.manager, 202)] == [MemberGone]
+
+
+def test_loading_log_answers_nothing() -> None:
+    """A loading partition answers no offsets before the end of the log is reached."""
+    reader = Reader()
+    reader.log = reader.follower.begin_load(0, 3, 0, 1)
+    reader.append(offset(0, 5))
+    assert reader.follower.partitions.states == {0: PartitionState.LOADING}
+    assert reader.offsets(1) is FallbackReason.COLD
+    list(reader.follower.merge(0, 1, 1))
+    assert reader.offsets(1) is FallbackReason.COLD
+    reader.follower.end_reached(0, 1, 1)
+    assert reader.follower.partitions.states == {0: PartitionState.OWNED}
+    assert reader.offsets(1) == {T0: 5}
+    assert reader.offsets(1, "nope") == {}
+
+
+def test_stale_log_falls_back() -> None:
+    """A log not read for more than FRESH_SECONDS falls back as STALE until the next read."""
+    reader = Reader(load=[offset(0, 5)])
+    assert reader.offsets(FRESH_SECONDS) == {T0: 5}
+    assert reader.offsets(FRESH_SECONDS + 1) is FallbackReason.STALE
+    reader.catch_up(FRESH_SECONDS + 1, FRESH_SECONDS + 1)
+    assert reader.offsets(FRESH_SECONDS + 1) == {T0: 5}
+
+
+def test_tombstone_removes_offset() -> None:
+    """A tombstone removes an offset, and a later record sets the offset again."""
+    reader = Reader(load=[offset(0, 5), offset(1, 6), offset(0, None), offset(1, 7)])
+    assert reader.offsets(1) == {T1: 7}
+    reader.read(offset(0, 8), at=1)
+    assert reader.offsets(1) == {T0: 8, T1: 7}
+
+
+def test_log_values_are_decoded() -> None:
+    """Offsets from the log have their leader epoch, metadata and timestamp, and a partition without a record raises
+    KeyError.
+    """
+    reader = Reader(load=[offset(0, 5), offset(1, 6, expires=True)])
+    view = reader.manager.view("g", 1)
+    assert view.offsets[T0] == CommittedOffset(5, 1, "m", 5.0)
+    assert view.offsets[T1] == CommittedOffset(6, -1, "m", 5.0)
+    assert (len(view.offsets), set(view.offsets), view.state) == (2, {T0, T1}, GroupState.EMPTY)
+    with pytest.raises(KeyError):
+        view.offsets["t", 2]
+
+
+def test_repeated_batch_is_read_once() -> None:
+    """A batch that starts before the requested offset and was read already is not applied again."""
+    log = PartitionLog(0)
+    both = batch(0, [offset(0, 5)]) + batch(1, [offset(0, 6)])
+    list(log.replay(both))
+    list(log.replay(both + batch(2, [offset(1, 7)])))
+    assert (log.next_offset, log.records, len(log.groups[b"g"].offsets)) == (3, 3, 2)
+
+
+def test_unknown_keys_are_counted() -> None:
+    """Records with unknown or malformed keys are skipped and counted by key type."""
+    reader = Reader(load=[(b"\0\x63\0\1g", b"\0\0"), (b"\0", b""), offset(0, 5)])
+    assert dict(reader.log.skipped) == {99: 1, -1: 1}
+    assert reader.offsets(1) == {T0: 5}
+
+
+def test_invalid_utf8_group_id_matches_broker() -> None:
+    """A group id with invalid UTF-8 bytes maps to the replacement character, as at the broker."""
+    odd = b"\0\1\0\1\xff\0\1t\0\0\0\0"
+    _, value = offset(0, 5)
+    _, other = offset(1, 6)
+    reader = Reader(load=[offset(0, 4, "\ufffd"), (odd, value), offset(1, 6, "\ufffd"), (odd, other)])
+    assert list(reader.log.groups) == ["\ufffd".encode()]
+    assert reader.offsets(1, "\ufffd") == {T0: 6, T1: 6}
+
+
+def test_damage_keeps_earlier_batches() -> None:
+    """A damaged batch raises DecodeError, and the batches before it are kept."""
+    log = PartitionLog(0)
+    damaged = bytearray(batch(0, [offset(0, 5)]) + batch(1, [offset(1, 6)]))
+    damaged[-3] ^= 1
+    with pytest.raises(DecodeError):
+        list(log.replay(bytes(damaged)))
+    assert (log.next_offset, len(log.groups[b"g"].offsets)) == (1, 1)
+
+
+def test_damaged_value_affects_only_its_group() -> None:
+    """A damaged group metadata value makes only its own group UNDECODABLE."""
+    key, _ = generation(1)
+    reader = Reader(exclusive=True, load=[(key, b"\0\3\xff"), offset(0, 5, "h")])
+    assert reader.manager.view("g", 1).fallback_reason is FallbackReason.UNDECODABLE
+    assert reader.offsets(1, "h") == {T0: 5}
+
+
+def test_log_value_has_topic_id() -> None:
+    """An offset value of v4 in the log adds its topic id to the group's topics."""
+    key, _ = offset(0, 5)
+    value = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=1, topic_id=UUID(int=9))
+    reader = Reader(load=[(key, encode_value(value, 4)), offset(1, 6)])
+    offsets = reader.manager.view("g", 1).offsets
+    assert isinstance(offsets, CommittedOffsets)
+    assert (offsets.topics(), offsets[T0].offset) == ({("t", UUID(int=9))}, 5)
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize(("marker", "left"), [(COMMIT, {T0: 6, T1: 7}), (ABORT, {T0: 5})])
+def test_transaction_offsets_follow_its_marker(marker: bytes, left: dict[tuple[str, int], int]) -> None:
+    """Offsets of a transaction are UNSTABLE until its marker. A commit applies them and an abort discards them."""
+    reader = Reader(load=[offset(0, 5)])
+    reader.append(offset(0, 6), offset(1, 7), producer=PRODUCER)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) is FallbackReason.UNSTABLE
+    reader.end(marker)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) == left
+
+
+def test_later_commit_beats_earlier_transaction() -> None:
+    """A commit after a transactional record keeps its value when the transaction commits later."""
+    reader = Reader()
+    reader.append(offset(0, 6), offset(1, 7), producer=PRODUCER)
+    reader.append(offset(0, 8))
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) is FallbackReason.UNSTABLE, "it is open all the same"
+    reader.end(COMMIT)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) == {T0: 8, T1: 7}
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_later_transaction_record_wins(first: int) -> None:
+    """The later record of two transactions wins, whichever transaction commits first."""
+    reader = Reader()
+    reader.append(offset(0, 6), producer=1)
+    reader.append(offset(0, 7), producer=2)
+    reader.end(COMMIT, first)
+    reader.end(COMMIT, 3 - first)
+    reader.catch_up(1, 1)
+    assert reader.offsets(1) == {T0: 7}
+
+
+def test_observed_transaction_is_pending() -> None:
+    """Transactional offsets seen on the wire make the group UNSTABLE until the log has the commit marker."""
+    reader = Reader()
+    pending = {T0: CommittedOffset(6, 1, "m", 2)}
+    reader.manager.apply([OffsetsPending(group_id="g", sent_at=1, producer_id=PRODUCER, offsets=pending)], 2)
+    assert reader.offsets(2) is FallbackReason.UNSTABLE
+    reader.append(offset(0, 6), producer=PRODUCER)
+    reader.catch_up(3, 3)
+    assert reader.offsets(3) is FallbackReason.UNSTABLE
+    reader.end(COMMIT)
+    reader.catch_up(4, 4)
+    assert reader.offsets(4) == {T0: 6}
+
+
+# The wire on top.
+
+
+def test_older_record_keeps_newer_commit() -> None:
+    """In an exclusive copy, a commit counts at once and an older log record does not undo the commit."""
+    reader = Reader(exclusive=True, load=[offset(0, 5)])
+    reader.stored(1, 2, p0=7)
+    assert reader.offsets(2) == {T0: 7}
+    reader.append(offset(0, 6))
+    reader.catch_up(1.5, 2.5)
+    assert reader.offsets(2.5) == {T0: 7}, "it was asked for before the commit was acknowledged"
+    reader.append(offset(0, 7), offset(0, 8))
+    reader.catch_up(2.6, 2.7)
+    assert reader.offsets(2.7) == {T0: 8}, "by now the log says all of it, in the right order"
+
+
+def test_shared_copy_waits_on_difference() -> None:
+    """In a shared copy, a log value that differs from a newer observed commit makes the group IN_DOUBT until the next
+    read.
+    """
+    reader = Reader(load=[offset(0, 5)])
+    reader.stored(1, 2, p0=7)
+    assert reader.offsets(2) == {T0: 7}
+    reader.append(offset(0, 7))
+    reader.catch_up(1.5, 2.5)
+    assert reader.offsets(2.5) == {T0: 7}
+    reader.append(offset(0, 8))
+    reader.catch_up(1.8, 2.6)
+    assert reader.offsets(2.6) is FallbackReason.IN_DOUBT
+    reader.catch_up(2.7, 2.8)
+    assert reader.offsets(2.8) == {T0: 8}
+
+
+def test_log_orders_crossed_commits() -> None:
+    """Two commits that crossed on the wire make the group IN_DOUBT until the log shows their order."""
+    reader = Reader(exclusive=True)
+    one, two = (CommittedOffset(value, 1, "m", 2, writer=str(value)) for value in (6, 7))
+    reader.manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={T0: one})], 2)
+    reader.manager.apply([OffsetsStored(group_id="g", sent_at=1.5, offsets={T0: two})], 2)
+    assert reader.offsets(2) is FallbackReason.IN_DOUBT
+    reader.append(offset(0, 7), offset(0, 6))
+    reader.catch_up(2.5, 3)
+    assert reader.offsets(3) == {T0: 6}
+
+
+def test_unread_write_waits_for_log() -> None:
+    """An unread write makes its group, or all groups if the group is unknown, UNDECODABLE until the log is read."""
+    reader = Reader(load=[offset(0, 5), offset(0, 1, "h")])
+    reader.manager.note_unread_write("g")
+    reader.catch_up(2, 2)
+    assert reader.offsets(2) is FallbackReason.UNDECODABLE
+    assert reader.offsets(2, "h") == {T0: 1}
+    reader.manager.note_unread_write("g", 3)
+    reader.read(offset(0, 6), at=4)
+    assert reader.offsets(4) == {T0: 6}
+    reader.manager.note_unread_write(None, 5)
+    assert (reader.offsets(4), reader.offsets(4, "nope")) == (FallbackReason.UNDECODABLE, FallbackReason.UNDECODABLE)
+    reader.catch_up(6, 6)
+    assert (reader.offsets(6), reader.offsets(6, "nope")) == ({T0: 6}, {})
+
+
+def test_moved_group_is_forgotten() -> None:
+    """A group whose partition was resigned is removed and answers COLD."""
+    reader = Reader(load=[offset(0, 5)])
+    reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+    reader.follower.resign(0, 4, 1)
+    assert reader.offsets(1) is FallbackReason.COLD
+    assert not reader.manager.group_metadata_cache
+
+
+# Groups.
+
+
+def test_loaded_groups_have_generation() -> None:
+    """Loaded groups are Empty with the logged generation and type. In a shared copy, the group itself falls back as
+    COLD.
+    """
+    reader = Reader(load=[generation(4), offset(0, 5, "simple")])
+    view = reader.manager.view("g", 1)
+    assert (view.state, view.generation, view.protocol_type) == (GroupState.EMPTY, 4, "consumer")
+    assert view.fallback_reason is FallbackReason.COLD, "others may be joining where nobody sees them"
+    assert reader.manager.view("simple", 1).state is GroupState.EMPTY
+
+
+def test_exclusive_copy_doubts_loaded_groups() -> None:
+    """An exclusive copy has the broker asked about a group from the load, and not about a group that appears later."""
+    reader = Reader(exclusive=True, load=[generation(4), offset(0, 5)])
+    assert (reader.manager.view("g", 1).fallback_reason, in_doubt(reader.manager)) == (FallbackReason.IN_DOUBT, ["g"])
+    reader.read(generation(1, "new"), at=2)
+    assert in_doubt(reader.manager) == ["g"]
+
+
+def test_tombstone_ends_group() -> None:
+    """A group tombstone removes the group and its log entries."""
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    reader.read(offset(0, None), gone(), at=2)
+    assert not reader.manager.group_metadata_cache
+    assert reader.offsets(2) == {}
+    assert not reader.log.groups
+
+
+def test_expired_offsets_are_counted() -> None:
+    """Tombstones that no observed deletion explains count as expired offsets."""
+    reader = Reader(load=[offset(number, 5) for number in range(4)])
+    expired = reader.read(offset(0, None), offset(1, None), at=2)
+    assert expired is not None
+    assert (expired.count, reader.follower.expired) == (2, 2)
+    assert reader.read(offset(2, 6), at=3) is None
+
+
+@pytest.mark.parametrize("producer", [-1, PRODUCER])
+def test_recreated_group_outlives_its_offsets(producer: int) -> None:
+    """A group recreated after its tombstone stays as an Empty group after its last offset is deleted."""
+    reader = Reader(exclusive=True, load=[offset(0, 5)])
+    reader.stored(1, 1, p0=5)
+    reader.append(offset(0, None), gone())
+    reader.append(offset(1, 6), producer=producer)
+    if producer >= 0:
+        reader.end(COMMIT)
+    reader.catch_up(2, 2)
+    reader.read(offset(1, None), at=9)
+    assert reader.manager.view("g", 9).state is GroupState.EMPTY
+
+
+# Deletions whose tombstones are not replicated yet: a Fetch that was sent after the reply ends before them.
+
+
+def deletes(reader: Reader, at: float, *partitions: tuple[str, int]) -> None:
+    reader.manager.apply([OffsetsDeleted(group_id="g", sent_at=at, partitions=partitions)], at)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_deleted_offset_waits_for_tombstone(exclusive: bool) -> None:
+    """A deleted offset leaves the group IN_DOUBT until its tombstone is read, and does not come back."""
+    reader = Reader(exclusive=exclusive, load=[offset(0, 5), offset(1, 6)])
+    deletes(reader, 1, T0)
+    assert reader.offsets(1) == {T1: 6}
+    for at in (2, 3, 40):
+        reader.catch_up(at, at)
+        assert reader.offsets(at) is FallbackReason.IN_DOUBT
+    reader.read(offset(1, 7), at=41)
+    assert reader.offsets(41) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, None), at=42)
+    assert reader.offsets(42) == {T1: 7}
+    assert not reader.log.awaited
+
+
+def test_missing_offset_awaits_no_tombstone() -> None:
+    """The deletion of an offset that does not exist awaits no tombstone."""
+    reader = Reader(load=[offset(1, 6)])
+    deletes(reader, 1, T0)
+    reader.catch_up(2, 2)
+    assert (reader.offsets(2), bool(reader.log.awaited)) == ({T1: 6}, False)
+
+
+def test_commit_after_deletion_counts() -> None:
+    """A commit after a deletion counts at once and stays after the tombstone is read."""
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    reader.catch_up(2, 2)
+    reader.stored(3, 3.5, p0=8)
+    assert reader.offsets(3.5) == {T0: 8}
+    reader.read(offset(0, None), offset(0, 8), at=4)
+    assert (reader.offsets(4), bool(reader.log.awaited)) == ({T0: 8}, False)
+
+
+def test_second_deletion_awaits_second_tombstone() -> None:
+    """After a second deletion of the same offset, the group is IN_DOUBT until the second tombstone is read."""
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    reader.stored(1.1, 1.2, p0=8)
+    deletes(reader, 1.5, T0)
+    reader.read(offset(0, None), offset(0, 8), at=2)
+    assert reader.offsets(2) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, None), at=3)
+    assert reader.offsets(3) == {}
+
+
+def test_deletion_before_commit_is_read() -> None:
+    """A deletion observed before its commit was read leaves the group IN_DOUBT until the tombstone is read."""
+    reader = Reader()
+    deletes(reader, 1, T0)
+    reader.read(offset(0, 5), at=2)
+    assert reader.offsets(2) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, None), at=3)
+    assert reader.offsets(3) == {}
+
+
+@pytest.mark.parametrize("tombstone", [gone(), offset(0, None)])
+def test_deleted_group_waits_for_tombstones(tombstone: Entry) -> None:
+    """A deleted group is IN_DOUBT and does not exist until all of its tombstones are read."""
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
+    for at in (2, 3):
+        reader.read(offset(0, 1, group="other"), at=at)
+        assert reader.offsets(at) is FallbackReason.IN_DOUBT
+        assert reader.manager.existing("g", at) is None
+    reader.read(tombstone, *([gone()] if tombstone[0] != gone()[0] else [offset(0, None)]), at=4)
+    assert (reader.offsets(4), bool(reader.log.awaited)) == ({}, False)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_commit_stays_after_group_deletion(exclusive: bool) -> None:
+    """A commit after a group deletion stays visible while the log is held back, and counts after the log is read."""
+    reader = Reader(exclusive=exclusive, load=[offset(0, 5)])
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0)], 1.0)
+    reader.stored(1.2, 1.3, p1=6)
+    reader.stored(1.5, 1.6, p0=7)
+    reader.read(offset(1, 6), at=1.4)
+    assert reader.offsets(1.6) is FallbackReason.IN_DOUBT  # Another client may have made the group again.
+    assert reader.shown(1.6) == {T0: 7, T1: 6}, "metrics and pages show the commit meanwhile"
+    reader.read(offset(0, 7), at=2)
+    assert reader.offsets(2) == {T0: 7, T1: 6}
+    assert not reader.log.awaited
+
+
+def test_unknown_group_awaits_no_tombstone() -> None:
+    """The deletion of a group that the broker did not have awaits no tombstone."""
+    reader = Reader()
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0, existed=False)], 1.0)
+    assert not reader.log.awaited
+    reader.read(offset(0, 5), at=2)
+    assert reader.offsets(2) == {T0: 5}
+
+
+def test_missing_tombstone_wait_times_out() -> None:
+    """The wait for a tombstone that never comes ends after AWAITED_SECONDS."""
+    reader = Reader(load=[offset(1, 6)])
+    deletes(reader, 1, T0)
+    reader.read(offset(0, 9), at=2)
+    assert reader.offsets(2) is FallbackReason.IN_DOUBT
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert reader.offsets(1 + AWAITED_SECONDS) == {T0: 9, T1: 6}
+
+
+def test_commit_ends_tombstone_wait() -> None:
+    """In an exclusive copy, a commit after a deletion ends the wait for a tombstone that never existed."""
+    reader = Reader(exclusive=True, load=[offset(1, 6)])
+    deletes(reader, 1, T0)
+    reader.stored(1.1, 1.2, p0=9)
+    reader.read(offset(0, 9), at=2)
+    assert reader.offsets(2) == {T0: 9, T1: 6}
+
+
+def test_recreated_group_is_read() -> None:
+    """A group that was deleted and recreated has only the offsets after its tombstones."""
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
+    reader.read(offset(0, None), gone(), offset(1, 7), at=2)
+    assert reader.offsets(2) == {T1: 7}
+
+
+def test_reload_awaits_no_tombstone() -> None:
+    """A reloaded partition awaits no tombstones, because a new leader may never have had them."""
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    reader.log = reader.follower.begin_load(0, 4, 0, 2)
+    reader.read(offset(0, 5), at=3)
+    assert reader.offsets(3) == {T0: 5}
+
+
+def sizes(reader: Reader) -> dict[str, int]:
+    """Entries of the tables of deletions."""
+    names = ("deleted_groups_ahead_of_log", "awaited_tombstones")
+    return {table.name: table.entries for table in reader.manager.tables() if table.name in names}
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_deletions_ahead_of_log_are_bounded(existed: bool) -> None:
+    """The tables of deletions ahead of the log stay within MAX_DELETIONS entries and DELETION_BYTES bytes."""
+    reader = Reader()
+    names = [f"g{number}" for number in range(2 * MAX_DELETIONS)] + [f"{'x' * 30_000}{n}" for n in range(100)]
+    for name in names:
+        reader.manager.apply([GroupDeleted(group_id=name, sent_at=1, existed=existed)], 1)
+        deletes(reader, 1, T0)
+    assert max(sizes(reader).values()) <= MAX_DELETIONS
+    tables = {table.name: table.bytes for table in reader.manager.tables()}
+    assert max(tables[name] for name in sizes(reader)) <= DELETION_BYTES
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_evicted_deletion_leaves_groups_to_broker(exclusive: bool) -> None:
+    """An evicted group deletion makes all groups IN_DOUBT for AWAITED_SECONDS, because the log may still contain the
+    deleted group.
+    """
+    reader = Reader(exclusive=exclusive, load=[generation(4), offset(0, 5), offset(0, 6, group="h")])
+    names = ["g", *(f"d{number}" for number in range(MAX_DELETIONS))]
+    reader.manager.apply([GroupDeleted(group_id=name, sent_at=1) for name in names], 1)
+    reader.read(offset(0, 1, group="other"), at=2)
+    assert [reader.offsets(2), reader.offsets(2, "h")] == [FallbackReason.IN_DOUBT] * 2
+    reader.read(offset(0, None), gone(), at=3)
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert [reader.offsets(1 + AWAITED_SECONDS, name) for name in "gh"] == [{}, {T0: 6}]
+    assert set(sizes(reader).values()) == {0}
+
+
+def test_evicted_deletion_leaves_list_to_broker() -> None:
+    """An evicted group deletion makes the group list IN_DOUBT for AWAITED_SECONDS."""
+    reader = Reader(exclusive=True)
+    reader.stored(0.1, 0.2, p0=5)
+    reader.read(offset(0, 5), at=0.5)
+    assert reader.manager.listing_fallback_reason(0.5) is None
+    names = ["g", *(f"d{number}" for number in range(MAX_DELETIONS))]
+    reader.manager.apply([GroupDeleted(group_id=name, sent_at=1) for name in names], 1)
+    reader.catch_up(2, 2)
+    assert reader.manager.listing_fallback_reason(2) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, None), gone(), at=3)
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert reader.manager.listing_fallback_reason(1 + AWAITED_SECONDS) is None
+
+
+def test_evicted_offset_deletion_doubts_groups() -> None:
+    """An evicted offset deletion makes all groups IN_DOUBT for AWAITED_SECONDS."""
+    reader = Reader(load=[offset(0, 5)])
+    deletes(reader, 1, T0)
+    for number in range(MAX_DELETIONS):
+        reader.manager.apply([OffsetsDeleted(group_id=f"d{number}", sent_at=1, partitions=(T0,))], 1)
+    assert sizes(reader)["awaited_tombstones"] == MAX_DELETIONS
+    reader.catch_up(2, 2)
+    assert reader.offsets(2) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, None), at=3)
+    reader.catch_up(1 + AWAITED_SECONDS, 1 + AWAITED_SECONDS)
+    assert reader.offsets(1 + AWAITED_SECONDS) == {}
+
+
+def test_read_tombstones_free_deletion_tables() -> None:
+    """Tombstones that were read leave no entries in the tables of deletions."""
+    reader = Reader(load=[generation(4), offset(0, 5), offset(1, 6)])
+    deletes(reader, 1, T0, T1)
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1)], 1)
+    assert sizes(reader) == {"deleted_groups_ahead_of_log": 1, "awaited_tombstones": 3}
+    reader.read(offset(0, None), offset(1, None), gone(), at=2)
+    assert set(sizes(reader).values()) == {0}
+    assert reader.log.awaited.bytes == 0
+
+
+# Leadership.
+
+
+def test_a_stale_leader_epoch_is_ignored() -> None:
+    """A load or resignation with an older leader epoch raises StaleEpoch and changes nothing."""
+    reader = Reader(load=[offset(0, 5)])
+    with pytest.raises(StaleEpoch):
+        reader.follower.begin_load(0, 2, 0, 1)
+    with pytest.raises(StaleEpoch):
+        reader.follower.resign(0, 2, 1)
+    assert reader.offsets(1) == {T0: 5}
+
+
+def test_returning_partition_is_reloaded() -> None:
+    """A partition that returns after a resignation is loaded again without its old offsets."""
+    reader = Reader(load=[offset(0, 5)])
+    reader.follower.resign(0, 4, 1)
+    reader.log = reader.follower.begin_load(0, 5, 0, 2)
+    reader.read(offset(1, 6), at=3)
+    assert reader.offsets(3) == {T1: 6}
+
+
+def test_lost_connection_makes_partitions_cold() -> None:
+    """After a lost connection, the group is COLD until the end of the log is reached again."""
+    reader = Reader(load=[offset(0, 5)])
+    list(reader.follower.connection_lost(1))
+    assert reader.offsets(1) is FallbackReason.COLD
+    reader.read(offset(0, 6), at=2)
+    assert reader.offsets(2) == {T0: 6}
+
+
+def test_failed_partition_falls_back() -> None:
+    """A failed partition answers COLD and keeps its reason."""
+    reader = Reader(load=[offset(0, 5)])
+    reader.follower.fail(0, "damaged", 1)
+    assert reader.follower.partitions.states == {0: PartitionState.FAILED}
+    assert (reader.offsets(1), reader.follower.partitions.leader_partitions[0].reason) == (
+        FallbackReason.COLD,
+        "damaged",
+    )
+
+
+@pytest.mark.parametrize("what", ["fails", "is read anew", "has other neighbours"])
+def test_lost_partition_keeps_parked_joins(what: str) -> None:
+    """A partition that fails, reloads or is recounted still counts the joins that wait at the broker."""
+    reader = Reader(exclusive=True)
+    for token in "ab":
+        joining = JoiningMember(
+            token=token,
+            member_id="",
+            instance_id=None,
+            client_id="c",
+            client_host="/h",
+            session_timeout_ms=9000,
+            rebalance_timeout_ms=9000,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+            will_park=True,
+        )
+        reader.manager.apply([JoinSent(group_id="g", sent_at=1, joining=joining)], 1)
+    if what == "fails":
+        reader.follower.fail(0, "damaged", 2)
+    elif what == "is read anew":
+        reader.follower.begin_load(0, 3, 0, 2)
+    else:
+        reader.follower.count_partitions(2, 2)
+    seats = reader.manager.view_with_occupancy("g", 2).occupancy
+    assert (seats.parked, seats.state, seats.certain) == (2, GroupState.PREPARING_REBALANCE, False)
+
+
+def test_changed_partition_count_forgets_all() -> None:
+    """A changed number of partitions removes all partitions and groups."""
+    reader = Reader(load=[offset(0, 5)])
+    reader.follower.count_partitions(2, 1)
+    assert (reader.follower.partitions.states, reader.manager.group_metadata_cache) == ({}, {})
+    assert reader.offsets(1) is FallbackReason.COLD
+
+
+def test_too_many_offsets_fail_partition() -> None:
+    """A partition with more offsets than max_offsets fails and counts as overflowed."""
+    reader = Reader()
+    reader.manager = GroupMetadataManager(exclusive=False, max_offsets=2)
+    reader.follower = reader.manager.log
+    reader.follower.count_partitions(1, 0)
+    reader.log = reader.follower.begin_load(0, 0, 0, 0)
+    reader.read(*(offset(number, 5) for number in range(3)), at=1)
+    assert reader.follower.partitions.states == {0: PartitionState.FAILED}
+    assert (reader.manager.overflowed, reader.offsets(1)) == (1, FallbackReason.COLD)
+
+
+# Groups of the new protocols.
+
+
+def new_group(*, member: bool = True) -> list[Entry]:
+    log = Records().group(7, 7)
+    return list((log.member("a").current("a", 7).target("a") if member else log).records.items())
+
+
+def heartbeat(*, changes: bool, at: float) -> ConsumerMemberSeen:
+    return ConsumerMemberSeen(
+        group_id="g",
+        sent_at=at,
+        member_id="a",
+        instance_id=None,
+        epoch=7,
+        client_id="c",
+        client_host="/h",
+        may_change_group=changes,
+    )
+
+
+def test_consumer_group_is_answered_from_log() -> None:
+    """The log alone answers for a consumer group and its offsets. An unknown group answers COLD, because a classic join
+    may be in flight.
+    """
+    reader = Reader(load=[*new_group(), offset(0, 5)])
+    view = reader.manager.view("g", 1)
+    assert (view.kind, view.state, view.fallback_reason) == (GroupKind.CONSUMER, GroupState.STABLE, None)
+    assert [member.member_id for member in view.members] == ["a"]
+    assert (reader.manager.consumer_fallback_reason("g", 1), reader.offsets(1)) == (None, {T0: 5})
+    assert reader.manager.consumer_fallback_reason("nope", 1) is FallbackReason.COLD, (
+        "a classic one may be joining for the first time"
+    )
+
+
+def test_changing_heartbeat_waits_for_log() -> None:
+    """A heartbeat that may change the group makes the group IN_DOUBT until a read that started after the heartbeat."""
+    reader = Reader(load=new_group())
+    reader.manager.apply([heartbeat(changes=False, at=1)], 1)
+    assert reader.manager.consumer_fallback_reason("g", 1) is None
+    reader.manager.apply([heartbeat(changes=True, at=2)], 2)
+    assert reader.manager.consumer_fallback_reason("g", 2) is FallbackReason.IN_DOUBT
+    reader.catch_up(1.5, 2.5)
+    assert reader.manager.consumer_fallback_reason("g", 2.5) is FallbackReason.IN_DOUBT, "it was asked for before"
+    reader.read(*new_group(member=False), (Records().member("a").records.popitem()[0], None), at=3)
+    assert reader.manager.consumer_fallback_reason("g", 3) is None
+    assert reader.manager.view("g", 3).state is GroupState.EMPTY
+
+
+def test_log_upgrades_and_downgrades_group() -> None:
+    """Log records turn a classic group into a consumer group and back into a classic group."""
+    reader = Reader(load=[generation(4), offset(0, 5)])
+    assert reader.manager.view("g", 1).kind is GroupKind.CLASSIC
+    reader.read(gone(), *new_group(), at=1)
+    assert reader.manager.view("g", 1).kind is GroupKind.CONSUMER
+    reader.read(*((key, None) for key, _ in new_group()), generation(8), at=2)
+    view = reader.manager.view("g", 2)
+    assert (view.kind, view.generation, view.consumer) == (GroupKind.CLASSIC, 8, None)
+
+
+def test_downgraded_group_is_in_doubt() -> None:
+    """A consumer group that becomes classic with members is IN_DOUBT, because the log does not mention the broker's
+    rebalance.
+    """
+    reader = Reader(exclusive=True, load=new_group())
+    reader.manager.apply([heartbeat(changes=True, at=1)], 1)
+    reader.catch_up(1.5, 1.5)
+    assert reader.manager.consumer_fallback_reason("g", 1.5) is None
+    left = MemberMetadata(
+        member_id="b", client_id="c", client_host="/h", session_timeout=15_000, subscription=b"", assignment=b""
+    )
+    value = GroupMetadataValue(protocol_type="consumer", generation=8, protocol="range", leader="b", members=(left,))
+    classic = encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)
+    reader.read(*((key, None) for key, _ in new_group()), classic, at=2)
+    view = reader.manager.view("g", 2)
+    assert (view.kind, view.fallback_reason) == (GroupKind.CLASSIC, FallbackReason.IN_DOUBT)
+    assert in_doubt(reader.manager) == ["g"]
+    reader.catch_up(3, 3)
+    assert reader.manager.group_fallback_reason("g", 3) is FallbackReason.IN_DOUBT
+    here = DescribedMember(
+        member_id="b", instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b""
+    )
+    told = GroupDescribed(
+        group_id="g",
+        sent_at=3,
+        state=GroupState.PREPARING_REBALANCE,
+        protocol_type="consumer",
+        protocol="",
+        members=(here,),
+        as_of=reader.manager.changes_of("g")[0],
+    )
+    reader.manager.apply([told], 3)
+    assert reader.manager.view("g", 3).state is GroupState.PREPARING_REBALANCE
+    assert reader.manager.group_fallback_reason("g", 3) is FallbackReason.IN_DOUBT
+
+
+def test_deleted_consumer_group_is_dead() -> None:
+    """A deleted consumer group whose tombstones were read before the DeleteGroups reply is Dead without offsets."""
+    reader = Reader(exclusive=True, load=[*new_group(), offset(0, 5)])
+    reader.manager.apply([heartbeat(changes=True, at=1)], 1)
+    reader.append(*((key, None) for key, _ in new_group()), offset(0, None))
+    reader.catch_up(0.9, 1.2)
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.1)], 1.3)
+    for at in (1.5, 2):
+        reader.catch_up(at, at)
+        assert (reader.manager.view("g", at).state, reader.offsets(at)) == (GroupState.DEAD, {})
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "fits"),
+    [(None, -1, True), ("a", 7, True), ("a", 6, False), ("b", 7, False), (None, 7, False)],
+)
+def test_member_fetch_needs_matching_epoch(member_id: str | None, epoch: int, fits: bool) -> None:
+    """OffsetFetch as a consumer group member is answered only if member id and epoch match the log."""
+    reader = Reader(load=[*new_group(), offset(0, 5), offset(0, 6, "classic")])
+    for group, answered in (("g", fits), ("classic", True)):
+        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)
+        found = fallback_reason(OffsetFetchRequest(groups=(asked,)), 9, reader.manager, 1)
+        assert found is (None if answered else FallbackReason.VERSION)
+
+
+# In place of a broker that cannot answer.
+
+
+def test_unanswered_group_has_error_code() -> None:
+    """A stale, loading or resigned partition gives its group the matching coordinator error code."""
+    reader = Reader(load=[offset(0, 5)])
+    assert reader.manager.view("g", 1).error_code == ErrorCode.NONE
+    assert reader.manager.view("g", 1 + FRESH_SECONDS).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    reader.follower.begin_load(0, 3, 0, 2)
+    assert reader.manager.view("g", 2).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    reader.follower.resign(0, 4, 3)
+    assert reader.manager.view("g", 3).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_members_keep_described_order() -> None:
+    """Members keep the order of the broker's last ConsumerGroupDescribe while the set of members stays the same."""
+
+    def records(epoch: int) -> list[Entry]:
+        return list(Records().group(epoch, epoch).member("a").current("a", epoch).member("b").records.items())
+
+    def told(*members: str) -> ConsumerGroupDescribed:
+        as_of = reader.manager.changes_of("g")[0]
+        return ConsumerGroupDescribed(
+            group_id="g", sent_at=1, assignor="uniform", has_error_message=False, members=members, as_of=as_of
+        )
+
+    def order() -> list[str] | None:
+        view = reader.manager.view("g", 2).consumer
+        assert view is not None
+        return [member.member_id for member in view.members] if view.ordered else None
+
+    reader = Reader(load=records(7))
+    assert order() is None
+    reader.manager.apply([told("b", "a", "c")], 1)
+    assert order() is None, "it is not of these members"
+    reader.manager.apply([told("b", "a")], 1)
+    assert (order(), reader.manager.default_assignor) == (["b", "a"], "uniform")
+    reader.read(*records(8), at=2)
+    assert order() == ["b", "a"]
+    key, _ = next(iter(Records().member("b").records.items()))
+    reader.read((key, None), *Records().member("c").records.items(), at=2)
+    assert order() is None
+
+
+def test_overtaken_commit_is_in_doubt() -> None:
+    """A commit sent after a deletion and acknowledged after it makes the group IN_DOUBT until the log is read."""
+    reader = Reader(exclusive=True)
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0)], 1.2)
+    reader.stored(1.1, 1.3, t0=5)
+    assert reader.offsets(1.3) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, 5), at=1.4)
+    assert reader.offsets(1.4) == {T0: 5}
+
+
+@pytest.mark.parametrize(("existed", "told"), [(False, {T0: 5}), (True, FallbackReason.IN_DOUBT)])
+def test_unseen_recreation_is_not_reported_gone(
+    existed: bool, told: dict[tuple[str, int], int] | FallbackReason
+) -> None:
+    """A deleted group that another client recreates unseen still exists: it has its offset or is IN_DOUBT."""
+    reader = Reader()
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0, existed=existed)], 1.1)
+    assert reader.offsets(1.1) == {}
+    reader.read(offset(0, 5), at=1.2)
+    assert reader.offsets(1.2) == told
+    for at in (1.3, 1.2 + AWAITED_SECONDS):
+        reader.catch_up(at, at)
+    assert reader.offsets(1.2 + AWAITED_SECONDS) == {T0: 5}
+
+
+def test_unreplicated_removal_is_in_doubt() -> None:
+    """A simple group whose last offset disappears from the log while a newer commit is unread is IN_DOUBT for
+    ConsumerGroupDescribe.
+    """
+    reader = Reader(exclusive=True)
+    reader.read(offset(0, 5), at=1)
+    assert reader.manager.consumer_fallback_reason("g", 1) is None
+    reader.stored(1.1, 1.2, t0=6)
+    reader.append(offset(0, None))
+    list(reader.follower.merge(0, 1, 1.3))
+    assert reader.manager.consumer_fallback_reason("g", 1.3) is FallbackReason.IN_DOUBT

@@ -1,0 +1,349 @@
+"""Where members are: what the sidecar sees, and what the broker says, which sees the sidecar in their place."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.list_groups import ListGroupsResponse
+from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe
+from group_sidecar.coordinator.answers.group_replies import describe_groups
+from group_sidecar.coordinator.log.consumer_groups import consumer_group_of
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.events import (
+    ConsumerJoinSent,
+    ConsumerMemberSeen,
+    LeaveSent,
+    MemberSeen,
+    MembersLeft,
+)
+from group_sidecar.coordinator.model.facts import Departure, Fact, MemberGone, MemberJoined, RebalanceStarted
+from group_sidecar.coordinator.model.views import FallbackReason
+from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
+from group_sidecar.coordinator.state.member import Member
+from tests.coordinator.model import Broker
+from tests.coordinator.rules.test_logged_rebalances import TOPIC, Copy, Group, generation, of
+from tests.coordinator.world import Client, World
+
+SIDECAR = "/the-sidecar"
+ASKED = DescribeGroupsRequest(groups=("g",))
+
+
+@pytest.fixture
+def world() -> World:
+    """A broker that sees all clients in one place."""
+    return World(Broker(), seen_at=SIDECAR)
+
+
+def told(world: World, *, true_hosts: bool = True) -> dict[str, str]:
+    """The hosts by client id that an answer made from the copy tells."""
+    reply = describe_groups(ASKED, 5, {"g": world.view()}, true_hosts=true_hosts)
+    return {member.client_id: member.client_host for group in reply.groups for member in group.members}
+
+
+def restarted(world: World, **settings: Any) -> None:
+    """The sidecar begins anew, and asks the broker how the group is."""
+    world.manager = GroupMetadataManager(exclusive=True, **settings)
+    world.manager.set_existing_groups(["g"])
+    world.facts.clear()
+    world.describe()
+
+
+# Classic groups.
+
+
+def test_member_has_true_and_broker_host(world: World) -> None:
+    """A member has its true host from the wire and, after a description, the host that the broker sees."""
+    a = Client(world, "a", "g")
+    world.gather(a)
+    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), "not said yet"
+    world.describe()
+    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
+    assert [(m.client_host, m.broker_host) for m in world.view().members] == [("/host-of-a", SIDECAR)]
+
+
+def test_log_gives_broker_host(world: World) -> None:
+    """The log gives the host at which the broker sees a member, and the true host stays."""
+    world.read_log()
+    a = Client(world, "a", "g")
+    world.gather(a)
+    world.tail.catch_up(world.now())
+    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync", "join"])
+def test_next_request_gives_true_host(world: World, sign: str) -> None:
+    """After a sidecar restart, the next request of a member sets its true host and reports no join."""
+    a, b = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(a, b)
+    restarted(world)
+    assert told(world) == {"a": SIDECAR, "b": SIDECAR}, "nobody has said a word"
+    b.reconnect()
+    if sign == "commit":
+        b.commit(0, 1)
+    else:
+        {"heartbeat": b.heartbeat, "sync": b.sync, "join": b.join}[sign]()
+    world.settle()
+    if sign == "join":
+        world.gather(a, b)
+    assert told(world)["b"] == "/host-of-b"
+    assert told(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
+    assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], "it was in all along"
+
+
+def test_new_host_replaces_true_host(world: World) -> None:
+    """A heartbeat from another host changes the member's true host and the group. A heartbeat from the same host
+    changes nothing.
+    """
+    a = Client(world, "a", "g")
+    world.gather(a)
+    before = world.manager.changes_of("g")
+    a.heartbeat()
+    world.settle()
+    assert world.manager.changes_of("g") == before, "nothing is new, and what was answered stays good"
+    a.name = "a-moved"
+    a.heartbeat()
+    world.settle()
+    assert world.manager.changes_of("g") > before
+    assert told(world) == {"a": "/host-of-a-moved"}
+
+
+def test_static_restart_keeps_broker_host(world: World) -> None:
+    """A static member that restarts on another host has its new true host and its old broker host."""
+    a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
+    world.gather(a, b)
+    world.describe()
+    world.broker.groups["g"].members[b.member_id].client_host = "/first"
+    world.describe()
+    b.restart()
+    b.name = "b-back"
+    world.gather(a, b)
+    assert told(world) == {"a": "/host-of-a", "b": "/host-of-b-back"}
+    assert told(world, true_hosts=False) == {"a": SIDECAR, "b": "/first"}
+    [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
+    *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
+    assert (gone.client_host, joined.client_host) == ("/host-of-b", "/host-of-b-back")
+
+
+def test_leader_reply_places_static_member(world: World) -> None:
+    """The leader's join reply alone gives the true host of a restarted static member."""
+    a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
+    world.gather(a, b)
+    a.join()
+    b.join()
+    world.settle()
+    b.restart()
+    b.name = "b-back"
+    b.join()
+    world.handle(b.connection)
+    a.join()
+    world.settle(b.connection)
+    assert told(world)["b"] == "/host-of-b-back"
+    *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
+    assert joined.client_host == "/host-of-b-back"
+
+
+# Where the broker's word is wanted.
+
+
+def test_missing_broker_host_is_in_doubt(world: World) -> None:
+    """With true_hosts off, a member without a described host makes the group IN_DOUBT until a description."""
+    world.manager = GroupMetadataManager(exclusive=True, true_hosts=False)
+    world.manager.set_existing_groups(())
+    a = Client(world, "a", "g")
+    world.gather(a)
+    assert world.manager.group_fallback_reason("g", world.now()) is FallbackReason.IN_DOUBT
+    assert (world.view().fallback_reason, world.listing()) == (None, None), "hosts are neither listed nor counted"
+    world.describe()
+    assert world.manager.group_fallback_reason("g", world.now()) is None
+    a.heartbeat()
+    world.settle()
+    assert told(world, true_hosts=False) == {"a": SIDECAR}
+    b = Client(world, "b", "g")
+    world.gather(a, b, steps=10)
+    assert world.manager.group_fallback_reason("g", world.now()) is FallbackReason.IN_DOUBT
+
+
+# Facts.
+
+
+def test_member_facts_name_true_host(world: World) -> None:
+    """Facts about members contain only the true host."""
+    world.read_log()
+    a, b = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(a, b)
+    world.describe()
+    b.leave()
+    world.settle()
+    world.tail.catch_up(world.now())
+    hosts = {(fact.client_id, fact.client_host) for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)}
+    assert hosts == {("a", "/host-of-a"), ("b", "/host-of-b")}
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
+def test_own_leave_is_not_an_admins(world: World, heard: bool) -> None:
+    """A member's own leave is LEFT, also if only its broker host is known."""
+    a, b = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(a, b)
+    restarted(world)
+    if heard:
+        b.heartbeat()
+        world.settle()
+    b.leave()
+    world.settle()
+    [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
+    assert (gone.how, gone.client_host) == (Departure.LEFT, "/host-of-b" if heard else SIDECAR)
+
+
+@pytest.mark.parametrize("events", [(LeaveSent, MembersLeft), (MembersLeft,)])
+def test_leave_from_other_host_is_kicked(world: World, events: tuple[type[Any], ...]) -> None:
+    """A leave from a host other than the member's true host is KICKED."""
+    a, b = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(a, b)
+    world.describe()
+    leave = {"members": ((b.member_id, None),), "reasons": ("",), "client_id": "b"}
+    for kind in events:
+        now = world.now()
+        world.apply([kind(group_id="g", sent_at=now, client_host=SIDECAR, **leave)], now)
+    [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
+    assert gone.how is Departure.KICKED, "though the broker sees the member there too"
+
+
+# Groups of KIP-848. The broker sees their members at "/h".
+
+
+def described(copy: Copy, *, true_hosts: bool = True) -> list[str]:
+    """The hosts that an answer made from the copy tells."""
+    view = consumer_group_of(copy.manager.view("g", copy.now))
+    request = ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=False)
+    reply = consumer_group_describe(request, 1, {"g": view}, {TOPIC: "t"}, true_hosts=true_hosts)
+    assert reply is not None
+    return [member.client_host for group in reply.groups for member in group.members]
+
+
+def beat(copy: Copy, member: str, host: str, *, joins: bool = False) -> list[Fact]:
+    """A heartbeat of a member of the new protocol is answered."""
+    who: Any = {"member_id": member, "instance_id": None, "client_id": f"client-{member}", "client_host": host}
+    return copy.wire_says(ConsumerMemberSeen, epoch=1, is_join=joins, may_change_group=joins, **who)
+
+
+def test_consumer_heartbeat_gives_true_host() -> None:
+    """A consumer heartbeat sets the member's true host, and log records keep it."""
+    group = Group().at(1).member("a", 0).member("b", 1)
+    copy = Copy(load=group.write())
+    assert described(copy) == ["/h", "/h"]
+    assert beat(copy, "b", "/host-of-b") == []
+    changes = copy.manager.changes_of("g")
+    assert beat(copy, "b", "/host-of-b") == []
+    assert copy.manager.changes_of("g") == changes, "nothing is new, and what was answered stays good"
+    assert (described(copy), described(copy, true_hosts=False)) == (["/h", "/host-of-b"], ["/h", "/h"])
+    assert [m.client_host for m in copy.manager.view("g", copy.now).members] == ["/h", "/host-of-b"]
+    copy.log_says(*group.at(2).member("b", 1, 2).write())
+    assert described(copy) == ["/h", "/host-of-b"], "and the log takes nothing of that back"
+    [gone] = of(copy.log_says(*group.at(3).without("b").write()), MemberGone)
+    assert gone.client_host == "/host-of-b"
+
+
+@pytest.mark.parametrize("first", ["log", "reply"])
+def test_consumer_join_facts_name_true_host(first: str) -> None:
+    """Facts about a new consumer group member contain its true host, whether the log or the reply comes first."""
+    group = Group().at(1).member("a", 0)
+    copy = Copy(load=group.write())
+    joins = group.at(2).member("b", 1)
+    facts = copy.wire_says(ConsumerJoinSent, member_key="b", client_host="/host-of-b")
+    if first == "log":
+        facts += copy.log_says(*joins.write())
+        facts += beat(copy, "b", "/host-of-b", joins=True)
+    else:
+        facts += beat(copy, "b", "/host-of-b", joins=True)
+        facts += copy.log_says(*joins.write())
+    assert [(fact.member_id, fact.client_host) for fact in of(facts, MemberJoined)] == [("b", "/host-of-b")]
+    [started] = of(facts, RebalanceStarted)
+    assert started.by
+    assert started.by.client_host == "/host-of-b"
+    assert described(copy) == ["/h", "/host-of-b"]
+
+
+def test_subscription_fact_names_true_host() -> None:
+    """A rebalance start caused by a changed subscription contains the member's true host."""
+    group = Group().at(1).member("a", 0)
+    copy = Copy(load=group.write())
+    beat(copy, "a", "/host-of-a")
+    [started] = of(copy.log_says(*group.at(2).member("a", 0, topic="other").write()), RebalanceStarted)
+    assert started.by
+    assert started.by.client_host == "/host-of-a"
+
+
+def test_classic_member_has_true_host() -> None:
+    """A heartbeat of a classic member in a consumer group sets its true host."""
+    copy = Copy(load=Group().at(1).member("a", 0).write())
+    who: Any = {"member_id": "a", "instance_id": None, "client_id": "client-a", "client_host": "/host-of-a"}
+    copy.wire_says(MemberSeen, generation=1, no_rebalance=True, **who)
+    assert described(copy) == ["/host-of-a"]
+
+
+def test_logged_member_has_broker_host() -> None:
+    """A member that only the log reports has the broker's host in its facts."""
+    copy = Copy()
+    [joined] = of(copy.log_says(generation(1, a=(0,))), MemberJoined)
+    assert joined.client_host == "/h", "it may never pass by"
+
+
+# The broker's own replies.
+
+
+def test_true_hosts_replace_broker_hosts() -> None:
+    """reply_with_true_hosts replaces only the hosts of members with a known true host."""
+    reply = DescribeGroupsResponse(groups=(classic("g", "a", "b"), classic("h", "a")))
+    moved = reply_with_true_hosts(reply, {"g": Held(a="", b="/10.0.0.7")})
+    assert isinstance(moved, DescribeGroupsResponse)
+    assert [[m.client_host for m in group.members] for group in moved.groups] == [[SIDECAR, "/10.0.0.7"], [SIDECAR]]
+    there = tuple(replace(member, client_host=SIDECAR) for member in moved.groups[0].members)
+    assert replace(moved.groups[0], members=there) == reply.groups[0], "and nothing else changes"
+    assert moved.groups[1] is reply.groups[1]
+
+
+def test_reply_with_correct_hosts_is_unchanged() -> None:
+    """reply_with_true_hosts returns the same object if no host needs a change."""
+    reply = DescribeGroupsResponse(groups=(classic("g", "a"), classic("h")))
+    assert reply_with_true_hosts(reply, {"g": Held(a=SIDECAR)}) is reply
+    assert reply_with_true_hosts(reply, {"g": Held(a="")}) is reply
+    assert reply_with_true_hosts(reply, {}) is reply
+    other = ListGroupsResponse(error_code=0, groups=())
+    assert reply_with_true_hosts(other, {"g": Held(a="/10.0.0.7")}) is other
+
+
+def test_overdue_member_keeps_true_host() -> None:
+    """An overdue member has its true host in the broker's reply."""
+    reply, held = DescribeGroupsResponse(groups=(classic("g", "a"),)), Held(a="/10.0.0.7")
+    held.members, held.overdue = held.overdue, held.members
+    moved = reply_with_true_hosts(reply, {"g": held})
+    assert isinstance(moved, DescribeGroupsResponse)
+    assert moved.groups[0].members[0].client_host == "/10.0.0.7"
+
+
+class Held:
+    """A group with these members, and where each is."""
+
+    def __init__(self, **hosts: str) -> None:
+        self.members = {name: Member(member_id=name, since=0, true_host=host) for name, host in hosts.items()}
+        self.overdue: dict[str, Member] = {}
+
+
+def classic(group: str, *members: str) -> DescribedGroup:
+    told = (
+        DescribedGroupMember(
+            member_id=member, client_id="c", client_host=SIDECAR, member_metadata=b"", member_assignment=b"1"
+        )
+        for member in members
+    )
+    return DescribedGroup(
+        error_code=0, group_id=group, group_state="Stable", protocol_type="", protocol_data="", members=tuple(told)
+    )

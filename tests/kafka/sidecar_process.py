@@ -1,0 +1,114 @@
+"""The sidecar as users run it: the installed command in a separate process."""
+
+import http.client
+import json
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, ChildProcess, free_addresses, host_port
+
+COMMAND = Path(sys.executable).with_name("group-sidecar")
+
+
+class SidecarProcess:
+    """``group-sidecar run`` in front of a broker, for the length of a with statement.
+
+    Args:
+        folder: the folder for its log, and for its configuration file if it has one.
+        listen: the address that the broker advertises.
+        upstream: the broker's own address.
+        group_max_size: the limit, which is given as a flag.
+        settings: further settings, nested as in the file. With them, all settings are in a file.
+        until: the page whose status 200 shows that the sidecar is up.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        listen: Address,
+        upstream: Address,
+        group_max_size: int | None = None,
+        settings: dict[str, Any] | None = None,
+        until: str = "/readyz",
+    ) -> None:
+        [self.admin] = free_addresses(1)
+        self.listen = listen
+        self._until = until
+        self._places = {"listen": host_port(listen), "upstream": host_port(upstream), "admin": host_port(self.admin)}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder / "sidecar.yaml"
+        command = [str(COMMAND), "run"]
+        if settings is None:
+            command += [part for name, at in self._places.items() for part in (f"--{name}", at)]
+        else:
+            self.write(settings)
+            command += ["--config", str(self.file)]
+        if group_max_size is not None:
+            command += ["--group-max-size", str(group_max_size)]
+        self.process = ChildProcess(command, folder / "sidecar.log")
+
+    def start(self) -> None:
+        """Starts the sidecar and waits until it is up. Raises ProcessFailed if it does not come up."""
+        self.process.start()
+        try:
+            self.process.wait_until(lambda: self.get(self._until)[0] == 200)
+        except BaseException:
+            self.process.stop()
+            raise
+
+    def stop(self) -> int:
+        """Stops the sidecar as a service manager would. Returns its exit status."""
+        return self.process.stop()
+
+    def write(self, settings: dict[str, Any]) -> None:
+        """Writes its configuration file again. The sidecar reads it at the next reload."""
+        self.file.write_text(yaml.safe_dump({**self._places, **settings}))
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        """Returns status and body of a page of the admin port; status 0 if the port does not respond."""
+        connection = http.client.HTTPConnection(*self.admin, timeout=GIVE_UP_SECONDS)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def wait_for_log(self) -> None:
+        """Waits until it has read all partitions of the offsets topic that its broker leads. The topic must exist."""
+        self.process.wait_until(self._follows)
+
+    def _follows(self) -> bool:
+        _, body = self.get("/readyz")
+        [standing] = json.loads(body)["offsets_log"].values()
+        owned: int = standing["owned"]["count"]
+        return owned > 0 and not (standing["loading"]["count"] or standing["failed"]["count"])
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Returns the sum of all samples of a metric with these labels."""
+        return sum(sample.value for sample in self.samples(name) if labels.items() <= sample.labels.items())
+
+    def samples(self, name: str) -> list[Sample]:
+        """Returns the current samples of a metric, from the admin port."""
+        status, text = self.get("/metrics")
+        assert status == 200, f"/metrics answered {status}"
+        families = text_string_to_metric_families(text)
+        return [sample for family in families for sample in family.samples if sample.name == name]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,118 @@
+"""Processes that write a journal and end in the middle of it; run as a program by the test of it.
+
+``python -m tests.metrics.crashing_writers killed FOLDER ROUNDS``: writers that are killed, at no moment in particular.
+``python -m tests.metrics.crashing_writers stopped FOLDER``: one that ends before its first call to the disk, one before
+its second, and so on, until one comes to its end; each has a folder of its own.
+
+Prints a JSON object: by boot, the number of the last record that its journal said was written.
+"""
+
+import fcntl
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from group_sidecar.metrics.journal import Journal
+from tests.metrics.test_journal import LINE, record
+
+TORN = record(1).to_line()[:-9]
+"""What a process that was cut off may leave."""
+
+
+def write_on(journal: Journal, told: int, rounds: int | None = None) -> None:
+    """Writes records, a few at a time, and tells each time how many were written; for ever without `rounds`."""
+    seq = itertools.count(1)
+    for _ in itertools.count() if rounds is None else range(rounds):
+        for _ in range(2):
+            journal.append(record(next(seq)))
+        journal.write()
+        os.write(told, f"{journal.records_written}\n".encode())
+
+
+def forked(work: Callable[[int], None]) -> tuple[int, int]:
+    """A process that does the work, given what it may write to, and where that is read."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        work(writing)
+        os._exit(0)
+    os.close(writing)
+    return pid, reading
+
+
+def killed(folder: Path, rounds: int) -> dict[str, int]:
+    """Writers that are killed, one after the other, when they have said something a few times."""
+    last: dict[str, int] = {}
+    for number in range(rounds):
+        boot = f"killed{number}"
+        pid, reading = forked(partial(write_on, journal(folder, boot)))
+        with os.fdopen(reading) as lines:
+            said = [next(lines) for _ in range(random.randrange(1, 15))]
+            os.kill(pid, signal.SIGKILL)
+            said += lines
+        os.waitpid(pid, 0)
+        last[boot] = int(said[-1])
+    return last
+
+
+def journal(folder: Path, boot: str) -> Journal:
+    """One whose segments are full after five records."""
+    return Journal(folder, boot, segment_bytes=5 * LINE, total_bytes=1 << 30)
+
+
+def stopped(folder: Path) -> dict[str, int]:
+    """A writer for each call to the disk, before which it ends."""
+    last: dict[str, int] = {}
+    for step in itertools.count(1):
+        place = folder / f"stopped{step}"
+        place.mkdir()
+        (place / ".segment-other-00000001.jsonl").write_bytes(record(1).to_line() + TORN)
+
+        def work(told: int, place: Path = place, step: int = step) -> None:
+            stop_before(step)
+            write_on(journal(place, place.name), told, rounds=6)
+
+        pid, reading = forked(work)
+        with os.fdopen(reading) as lines:
+            last[place.name] = int(next(iter(list(lines)[::-1]), "0"))
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0:
+            return last
+    raise AssertionError
+
+
+def stop_before(step: int) -> None:
+    """Has this process end before its call to the disk with this number."""
+    calls = itertools.count(1)
+
+    def guarded(call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) == step:
+                os._exit(1)
+            return call(*args, **kwargs)
+
+        return instead
+
+    for owner, name in (
+        (os, "fsync"),
+        (os, "fstat"),
+        (os, "open"),
+        (fcntl, "flock"),
+        (Path, "open"),
+        (Path, "rename"),
+        (Path, "unlink"),
+        (Path, "stat"),
+    ):
+        setattr(owner, name, guarded(getattr(owner, name)))
+
+
+if __name__ == "__main__":
+    way, at, *rest = sys.argv[1:]
+    sys.stdout.write(json.dumps(killed(Path(at), int(rest[0])) if way == "killed" else stopped(Path(at))))

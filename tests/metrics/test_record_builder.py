@@ -1,0 +1,235 @@
+"""Facts and what stands, as records."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.model.facts import (
+    ClientRefused,
+    Departure,
+    Fact,
+    MemberGone,
+    MemberJoined,
+    OffsetsCommitted,
+    RebalanceCause,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
+from group_sidecar.coordinator.model.views import (
+    CommittedOffset,
+    ConsumerGroupView,
+    GroupKind,
+    GroupState,
+    GroupView,
+    MemberView,
+)
+from group_sidecar.metrics.record_builder import RecordBuilder, record_body, snapshot_observations
+from group_sidecar.metrics.records import (
+    Audit,
+    Body,
+    Commit,
+    Group,
+    Heartbeat,
+    LogEnd,
+    Member,
+    Rebalance,
+    Refusal,
+)
+from tests.metrics.metrics_world import CoordinatorCopy, visits_of
+
+COMPLETED = RebalanceCompleted(
+    group_id="orders",
+    at=10.5,
+    cause=RebalanceCause.MEMBER_LEFT,
+    generation=3,
+    protocol="range",
+    members=2,
+    duration_seconds=0.25,
+)
+VERDICT: dict[str, Any] = {
+    "policy": "group_max_size",
+    "error_code": 77,
+    "client_id": "c",
+    "client_host": "/127.0.0.1",
+    "size": 2,
+    "limit": 2,
+}
+STANDING = CoordinatorCopy(
+    groups=(
+        GroupView(
+            group_id="orders",
+            kind=GroupKind.CLASSIC,
+            state=GroupState.STABLE,
+            protocol_type="consumer",
+            protocol="range",
+            generation=3,
+            members=(MemberView(member_id="a"), MemberView(member_id="b")),
+            offsets={("t", 1): CommittedOffset(offset=7, leader_epoch=2, at=5.0)},
+        ),
+        GroupView(group_id="empty", state=GroupState.EMPTY, generation=0),
+    ),
+    log_ends={("t", 1): (9, 6.0)},
+)
+
+
+@pytest.mark.parametrize(
+    ("fact", "body"),
+    [
+        (
+            COMPLETED,
+            Rebalance(
+                group="orders", generation=3, reason="leave", cause="member_left", duration_seconds=0.25, members=2
+            ),
+        ),
+        (ClientRefused(group_id="orders", at=1.0, **VERDICT), Refusal(group="orders", **VERDICT)),
+        (ClientRefused(group_id="orders", at=1.0, enforced=False, **VERDICT), Audit(group="orders", **VERDICT)),
+        (
+            MemberJoined(
+                group_id="orders", at=1.0, member_id="m", client_id="c", client_host="/127.0.0.1", instance_id="i"
+            ),
+            Member(
+                group="orders",
+                member_id="m",
+                instance_id="i",
+                client_id="c",
+                client_host="/127.0.0.1",
+                change="joined",
+            ),
+        ),
+        (
+            MemberGone(
+                group_id="orders",
+                at=1.0,
+                member_id="m",
+                client_id="c",
+                client_host="/127.0.0.1",
+                how=Departure.EXPIRED,
+            ),
+            Member(
+                group="orders",
+                member_id="m",
+                instance_id=None,
+                client_id="c",
+                client_host="/127.0.0.1",
+                change="expired",
+            ),
+        ),
+        (RebalanceStarted(group_id="orders", at=1.0, cause=RebalanceCause.NEW_MEMBER), None),
+        (OffsetsCommitted(group_id="orders", at=1.0, accepted=3), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_record_body_of_each_fact(fact: Fact, body: Body | None) -> None:
+    """Each kind of fact becomes the expected record body, or None if it has no record."""
+    assert record_body(fact) == body
+
+
+def test_snapshot_observations() -> None:
+    """A snapshot contains a heartbeat, all groups, their commits and the log ends."""
+    limits = {"orders": 5}
+    stands = visits_of(STANDING, lambda view: limits.get(view.group_id))
+    told = list(snapshot_observations(stands, STANDING.log_ends.items(), {"groups": 2.0}, now=20.0))
+    assert told == [
+        (20.0, Heartbeat(sample={"groups": 2.0})),
+        (
+            20.0,
+            Group(
+                group="empty",
+                protocol="classic",
+                state="Empty",
+                protocol_type="",
+                assignor="",
+                generation=0,
+                members=0,
+                max_size=None,
+            ),
+        ),
+        (
+            20.0,
+            Group(
+                group="orders",
+                protocol="classic",
+                state="Stable",
+                protocol_type="consumer",
+                assignor="range",
+                generation=3,
+                members=2,
+                max_size=5,
+            ),
+        ),
+        (5.0, Commit(group="orders", topic="t", partition=1, offset=7, leader_epoch=2)),
+        (6.0, LogEnd(topic="t", partition=1, offset=9)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ["empty"]),
+        (ErrorCode.NOT_COORDINATOR, ["empty"]),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["empty", "orders"]),
+    ],
+)
+def test_other_coordinators_group_is_omitted(error: ErrorCode, told: list[str]) -> None:
+    """A snapshot leaves out a group that is loading or has another coordinator."""
+    orders, empty = STANDING.groups
+    stands = visits_of(CoordinatorCopy(groups=(empty, replace(orders, error_code=error))))
+    seen = [each[1] for each in snapshot_observations(stands, (), {}, now=20.0) if each is not None]
+    assert [body.group for body in seen if isinstance(body, Group)] == told
+    assert [body.group for body in seen if isinstance(body, Commit)] == told[1:]
+
+
+@pytest.mark.parametrize(("named", "told"), [((), ""), (("uniform",), "uniform"), (("range", "uniform"), "")])
+def test_consumer_group_assignor(named: tuple[str, ...], told: str) -> None:
+    """The assignor of a consumer group is the one that its members name, or empty if they disagree."""
+    consumer = ConsumerGroupView(group_id="g", kind=GroupKind.CONSUMER, assignors=named)
+    view = GroupView(group_id="g", kind=GroupKind.CONSUMER, state=GroupState.STABLE, consumer=consumer)
+    [_, group] = snapshot_observations(visits_of(CoordinatorCopy(groups=(view,))), (), {}, now=20.0)
+    assert group is not None
+    assert isinstance(group[1], Group)
+    assert group[1].assignor == told
+
+
+def test_snapshot_yields_with_walk() -> None:
+    """A snapshot yields control where the walk of the groups does."""
+    stands = visits_of(STANDING)
+    told = [*snapshot_observations([None, *stands, None], (), {}, now=20.0)]
+    assert [place for place, observation in enumerate(told) if observation is None] == [1, 5]
+
+
+def test_non_finite_samples_are_left_out() -> None:
+    """A heartbeat leaves out sample values that are not finite."""
+    sample = {"good": 1.0, "nan": float("nan"), "endless": float("inf")}
+    assert list(snapshot_observations((), (), sample, now=0.0)) == [(0.0, Heartbeat(sample={"good": 1.0}))]
+
+
+def test_idle_sidecar_has_heartbeat() -> None:
+    """A snapshot without groups consists of a heartbeat."""
+    (record,) = RecordBuilder("broker-1").restate((), (), {}, now=3.0)
+    assert record is not None
+    assert (record.envelope.kind, record.envelope.sidecar, record.envelope.version) == ("heartbeat", "broker-1", 1)
+
+
+def test_records_are_numbered_without_gaps() -> None:
+    """Records of one boot have consecutive sequence numbers, with observation and emission times."""
+    record_builder = RecordBuilder("broker-1")
+    started = RebalanceStarted(group_id="orders", at=10.0, cause=RebalanceCause.NEW_MEMBER)
+    stands = visits_of(STANDING)
+    restated = record_builder.restate([None, *stands], STANDING.log_ends.items(), {}, now=20.0)
+    records = [
+        *record_builder.records_of([started, COMPLETED, replace(COMPLETED, at=11.0)], now=12.0),
+        *(record for record in restated if record is not None),
+    ]
+    assert [record.envelope.seq for record in records] == [1, 2, 3, 4, 5, 6, 7]
+    assert {record.envelope.boot for record in records} == {record_builder.boot}
+    assert records[0].envelope.observed_at == "1970-01-01T00:00:10.500Z"
+    assert records[0].envelope.emitted_at == "1970-01-01T00:00:12.000Z"
+    assert records[5].envelope.observed_at == "1970-01-01T00:00:05.000Z"
+    assert records[5].envelope.emitted_at == "1970-01-01T00:00:20.000Z"
+
+
+def test_each_start_has_own_boot_id() -> None:
+    """Each record builder has a boot id of its own."""
+    assert RecordBuilder("broker-1").boot != RecordBuilder("broker-1").boot

@@ -1,0 +1,225 @@
+"""Tests that rewritten replies contain the new addresses and versions, and are otherwise unchanged."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.codecs.address_scan import NotScannable
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.codecs.headers import encode_reply
+from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker
+from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
+from group_sidecar.codecs.schema import Struct, decode, encode, field_specs
+from group_sidecar.proxy.broker.address_rewrite import (
+    SERVED_APIS,
+    is_scannable,
+    offered_api_versions,
+    rewrite_addresses,
+    scan_and_rewrite,
+)
+from group_sidecar.proxy.broker.gateway_apis import LAST_FETCH_WITHOUT_ENDPOINTS
+from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
+from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.strategies import structs
+from tests.proxy.dataplane.playbook import framed
+
+INSPECTED = frozenset({ApiKey.JOIN_GROUP, ApiKey.METADATA})
+PLACES = (MetadataResponseBroker, FindCoordinatorResponse, Coordinator, DescribeClusterBroker, NodeEndpoint)
+"""The structures that contain a host and a port."""
+ADDRESS_APIS = (MetadataResponse, FindCoordinatorResponse, DescribeClusterResponse, ProduceResponse)
+CASES = [(message, version) for message in ADDRESS_APIS for version in message.VERSIONS]
+
+
+def advertise(node_id: int, host: str, port: int) -> tuple[str, int]:
+    """Returns a different address for each node and address, as a gateway does."""
+    return f"{host}.gateway", (node_id + port) % 1000 + 20_000
+
+
+def moved(value: Any) -> Any:
+    """Returns a message with every address in it replaced. This is the model that the product is compared with."""
+    if isinstance(value, tuple):
+        return tuple(moved(item) for item in value)
+    if not isinstance(value, Struct):
+        return value
+    value = replace(value, **{name: moved(getattr(value, name)) for name in field_specs(type(value))})
+    if isinstance(value, PLACES) and value.host:
+        node = value.broker_id if isinstance(value, DescribeClusterBroker) else value.node_id
+        host, port = advertise(node, value.host, value.port)
+        return replace(value, host=host, port=port, unknown_tags=())
+    return replace(value, unknown_tags=()) if isinstance(value, ADDRESS_APIS) else value
+
+
+@given(st.one_of(structs(FindCoordinatorResponse), structs(ProduceResponse)), st.data())
+def test_scan_matches_decoded_rewrite(told: Any, data: st.DataObject) -> None:
+    """For random replies, the scan yields the same bytes as a decoded rewrite. A truncated reply raises."""
+    message = type(told)
+    version = data.draw(st.sampled_from([v for v in message.VERSIONS if is_scannable(message.KEY, v)]))
+    told = brought_down(told, version)
+    frame = encode_reply(told, version, 7)[LENGTH_BYTES:] + b"rest"
+    try:
+        heard = scan_and_rewrite(message.KEY, version, frame, advertise, 1000)
+    except NotScannable:
+        assert "unknown_tags=((" in repr(told)
+        return
+    changed = rewrite_addresses(told, advertise)
+    body = encode_reply(changed, version, 7)[LENGTH_BYTES:] + b"rest"
+    assert heard == (None if changed == told and heard is None else framed(body))
+    cut = data.draw(st.integers(4, len(frame) - 1 - len(b"rest")))
+    with pytest.raises((NotScannable, DecodeError)):
+        scan_and_rewrite(message.KEY, version, frame[:cut], advertise, 1000)
+
+
+def test_repeated_address_is_looked_up_once() -> None:
+    """A reply with many coordinators looks up each node's address once."""
+    asked: list[int] = []
+
+    def count(node_id: int, host: str, port: int) -> tuple[str, int]:
+        asked.append(node_id)
+        return advertise(node_id, host, port)
+
+    found = tuple(
+        Coordinator(key=f"g-{n}", node_id=n % 3, host=f"kafka-{n % 3}", port=9092, error_code=0, error_message=None)
+        for n in range(1000)
+    )
+    told = FindCoordinatorResponse(coordinators=found)
+    heard = scan_and_rewrite(ApiKey.FIND_COORDINATOR, 4, encode_reply(told, 4, 1)[LENGTH_BYTES:], count, 1000)
+    assert heard == encode_reply(rewrite_addresses(told, advertise), 4, 1)
+    assert sorted(asked) == [0, 1, 2]
+
+
+def is_of_controllers(message: Struct) -> bool:
+    return isinstance(message, DescribeClusterResponse) and message.endpoint_type == 2 and bool(message.brokers)
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+@pytest.mark.parametrize("sample", [full_sample, null_sample])
+def test_addresses_replaced_in_every_version(message: Any, version: int, sample: Any) -> None:
+    """Every node's address is replaced in every version of the APIs with addresses."""
+    told = brought_down(sample(message), version)
+    rewritten = rewrite_addresses(told, advertise)
+    assert rewritten == moved(told)
+    assert decode(message, version, encode(rewritten, version)) == rewritten
+
+
+@given(st.one_of(*(structs(message) for message in ADDRESS_APIS)))
+def test_rewrite_changes_only_addresses(told: Struct) -> None:
+    """For random replies, the rewrite changes nothing except the addresses and unknown tags."""
+    if not is_of_controllers(told):
+        assert rewrite_addresses(told, advertise) == moved(told)
+
+
+def test_controller_addresses_are_refused() -> None:
+    """A reply with addresses of controllers raises ValueError."""
+    told = replace(full_sample(DescribeClusterResponse), endpoint_type=2)
+    with pytest.raises(ValueError, match="controllers"):
+        rewrite_addresses(told, advertise)
+    assert rewrite_addresses(replace(told, brokers=()), advertise) == replace(told, brokers=(), unknown_tags=())
+
+
+def test_unavailable_coordinator_is_unchanged() -> None:
+    """The rewrite does not change a coordinator that is not available."""
+    none = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=15, error_message=None)
+    told = FindCoordinatorResponse(coordinators=(none,), node_id=-1, port=-1, error_code=15)
+    assert rewrite_addresses(told, advertise) == told
+
+
+@pytest.mark.parametrize("message", [ProduceResponse(responses=()), full_sample(APIS[ApiKey.HEARTBEAT].response)])
+def test_reply_without_addresses_is_unchanged(message: Struct) -> None:
+    """The rewrite returns the same object for a reply without addresses."""
+    assert rewrite_addresses(message, advertise) is message
+
+
+def offering(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+    """Returns a broker's ApiVersions, given by the names of the APIs."""
+    keys = tuple(
+        ApiVersion(api_key=ApiKey[name], min_version=low, max_version=high, unknown_tags=((9, b"kept"),))
+        for name, (low, high) in ranges.items()
+    )
+    features = (FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),)
+    return ApiVersionsResponse(
+        error_code=0, api_keys=keys, finalized_features=features, finalized_features_epoch=7, unknown_tags=((99, b"x"),)
+    )
+
+
+def ranges_of(reply: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
+    return {ApiKey(v.api_key).name: (v.min_version, v.max_version) for v in reply.api_keys}
+
+
+BOTH = {"LIST_GROUPS": (0, 1), "DESCRIBE_GROUPS": (0, 1)}
+
+
+def test_only_inspected_versions_are_capped() -> None:
+    """Only inspected APIs beyond their described versions are capped. The rest of the offer is unchanged."""
+    told = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
+    offered = offered_api_versions(told, INSPECTED, {}, gateway=False, serve=True)
+    assert ranges_of(offered) == ranges_of(told) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
+    assert replace(offered, api_keys=()) == replace(told, api_keys=())
+    assert all(version.unknown_tags == ((9, b"kept"),) for version in offered.api_keys)
+
+
+def test_described_offer_is_unchanged() -> None:
+    """An offer within the described versions is unchanged."""
+    told = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
+    assert offered_api_versions(told, INSPECTED, {}, gateway=False, serve=True) == told
+
+
+def test_undescribed_range_keeps_lowest_version() -> None:
+    """A range above the described versions keeps its lowest version only."""
+    offered = offered_api_versions(offering(JOIN_GROUP=(20, 25)), INSPECTED, {}, gateway=False, serve=False)
+    assert ranges_of(offered) == {"JOIN_GROUP": (20, 20)}
+
+
+def test_undescribed_api_is_not_capped() -> None:
+    """An inspected API without a description is not capped."""
+    offered = offered_api_versions(
+        offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, {}, gateway=False, serve=False
+    )
+    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 99)}
+
+
+def test_gateway_offers_known_apis_only() -> None:
+    """A gateway offers only APIs and versions that are known to carry no unhandled addresses."""
+    told = offering(DELETE_TOPICS=(0, 99), DESCRIBE_QUORUM=(0, 2), LEADER_AND_ISR=(0, 7), JOIN_GROUP=(20, 25))
+    unknown = ApiVersion(api_key=95, min_version=0, max_version=0)
+    told = replace(told, api_keys=(*told.api_keys, unknown))
+    offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=False)
+    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 6), "DESCRIBE_QUORUM": (0, 1)}
+
+
+def test_gateway_caps_fetch_version() -> None:
+    """A gateway offers Fetch up to the last version without node endpoints."""
+    told = offering(FETCH=(4, 18), **BOTH)
+    assert ranges_of(offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True))["FETCH"] == (
+        4,
+        LAST_FETCH_WITHOUT_ENDPOINTS,
+    )
+    assert ranges_of(offered_api_versions(offering(FETCH=(4, 11)), INSPECTED, {}, gateway=True, serve=False))[
+        "FETCH"
+    ] == (
+        4,
+        11,
+    )
+
+
+@pytest.mark.parametrize("serve", [False, True])
+@pytest.mark.parametrize("has", [{}, {"LIST_GROUPS": (0, 0)}, {"DESCRIBE_GROUPS": (0, 0)}, BOTH])
+def test_served_apis_fill_the_offer(serve: bool, has: dict[str, tuple[int, int]]) -> None:
+    """Served APIs that the broker lacks are offered if serving is on. The broker's own ranges are unchanged."""
+    offered = ranges_of(offered_api_versions(offering(FETCH=(0, 11), **has), INSPECTED, {}, gateway=False, serve=serve))
+    ours = {ApiKey(key).name: (v.min_version, v.max_version) for key, v in SERVED_APIS.items()} if serve else {}
+    assert offered == {"FETCH": (0, 11)} | ours | has
+
+
+@pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
+def test_rewritten_offer_encodes_in_every_version(version: int) -> None:
+    """A rewritten offer can be encoded and decoded in every ApiVersions version."""
+    told = brought_down(offering(JOIN_GROUP=(0, 99)), version)
+    offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True)
+    assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered

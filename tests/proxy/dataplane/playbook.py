@@ -1,0 +1,259 @@
+"""Playbooks: what is said to a session, and what it commands.
+
+Owns: bare frames, a desk that does as it is told, a session at its clock (`SessionDriver`), and one with a real desk
+that speaks in messages (`Line`). Must not know: what any test is about.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from group_sidecar.codecs.api_registry import APIS
+from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request, split_reply
+from group_sidecar.codecs.messages.join_group import (
+    JoinGroupMember,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from group_sidecar.codecs.schema import Struct, decode
+from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.address_rewrite import Advertise
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.dataplane.commands import Command, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.framing import FrameAction
+from group_sidecar.proxy.dataplane.outcomes import Dispatcher, Origin, Reply, RequestOutcome
+from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
+from group_sidecar.proxy.runtime.addresses import Address
+from tests.proxy.fakes import PassthroughDispatcher
+
+EPOCH = 1_700_000_000.0
+"""What a playbook's clock reads as zero, in seconds since the epoch."""
+LARGEST_FRAME = 1_000_000
+
+
+def framed(payload: bytes) -> bytes:
+    """Bytes behind their length: a frame, or a SASL token."""
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def request(key: int, correlation: int, *, version: int = 0, client_id: str = "c", body: bytes = b"") -> bytes:
+    """A request frame with a v1 header."""
+    head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    head += correlation.to_bytes(4, "big", signed=True) + len(client_id).to_bytes(2, "big") + client_id.encode()
+    return framed(head + body)
+
+
+def reply(correlation: int, body: bytes = b"") -> bytes:
+    """A reply frame with a v0 header."""
+    return framed(correlation.to_bytes(4, "big", signed=True) + body)
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    """Data cut into pieces of a size; 0 for one piece."""
+    return [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
+
+
+def to_client(commands: Sequence[Command]) -> bytes:
+    """All that goes to the client."""
+    return b"".join(command.data for command in commands if isinstance(command, ToClient))
+
+
+def to_upstream(commands: Sequence[Command]) -> bytes:
+    """All that goes to the broker."""
+    return b"".join(command.data for command in commands if isinstance(command, ToUpstream))
+
+
+class ScriptedDispatcher(PassthroughDispatcher):
+    """A desk that does as it is told, and remembers what it was shown.
+
+    Attributes:
+        notes: by API key, what a glance says; None for all others.
+        outcomes: by API key, what becomes of a request that is taken.
+        replies: by note, what the client gets.
+        unread: notes whose replies it does not want to be shown.
+        shown: requests and replies in the order they came, as ("request" or the note, frame).
+        lost: the notes of each call of `gone`.
+    """
+
+    def __init__(self) -> None:
+        self.notes: dict[int, Any] = {}
+        self.outcomes: dict[int, RequestOutcome] = {}
+        self.replies: dict[Any, Reply] = {}
+        self.unread: set[Any] = set()
+        self.shown: list[tuple[Any, bytes]] = []
+        self.lost: list[list[Any]] = []
+
+    def takes(self, key: int, how: RequestOutcome) -> None:
+        """Has requests of an API shown, and says what becomes of them."""
+        self.notes[key] = FrameAction.HOLD
+        self.outcomes[key] = how
+
+    def classify(self, api_key: int, api_version: int, size: int) -> Any:
+        return self.notes.get(api_key)
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> RequestOutcome:
+        self.shown.append(("request", frame))
+        return self.outcomes[int.from_bytes(frame[:2], "big")]
+
+    def classify_reply(self, note: Any, size: int, now: float) -> FrameAction:
+        return FrameAction.PASS if note in self.unread else FrameAction.HOLD
+
+    def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
+        self.shown.append((note, frame))
+        return self.replies.get(note, Reply())
+
+    def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
+        self.lost.append(list(notes))
+
+
+class SessionDriver:
+    """A session and its clock, which stands still unless it is moved."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, traffic: TrafficCounters | None = None, client_host: str = "10.0.0.1"
+    ) -> None:
+        self.traffic = traffic or TrafficCounters()
+        self.session = Session(dispatcher, self.traffic, Origin(client_host), LARGEST_FRAME)
+        self.now = 100.0
+
+    def client(self, *data: bytes) -> list[Command]:
+        """The client sends all of it at once."""
+        return self.session.receive_client(b"".join(data), self.now)
+
+    def upstream(self, *data: bytes) -> list[Command]:
+        """The broker sends all of it at once."""
+        return self.session.receive_upstream(b"".join(data), self.now)
+
+    def client_closed(self) -> list[Command]:
+        return self.session.client_closed(self.now)
+
+    def upstream_closed(self) -> list[Command]:
+        return self.session.upstream_closed(self.now)
+
+
+class Line(SessionDriver):
+    """A client's connection through a broker's real desk, spoken in messages."""
+
+    def __init__(
+        self,
+        copy: BrokerState,
+        client_id: str | None = "client",
+        client_host: str = "10.0.0.1",
+        *,
+        dispatcher: BrokerDispatcher | None = None,
+    ) -> None:
+        super().__init__(dispatcher or BrokerDispatcher(copy), copy.traffic, client_host)
+        self._copy = copy
+        self._client_id = client_id
+        self._correlation = 0
+
+    def client(self, *data: bytes) -> list[Command]:
+        """See SessionDriver. The event loop decodes the deferred replies when the sockets have been served."""
+        commands = super().client(*data)
+        self._copy.deferred.apply()
+        return commands
+
+    def upstream(self, *data: bytes) -> list[Command]:
+        """See SessionDriver. The event loop decodes the deferred replies when the sockets have been served."""
+        commands = super().upstream(*data)
+        self._copy.deferred.apply()
+        return commands
+
+    def frame(self, message: Struct, version: int) -> bytes:
+        """A request as the client would send it next."""
+        self._correlation += 1
+        return encode_request(message, RequestHeader(message.KEY, version, self._correlation, self._client_id))
+
+    def sends(self, message: Struct, version: int) -> list[Command]:
+        """The client sends a request."""
+        return self.client(self.frame(message, version))
+
+    def broker_replies(self, message: Struct, version: int, correlation: int | None = None) -> list[Command]:
+        """The broker sends a reply, to the last request unless told otherwise."""
+        return self.upstream(encode_reply(message, version, self._correlation if correlation is None else correlation))
+
+    def exchange(self, message: Struct, answer: Struct, version: int) -> None:
+        """A request and its reply, of which both pass as they are."""
+        frame = self.frame(message, version)
+        assert self.client(frame) == [ToUpstream(frame)]
+        back = encode_reply(answer, version, self._correlation)
+        assert self.upstream(back) == [ToClient(back)]
+
+    def reads_reply(self, commands: Sequence[Command], message: Struct, version: int) -> Any:
+        """The reply to its last request that the client gets, decoded: all that was sent, and nothing to the broker."""
+        frame = to_client(commands)
+        assert to_upstream(commands) == b""
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        assert int.from_bytes(frame[4:8], "big", signed=True) == self._correlation
+        answer = APIS[message.KEY].response
+        return decode(answer, version, split_reply(frame[4:], version >= answer.HEADER_FLEXIBLE))
+
+
+def broker_copy(
+    facts: Callable[[Fact], None] = lambda fact: None, advertise: Advertise | None = None, **settings: Any
+) -> BrokerState:
+    """What is known of a broker: nothing yet, but for what `settings` (of the configuration) say."""
+    config = Config.model_validate({"listen": "127.0.0.1:9092", "upstream": "10.1.1.1:9092", **settings})
+    return BrokerState(Address("10.1.1.1", 9092), config, TrafficCounters(), facts, advertise, EPOCH)
+
+
+def complete_copy(facts: Callable[[Fact], None] = lambda fact: None, **settings: Any) -> BrokerState:
+    """The same of a broker that had no groups when it was first seen, and to which there is no other way."""
+    copy = broker_copy(facts, **{"answers": {"exclusive": True, "authorizer": "none"}, **settings})
+    copy.learn_initial_groups([])
+    return copy
+
+
+def confirm(copy: BrokerState, existing: Mapping[UUID, str], at: float = EPOCH + 100.0) -> None:
+    """The broker confirms these topics by id, and none of the others that it is asked about then."""
+    copy.topic_ids.are_confirmed(existing.keys())
+    copy.topic_ids.are_fresh(at)
+    asked = copy.topic_ids.due(at)
+    copy.topic_ids.learn(asked, existing)
+
+
+def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:
+    """A consumer joins."""
+    protocols = (JoinGroupProtocol(name="range", metadata=b"subscription"),)
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+
+
+def stable_group(copy: BrokerState, *members: str, group: str = "g", generation: int = 1) -> list[Line]:
+    """Makes a group of these members Stable; gives each its connection. The first leads."""
+    lines = [Line(copy, client_id=member) for member in members]
+    for line, member in zip(lines, members, strict=True):
+        known = copy.manager.view(group, EPOCH + line.now).members
+        line.sends(joining(group, member if member in {m.member_id for m in known} else ""), 3)
+    roster = tuple(JoinGroupMember(member_id=member, metadata=b"subscription") for member in members)
+    for line, member in zip(lines, members, strict=True):
+        accepted = JoinGroupResponse(
+            error_code=0,
+            generation_id=generation,
+            protocol_name="range",
+            leader=members[0],
+            member_id=member,
+            members=roster if member == members[0] else (),
+        )
+        line.broker_replies(accepted, 3)
+    assignments = tuple(SyncGroupRequestAssignment(member_id=m, assignment=b"for " + m.encode()) for m in members)
+    for line, member in zip(lines, members, strict=True):
+        sync = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            assignments=assignments if member == members[0] else (),
+        )
+        line.exchange(sync, SyncGroupResponse(error_code=0, assignment=b"for " + member.encode()), 3)
+    return lines

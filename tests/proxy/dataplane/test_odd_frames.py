@@ -1,0 +1,73 @@
+"""Requests and replies in encodings that no client and no broker writes, through a session and its real desk.
+
+Whatever comes, it goes on, is answered, or ends the connection, at once and without an exception.
+"""
+
+import random
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+
+from group_sidecar.codecs.api_registry import APIS, Api
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from tests.codecs.odd_encodings import bodies, frames
+from tests.proxy.dataplane.playbook import Line, broker_copy, complete_copy, framed, to_upstream
+
+FEW, MANY = 6, 120
+"""Requests of each API and version."""
+POLICIES = {"group_max_size": {"limit": 1}, "offset_metadata_max_bytes": {"limit": 3}}
+CASES = [pytest.param(api, id=api.name) for api in APIS.values()]
+Logged = list[MutableMapping[str, Any]]
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What was logged."""
+    with structlog.testing.capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture(params=[complete_copy, broker_copy], ids=["certain", "not certain"])
+def copy(request: pytest.FixtureRequest) -> BrokerState:
+    """A copy that all frames of a test change."""
+    made: BrokerState = request.param(policies=POLICIES)
+    return made
+
+
+def exchanges(copy: BrokerState, api: Api, count: int) -> None:
+    """Says odd requests, each on a connection of its own and cut in two, and the broker's odd replies to them."""
+    chance = random.Random(api.name)
+    for version in api.versions:
+        replies = bodies(api.response, version, count, seed=1)
+        for request, reply in zip(frames(api.request, version, count, seed=1), replies, strict=True):
+            line = Line(copy)  # Its desk is new too, and logs each thing anew.
+            frame = framed(request)
+            at = chance.randint(0, len(frame))
+            commands = [*line.client(frame[:at]), *line.client(frame[at:])]
+            assert commands, "the session waits for more than a whole frame"
+            if to_upstream(commands) == frame:
+                header = request[4:8] + (b"\0" if version >= api.response.HEADER_FLEXIBLE else b"")
+                assert line.upstream(framed(header + reply)), "the reply neither goes on nor ends the connection"
+            line.client_closed()
+
+
+def faults(logged: Logged) -> Logged:
+    """Exceptions that are no DecodeError: those are warnings."""
+    return [line for line in logged if line["log_level"] == "error"]
+
+
+@pytest.mark.parametrize("api", CASES)
+def test_odd_frames_cause_no_fault(api: Api, copy: BrokerState, logged: Logged) -> None:
+    """Oddly encoded requests and replies are forwarded, answered or closed without an exception."""
+    exchanges(copy, api, FEW)
+    assert faults(logged) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("api", CASES)
+def test_many_odd_frames_cause_no_fault(api: Api, copy: BrokerState, logged: Logged) -> None:
+    """Many oddly encoded requests and replies are forwarded, answered or closed without an exception."""
+    exchanges(copy, api, MANY)
+    assert faults(logged) == []

@@ -1,0 +1,113 @@
+"""What one connection may have made for it in one go."""
+
+from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.outcomes import Answer, Pass
+from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
+from tests.proxy.dataplane.playbook import ScriptedDispatcher, SessionDriver, reply, request, to_client
+
+ASKED, FORWARDED, OTHER = 9, 8, 3
+
+
+def answering(size: int) -> tuple[SessionDriver, list[float]]:
+    """A session whose desk answers ASKED with so many bytes; and when it did."""
+    dispatcher, made = ScriptedDispatcher(), list[float]()
+    book = SessionDriver(dispatcher)
+
+    def make(now: float) -> bytes:
+        made.append(now)
+        return reply(1, bytes(size))
+
+    dispatcher.takes(ASKED, Answer(make))
+    dispatcher.takes(FORWARDED, Pass())
+    return book, made
+
+
+def test_answers_of_one_turn_are_bounded() -> None:
+    """The answers of one turn are bounded to about ANSWER_BYTES_PER_TURN. The others follow on resume."""
+    size, count = 50_000, 100
+    book, made = answering(size)
+    commands = book.client(request(ASKED, 1) * count)
+    turns = 0
+    while book.session.paused:
+        assert not book.session.should_read_client
+        assert len(to_client(commands)) < ANSWER_BYTES_PER_TURN + size + 100
+        before = len(made)
+        commands = book.session.resume(book.now)
+        turns += 1
+        assert before < len(made) <= count
+    assert len(made) == count
+    assert turns >= count * size // ANSWER_BYTES_PER_TURN // 2
+    assert book.session.should_read_client
+    assert book.session.can_use_fast_path
+
+
+def test_small_answers_end_a_turn() -> None:
+    """Many small answers end a turn too."""
+    book, made = answering(0)
+    book.client(request(ASKED, 1) * 1000)
+    assert 1 < len(made) <= ANSWER_BYTES_PER_TURN // REQUEST_COST
+    assert book.session.paused
+
+
+def test_forwarded_requests_end_a_turn() -> None:
+    """Many inspected requests that are forwarded end a turn too."""
+    book, _ = answering(0)
+    commands = book.client(request(FORWARDED, 1) * 1000)
+    assert sum(isinstance(command, ToUpstream) for command in commands) <= ANSWER_BYTES_PER_TURN // REQUEST_COST
+    assert book.session.paused
+
+
+def test_long_requests_end_a_turn_sooner() -> None:
+    """A long inspected request ends a turn sooner, because its many elements take longer to decode."""
+    book, _ = answering(0)
+    commands = book.client(request(FORWARDED, 1, body=bytes(20_000)) * 20)
+    assert sum(isinstance(command, ToUpstream) for command in commands) == 1
+    assert book.session.paused
+
+
+def test_single_answers_never_pause() -> None:
+    """A client that asks one question at a time is never paused."""
+    book, made = answering(ANSWER_BYTES_PER_TURN)
+    for _ in range(50):
+        assert [type(command) for command in book.client(request(ASKED, 1))] == [ToClient]
+        assert book.session.can_use_fast_path
+    assert len(made) == 50
+
+
+def test_paused_requests_keep_their_order() -> None:
+    """Requests that wait for the next turn stay in order and wait for the broker's replies."""
+    book, made = answering(ANSWER_BYTES_PER_TURN)
+    other = request(OTHER, 7)
+    commands = book.client(request(ASKED, 1), other, request(ASKED, 1), request(ASKED, 1))
+    assert (len(made), book.session.paused) == (1, True)
+    assert [type(command) for command in commands] == [ToClient]
+    assert book.session.resume(book.now) == [ToUpstream(other)]
+    assert len(made) == 1
+    commands = book.upstream(reply(7))
+    assert to_client(commands) == reply(7) + reply(1, bytes(ANSWER_BYTES_PER_TURN))
+    assert len(made) == 2
+    assert book.session.should_read_client or book.session.paused
+    while book.session.paused:
+        book.session.resume(book.now)
+    assert len(made) == 3
+
+
+def test_paused_requests_precede_client_end() -> None:
+    """A client that ends while its requests wait still has all of them answered."""
+    book, made = answering(ANSWER_BYTES_PER_TURN)
+    book.client(request(ASKED, 1) * 3)
+    book.client_closed()
+    while book.session.paused:
+        book.session.resume(book.now)
+    assert len(made) == 3
+
+
+def test_closed_connection_holds_nothing() -> None:
+    """A closed connection holds no bytes and builds no answers."""
+    book, made = answering(ANSWER_BYTES_PER_TURN)
+    book.client(request(OTHER, 5), request(ASKED, 1), request(ASKED, 1), b"half")
+    assert book.session.held_bytes > 0
+    book.session.close(book.now)
+    assert book.session.held_bytes == 0
+    assert book.session.resume(book.now) == []
+    assert made == []

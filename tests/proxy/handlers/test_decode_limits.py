@@ -1,0 +1,149 @@
+"""What would hold up all clients is left to the broker, and what it changed is learnt again."""
+
+import pytest
+
+from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.events import DescribedMember, GroupDescribed
+from group_sidecar.coordinator.model.views import FallbackReason, GroupState
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.commands import ToUpstream
+from group_sidecar.proxy.handlers.decode_limits import (
+    GROUP_COST,
+    JUDGED_COMMIT_TIMES,
+    JUDGED_TIMES,
+    MEMBER_COST,
+    DecodeLimits,
+)
+from tests.proxy.dataplane.playbook import Line, complete_copy, stable_group, to_upstream
+
+MOST = 100
+LIMITS = {"inspected_elements": MOST}
+FEW, MANY = 10, MOST // MEMBER_COST + 1
+"""Members of a group that is described here, and of one that is not."""
+
+
+def members(count: int) -> list[str]:
+    return [f"m{number}" for number in range(count)]
+
+
+def is_forwarded(line: Line, request: Struct, version: int) -> bool:
+    """Whether a question goes to the broker as it came; else it is answered."""
+    frame = line.frame(request, version)
+    return line.client(frame) == [ToUpstream(frame)]
+
+
+def test_api_limits_scale_with_setting() -> None:
+    """The element limits of all APIs scale with the one configured limit."""
+    small, large = DecodeLimits(MOST), DecodeLimits(10 * MOST)
+    for key in (ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP, ApiKey.JOIN_GROUP, ApiKey.DESCRIBE_GROUPS):
+        assert large.request(key) == 10 * small.request(key)
+        assert large.reply(key) == 10 * small.reply(key)
+        assert 1 <= small.reply(key) <= MOST
+    assert small.request(ApiKey.OFFSET_COMMIT) == MOST
+    assert small.request(ApiKey.OFFSET_COMMIT, judged=True) == JUDGED_COMMIT_TIMES * MOST
+    assert small.request(ApiKey.JOIN_GROUP, judged=True) == JUDGED_TIMES * MOST
+    assert small.request(ApiKey.LEAVE_GROUP) < MOST
+
+
+def leave(copy: BrokerState, line: Line, gone: list[str]) -> None:
+    """Members leave together."""
+    identities = tuple(MemberIdentity(member_id=each) for each in gone)
+    left = tuple(MemberResponse(member_id=each, group_instance_id=None, error_code=0) for each in gone)
+    line.exchange(
+        LeaveGroupRequest(group_id="g", members=identities), LeaveGroupResponse(error_code=0, members=left), 3
+    )
+
+
+def test_large_leave_is_unread_until_described() -> None:
+    """A leave of too many members passes undecoded and marks its group. A description by the broker makes the group
+    certain again.
+    """
+    copy = complete_copy(limits=LIMITS)
+    line, *_ = stable_group(copy, *members(20))
+    leave(copy, line, members(20)[:15])
+    manager, at = copy.manager, copy.epoch(line.now)
+    assert len(manager.view("g", at).members) == 20
+    assert manager.view("g", at).fallback_reason is FallbackReason.UNDECODABLE
+    assert ["g"] in list(manager.unsettled())
+    later = at + 20
+    left = tuple(
+        DescribedMember(
+            member_id=each, instance_id=None, client_id=each, client_host="/10.0.0.1", metadata=b"", assignment=b""
+        )
+        for each in members(20)[15:]
+    )
+    described = GroupDescribed(
+        group_id="g",
+        sent_at=later,
+        state=GroupState.STABLE,
+        protocol_type="consumer",
+        protocol="range",
+        members=left,
+        as_of=manager.changes_of("g")[0],
+    )
+    manager.apply([described], later)
+    assert len(manager.view("g", later).members) == 5
+    assert manager.view("g", later).fallback_reason is None
+
+
+def test_small_leave_is_applied() -> None:
+    """A leave of few members removes these members from the copy."""
+    copy = complete_copy(limits=LIMITS)
+    line, *_ = stable_group(copy, *members(20))
+    leave(copy, line, members(20)[:5])
+    assert len(copy.manager.view("g", copy.epoch(line.now)).members) == 15
+
+
+@pytest.mark.parametrize(("count", "forwarded"), [(FEW, False), (MANY, True)])
+def test_large_description_is_forwarded(count: int, forwarded: bool) -> None:
+    """A description of more members than the limit goes to the broker and counts as a LARGE fallback."""
+    copy = complete_copy(limits=LIMITS)
+    stable_group(copy, *members(count))
+    assert is_forwarded(Line(copy), DescribeGroupsRequest(groups=("g",)), 3) is forwarded
+    assert copy.traffic.fallbacks.get((ApiKey.DESCRIBE_GROUPS, FallbackReason.LARGE), 0) == forwarded
+
+
+def test_large_answer_in_added_version_is_local() -> None:
+    """A large description is answered locally in a version that the broker lacks."""
+    copy = complete_copy(limits=LIMITS)
+    copy.learn_versions({int(ApiKey.DESCRIBE_GROUPS): (0, 0), int(ApiKey.FETCH): (0, 11)})
+    stable_group(copy, *members(MANY))
+    assert copy.is_added_version(ApiKey.DESCRIBE_GROUPS, 3)
+    line = Line(copy)
+    assert to_upstream(line.sends(DescribeGroupsRequest(groups=("g",)), 3)) == b""
+
+
+@pytest.mark.parametrize(("count", "forwarded"), [(MOST // GROUP_COST, False), (MOST // GROUP_COST + 1, True)])
+def test_offsets_of_many_groups_are_forwarded(count: int, forwarded: bool) -> None:
+    """An OffsetFetch of more groups than the limit goes to the broker and counts as a LARGE fallback."""
+    copy = complete_copy(limits=LIMITS)
+    groups = tuple(OffsetFetchRequestGroup(group_id=f"g{number}", topics=None) for number in range(count))
+    assert is_forwarded(Line(copy), OffsetFetchRequest(groups=groups), 8) is forwarded
+    assert copy.traffic.fallbacks.get((ApiKey.OFFSET_FETCH, FallbackReason.LARGE), 0) == forwarded
+
+
+@pytest.mark.parametrize(("count", "forwarded"), [(5, False), (10, True)])
+def test_offsets_of_many_topics_are_forwarded(count: int, forwarded: bool) -> None:
+    """An OffsetFetch of too many topics of one group goes to the broker, in the single-group and the multi-group
+    layout.
+    """
+    copy = complete_copy(limits=LIMITS)
+    topics = tuple(OffsetFetchRequestTopic(name=f"t{number}", partition_indexes=(0,)) for number in range(count))
+    for request, version in (
+        (OffsetFetchRequest(group_id="g", topics=topics), 7),
+        (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),)), 8),
+    ):
+        assert is_forwarded(Line(copy), request, version) is forwarded

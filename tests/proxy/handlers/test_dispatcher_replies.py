@@ -1,0 +1,426 @@
+"""Replies that the desk reads for their own sake: handshakes, versions, names and addresses."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.headers import encode_reply
+from group_sidecar.codecs.messages.api_versions import (
+    KAFKA_0_9,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
+from group_sidecar.codecs.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from group_sidecar.codecs.schema import decode
+from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker import address_rewrite
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
+from group_sidecar.proxy.handlers.reply_rewriter import ADDRESS_APIS, LARGEST_METADATA
+from tests.codecs.declarations import brought_down, full_sample
+from tests.proxy.dataplane.playbook import Line, broker_copy, framed, reply, request, to_client, to_upstream
+
+TOPIC_ID = UUID(int=5)
+
+
+def telling(key: int, version: int) -> Any:
+    """A reply in which every field says something."""
+    return brought_down(full_sample(APIS[key].response), version)
+
+
+# SaslHandshake.
+
+
+def handshake(mechanism: str, error_code: int = 0, version: int = 0) -> Line:
+    """A connection whose handshake has been answered."""
+    line = Line(broker_copy())
+    message = SaslHandshakeRequest(mechanism=mechanism)
+    line.exchange(message, SaslHandshakeResponse(error_code=error_code, mechanisms=("PLAIN", mechanism)), version)
+    return line
+
+
+@pytest.mark.parametrize(("mechanism", "rounds"), [("PLAIN", 1), ("SCRAM-SHA-256", 2), ("SCRAM-SHA-512", 2)])
+def test_raw_tokens_are_counted_by_mechanism(mechanism: str, rounds: int) -> None:
+    line = handshake(mechanism)
+    for _ in range(rounds):
+        assert line.client(framed(b"t")) == [ToUpstream(framed(b"t"))]
+        assert line.upstream(framed(b"")) == [ToClient(framed(b""))]
+    assert isinstance(line.client(framed(b"t"))[-1], Close)
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "plain", ""])
+def test_other_mechanisms_make_connection_opaque(mechanism: str) -> None:
+    """After a handshake with a mechanism of unknown token count, the client's bytes pass unparsed."""
+    line = handshake(mechanism)
+    for number in range(5):
+        assert line.client(b"\0" * number + b"x") == [ToUpstream(b"\0" * number + b"x")]
+
+
+@pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
+def test_enforced_policy_closes_opaque_mechanism(mode: str, closed: bool) -> None:
+    """A policy in enforce mode closes a connection that its mechanism would make opaque. Audit mode keeps the
+    connection.
+    """
+    line = Line(broker_copy(policies={"group_max_size": {"limit": 1, "mode": mode}}))
+    line.sends(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 0)
+    told = encode_reply(SaslHandshakeResponse(error_code=0, mechanisms=()), 0, 1)
+    assert (line.upstream(told) == [Close(CloseReason.UNREADABLE)]) is closed
+
+
+@pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
+def test_sasl_reply_length_limit(key: int) -> None:
+    """A SASL reply is held up to the length of an unauthenticated frame. A longer reply closes the connection."""
+    for size, closed in ((UNAUTHENTICATED_FRAME, False), (UNAUTHENTICATED_FRAME + 1, True)):
+        line = Line(broker_copy())
+        line.client(request(key, 1, version=1, body=b"\0\0\0\0"))
+        commands = line.upstream(framed(reply(1)[4:].ljust(size, b"\0"))[:2000])
+        assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+        assert (line.session.held_bytes == 0) is closed
+
+
+@pytest.mark.parametrize(("error_code", "version"), [(33, 0), (0, 1), (33, 1)])
+def test_no_raw_tokens_after_refusal_or_v1(error_code: int, version: int) -> None:
+    """After a refused handshake or a handshake of version 1, the client's bytes are parsed as frames."""
+    line = handshake("PLAIN", error_code, version)
+    assert line.client(framed(b"")) == [Close(CloseReason.BAD_FRAME_LENGTH)]
+
+
+@pytest.mark.parametrize(("body", "told"), [(b"\0\x63PLAIN", b"\0\0\0\0\0\0"), (b"\0\5PLAIN", b"\0")])
+def test_unreadable_handshake_makes_opaque(body: bytes, told: bytes) -> None:
+    """A handshake with an unreadable request or reply counts as a decode failure and makes the connection opaque."""
+    copy = broker_copy()
+    line, frame = Line(copy), request(ApiKey.SASL_HANDSHAKE, 1, body=body)
+    assert line.client(frame) == [ToUpstream(frame)]
+    assert line.upstream(reply(1, told)) == [ToClient(reply(1, told))]
+    assert line.client(b"anything") == [ToUpstream(b"anything")]
+    assert copy.traffic.decode_failures == {ApiKey.SASL_HANDSHAKE: 1}
+
+
+def test_overlong_handshake_makes_opaque() -> None:
+    """After a handshake longer than limits.inspected_frame, the client's bytes pass unparsed."""
+    copy = broker_copy(limits={"inspected_frame": 1024})
+    line, frame = Line(copy), request(ApiKey.SASL_HANDSHAKE, 1, body=bytes(1100))
+    assert to_upstream(line.client(frame)) == frame
+    assert to_client(line.upstream(reply(1, bytes(6)))) == reply(1, bytes(6))
+    assert line.client(b"anything") == [ToUpstream(b"anything")]
+
+
+# Metadata, where nothing is rewritten.
+
+
+def names(version: int, topics: int = 1) -> MetadataResponse:
+    told = telling(ApiKey.METADATA, version)
+    named = replace(told.topics[0], topic_id=TOPIC_ID, name="t")
+    return brought_down(replace(told, topics=(named,) * topics), version)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("version", MetadataResponse.VERSIONS)
+def test_metadata_passes_and_teaches_topic_names(version: int) -> None:
+    """A Metadata reply passes unchanged and teaches the copy the names of topic ids."""
+    copy = broker_copy()
+    Line(copy).exchange(MetadataRequest(topics=()), names(version), version)
+    assert copy.names == ({TOPIC_ID: "t"} if version >= 10 else {})
+    assert copy.traffic.decode_failures == {}
+
+
+def test_long_metadata_streams() -> None:
+    copy = broker_copy()
+    line, told = Line(copy), encode_reply(names(12, topics=2000), 12, 1)
+    line.sends(MetadataRequest(topics=()), 12)
+    assert len(told) > LARGEST_METADATA
+    assert line.upstream(told[:1000]) == [ToClient(told[:1000])]
+    assert line.upstream(told[1000:]) == [ToClient(told[1000:])]
+    assert copy.traffic.decode_failures == {}
+    assert copy.names == {}
+
+
+@pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE])
+def test_addresses_are_not_read_without_gateway(key: int) -> None:
+    """Without a gateway, replies with addresses pass without being held."""
+    line, version = Line(broker_copy()), APIS[key].versions[-1]
+    assert line.client(request(key, 1, version=version, body=b"\0\0\xff\xff"))
+    told = encode_reply(telling(key, version), version, 1)
+    assert line.upstream(told[:20]) == [ToClient(told[:20])]
+
+
+# What a gateway rewrites.
+
+
+def gateway(**settings: Any) -> BrokerState:
+    """A broker behind a gateway that gives node N the port 20000 + N."""
+    return broker_copy(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
+
+
+def asked(line: Line, key: int, version: int) -> None:
+    """The client asks; a Produce with acks."""
+    assert line.client(request(key, 1, version=version, body=b"\0\0\xff\xff" if version >= 9 else b"\xff\xff" * 2))
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(key, version) for key in sorted(ADDRESS_APIS) for version in APIS[key].versions]
+)
+def test_gateway_rewrites_only_addresses(key: int, version: int) -> None:
+    """A gateway rewrites the addresses in every version of each reply and leaves all other bytes unchanged."""
+    copy = gateway()
+    line, told = Line(copy), telling(key, version)
+    asked(line, key, version)
+    tags = b"\1\7\2hi" if version >= APIS[key].response.HEADER_FLEXIBLE else b""
+    header = (1).to_bytes(4, "big") + tags
+    sent = to_client(line.upstream(framed(header + encode_reply(told, version, 1)[8 + bool(tags) :] + b"rest")))
+    assert int.from_bytes(sent[:4], "big") == len(sent) - 4
+    assert sent[4 : 4 + len(header)] == header
+    assert sent.endswith(b"rest")
+    rewritten = decode(APIS[key].response, version, sent[4 + len(header) : -4])
+    assert copy.advertise is not None
+    assert rewritten == address_rewrite.rewrite_addresses(told, copy.advertise)
+    assert (rewritten == told) is (key == ApiKey.PRODUCE and version < 10)
+    assert copy.traffic.decode_failures == {}
+
+
+@pytest.mark.parametrize("key", sorted(ADDRESS_APIS))
+def test_unreadable_gateway_reply_closes(key: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gateway closes the connection if a reply is unreadable, so that no unrewritten address reaches a client."""
+    version = APIS[key].versions[-1]
+    for told in (framed(encode_reply(telling(key, version), version, 1)[4:-1]), reply(1)):
+        copy = gateway()
+        line = Line(copy)
+        asked(line, key, version)
+        assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
+        assert copy.traffic.decode_failures == {key: 1}
+        said = capsys.readouterr().out
+        assert "a reply was not understood and its connection is closed" in said
+        assert "passed on" not in said
+
+
+@pytest.mark.parametrize(("keys", "closed"), [(700, False), (701, True)])
+def test_gateway_closes_reply_of_many_addresses(keys: int, closed: bool) -> None:
+    """A gateway closes the connection instead of decoding a FindCoordinator reply with too many addresses."""
+    copy = gateway(limits={"inspected_elements": 100})
+    line = Line(copy)
+    asked(line, ApiKey.FIND_COORDINATOR, 4)
+    found = tuple(
+        Coordinator(key=f"g{n}", node_id=1, host="kafka-1", port=9092, error_code=0, error_message="")
+        for n in range(keys)
+    )
+    commands = line.upstream(encode_reply(FindCoordinatorResponse(coordinators=found), 4, 1))
+    assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+    assert b"kafka-1" not in to_client(commands)
+
+
+@pytest.mark.parametrize(("partitions", "closed"), [(699, False), (700, True)])
+def test_gateway_closes_large_produce_reply(partitions: int, closed: bool) -> None:
+    """A gateway closes the connection instead of decoding a Produce reply with too many partitions."""
+    line = Line(gateway(limits={"inspected_elements": 100}))
+    asked(line, ApiKey.PRODUCE, 12)
+    led = LeaderIdAndEpoch(leader_id=1, leader_epoch=2)
+    told = ProduceResponse(
+        responses=(
+            TopicProduceResponse(
+                name="t",
+                partition_responses=tuple(
+                    PartitionProduceResponse(index=index, error_code=6, base_offset=-1, current_leader=led)
+                    for index in range(partitions)
+                ),
+            ),
+        ),
+        node_endpoints=(NodeEndpoint(node_id=1, host="kafka-1", port=9092),),
+    )
+    commands = line.upstream(encode_reply(told, 12, 1))
+    assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+    assert b"kafka-1" not in to_client(commands)
+
+
+@pytest.mark.parametrize("version", range(ProduceResponse.FLEXIBLE))
+def test_old_produce_reply_streams_at_gateway(version: int) -> None:
+    """A Produce reply in a version without addresses passes a gateway without being held."""
+    line = Line(gateway())
+    asked(line, ApiKey.PRODUCE, version)
+    told = reply(1, bytes(100))
+    assert line.upstream(told[:20]) == [ToClient(told[:20])]
+
+
+def test_failed_port_closes_gateway_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    """A gateway that cannot open a port logs the error and closes the connection."""
+
+    def fails(node: int, host: str, port: int) -> tuple[str, int]:
+        raise OSError("too many open files")
+
+    line, told = Line(broker_copy(advertise=fails)), encode_reply(telling(ApiKey.METADATA, 12), 12, 1)
+    asked(line, ApiKey.METADATA, 12)
+    assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
+    assert "too many open files" in capsys.readouterr().out
+
+
+def test_gateway_rewrites_long_metadata() -> None:
+    """A gateway rewrites Metadata replies up to limits.largest_frame. A longer reply closes the connection."""
+    told = encode_reply(names(12, topics=2000), 12, 1)
+    inspected = {"inspected_frame": 1024}
+    for settings, closed in (({}, False), (inspected, False), ({**inspected, "largest_frame": len(told) - 5}, True)):
+        copy = gateway(limits=settings)
+        line = Line(copy)
+        asked(line, ApiKey.METADATA, 12)
+        commands = line.upstream(told)
+        assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
+        assert to_client(commands) != told
+        assert copy.traffic.decode_failures == {}
+
+
+# ApiVersions.
+
+
+KAFKA_4 = {ApiKey.FETCH: (4, 18), ApiKey.LIST_GROUPS: (0, 5), ApiKey.DESCRIBE_GROUPS: (0, 6), ApiKey.JOIN_GROUP: (0, 9)}
+MOCK = {ApiKey.FETCH: (0, 11), ApiKey.JOIN_GROUP: (0, 9)}
+FUTURE = KAFKA_4 | {ApiKey.JOIN_GROUP: (0, 10), ApiKey.LEAVE_GROUP: (3, 6), ApiKey.PRODUCE: (3, 14), 99: (0, 3)}
+
+
+def versions(ranges: dict[Any, tuple[int, int]], version: int) -> ApiVersionsResponse:
+    keys = tuple(ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items())
+    told = replace(full_sample(ApiVersionsResponse), error_code=0, api_keys=keys, unknown_tags=((50, b"new"),))
+    return brought_down(told, version)  # type: ignore[no-any-return]
+
+
+def offered(copy: BrokerState, told: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:
+    """What the client is offered, and whether it is as the broker sent it."""
+    line, message = Line(copy), ApiVersionsRequest()
+    line.sends(message, version)
+    commands = line.broker_replies(told, version)
+    answer: ApiVersionsResponse = line.reads_reply(commands, message, version)
+    return answer, commands == [ToClient(encode_reply(told, version, 1))]
+
+
+def ranges(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {v.api_key: (v.min_version, v.max_version) for v in answer.api_keys}
+
+
+EVERY_VERSION = pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
+
+
+@EVERY_VERSION
+def test_unchanged_api_versions_pass_and_teach(version: int) -> None:
+    """An ApiVersions reply that needs no change passes unchanged, and the copy learns the broker's APIs."""
+    copy = broker_copy()
+    assert offered(copy, versions(KAFKA_4, version), version)[1]
+    assert copy.lacks_api(ApiKey.OFFSET_FETCH)
+    assert not copy.lacks_api(ApiKey.LIST_GROUPS)
+
+
+def test_api_versions_are_not_encoded_anew() -> None:
+    """An ApiVersions reply that needs no change passes byte for byte, even with an unusual encoding."""
+    told = encode_reply(versions(KAFKA_4, 3), 3, 1)
+    strange = framed(told[4:10] + bytes((told[10] | 0x80, 0)) + told[11:])  # A varint a byte longer than it need be.
+    copy = broker_copy()
+    line = Line(copy)
+    line.sends(ApiVersionsRequest(), 3)
+    assert line.upstream(strange) == [ToClient(strange)]
+    assert copy.lacks_api(ApiKey.OFFSET_FETCH)
+
+
+@EVERY_VERSION
+def test_api_versions_are_capped(version: int) -> None:
+    """The sidecar caps versions at its newest decodable ones. A gateway also removes unknown APIs and caps further
+    APIs.
+    """
+    told = versions(FUTURE, version)
+    capped = {ApiKey.JOIN_GROUP: (0, 9), ApiKey.LEAVE_GROUP: (3, 5)}
+    answer, untouched = offered(broker_copy(), told, version)
+    assert not untouched
+    assert ranges(answer) == FUTURE | capped
+    assert replace(answer, api_keys=()) == replace(told, api_keys=())
+    answer, _ = offered(gateway(), told, version)
+    known = {key: its for key, its in FUTURE.items() if key != 99}
+    assert ranges(answer) == known | capped | {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 15)}
+    assert replace(answer, api_keys=()) == replace(told, api_keys=())
+
+
+@EVERY_VERSION
+def test_missing_group_apis_are_added(version: int) -> None:
+    """With local answers on, the sidecar adds the group APIs that the broker lacks. Otherwise the reply passes
+    unchanged.
+    """
+    told = versions(MOCK, version)
+    answer, _ = offered(broker_copy(answers={"authorizer": "none"}), told, version)
+    assert ranges(answer) == MOCK | {ApiKey.LIST_GROUPS: (0, 5), ApiKey.DESCRIBE_GROUPS: (0, 6)}
+    for off in (broker_copy(answers={"enabled": False, "authorizer": "none"}), broker_copy()):
+        assert offered(off, told, version)[1]
+        assert off.lacks_api(ApiKey.LIST_GROUPS)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("told", [{}, {ApiKey.API_VERSIONS: (0, 4)}])
+def test_api_versions_fallback_reply_passes(version: int, told: dict[Any, tuple[int, int]]) -> None:
+    """A version 0 reply to an unsupported ApiVersions version passes unchanged, and the copy keeps the known APIs."""
+    copy = broker_copy()
+    copy.learn_versions({ApiKey.LIST_GROUPS: (0, 5)})
+    line = Line(copy)
+    line.client(request(ApiKey.API_VERSIONS, 1, version=version, body=b"\0\1\1\0"))
+    fallback = replace(versions(told, 0), error_code=35)
+    assert line.broker_replies(fallback, 0, correlation=1) == [ToClient(encode_reply(fallback, 0, 1))]
+    assert copy.traffic.decode_failures == {}
+    assert not copy.lacks_api(ApiKey.LIST_GROUPS)
+
+
+def test_api_versions_fallback_is_capped() -> None:
+    """The ApiVersions range in a fallback reply of version 0 is capped too."""
+    line = Line(broker_copy())
+    line.client(request(ApiKey.API_VERSIONS, 1, version=5, body=b"\0\1\1\0\0"))
+    fallback = replace(versions({ApiKey.API_VERSIONS: (0, 9)}, 0), error_code=35)
+    sent = to_client(line.broker_replies(fallback, 0, correlation=1))
+    assert ranges(decode(ApiVersionsResponse, 0, sent[8:])) == {ApiKey.API_VERSIONS: (0, 5)}
+
+
+def test_unreadable_api_versions_closes() -> None:
+    """An unreadable ApiVersions reply is a decode failure, closes the connection, and teaches the copy nothing."""
+    copy = broker_copy()
+    line = Line(copy)
+    line.sends(ApiVersionsRequest(), 4)
+    told = framed(encode_reply(versions(KAFKA_4, 4), 4, 1)[4:20])
+    assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
+    assert copy.traffic.decode_failures == {ApiKey.API_VERSIONS: 1}
+    assert not copy.lacks_api(ApiKey.OFFSET_FETCH)
+
+
+@EVERY_VERSION
+def test_kafka_0_9_api_versions_are_local(version: int) -> None:
+    """For a Kafka 0.9 broker, the sidecar answers ApiVersions with the broker's and its own versions."""
+    copy = broker_copy(answers={"authorizer": "none"})
+    copy.learn_versions(KAFKA_0_9)
+    line, message = Line(copy), ApiVersionsRequest()
+    answer: ApiVersionsResponse = line.reads_reply(line.sends(message, version), message, version)
+    assert answer.error_code == 0
+    raised = {key: (0, newest) for key, (_, newest) in copy.added_versions_for(KAFKA_0_9).items()}
+    assert ranges(answer) == {**KAFKA_0_9, **raised} | {ApiKey.API_VERSIONS: (0, 5)}
+    assert ranges(answer)[ApiKey.JOIN_GROUP] == (0, 0)
+
+
+@pytest.mark.parametrize("length", [0, 100_000])
+def test_unknown_api_versions_get_version_0(length: int) -> None:
+    """For a Kafka 0.9 broker, the sidecar refuses ApiVersions in an unknown version with a version 0 reply."""
+    copy = broker_copy(limits={"inspected_frame": 65_536})
+    copy.learn_versions(KAFKA_0_9)
+    frame = request(ApiKey.API_VERSIONS, 1, version=6, body=bytes(length))
+    [told] = Line(copy).client(frame)
+    assert isinstance(told, ToClient)
+    answer = decode(ApiVersionsResponse, 0, told.data[8:])
+    assert (answer.error_code, ranges(answer)) == (35, {ApiKey.API_VERSIONS: (0, 5)})
+
+
+def test_upgraded_broker_answers_api_versions() -> None:
+    """After an upgrade from Kafka 0.9, the broker answers ApiVersions again."""
+    copy = broker_copy()
+    copy.learn_versions(KAFKA_0_9)
+    copy.learn_versions({int(key): its for key, its in KAFKA_4.items()})
+    assert offered(copy, versions(KAFKA_4, 3), 3)[1]

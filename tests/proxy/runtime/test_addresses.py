@@ -1,0 +1,109 @@
+"""Tests HOST:PORT, and the address book of a gateway."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from group_sidecar.proxy.runtime.addresses import Address, AddressBook, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("broker:9092", Address("broker", 9092)),
+        ("0.0.0.0:0", Address("0.0.0.0", 0)),
+        ("[::1]:9092", Address("::1", 9092)),
+        (" kafka-0.kafka.svc:65535 ", Address("kafka-0.kafka.svc", 65535)),
+    ],
+)
+def test_address_round_trips_as_text(text: str, address: Address) -> None:
+    """HOST:PORT text parses to an address that formats as the same text."""
+    assert parse_address(text) == address
+    assert str(address) == text.strip()
+
+
+@given(host=st.one_of(st.ip_addresses().map(str), st.just("broker.example")), port=st.integers(0, 0xFFFF))
+def test_formatted_address_parses_again(host: str, port: int) -> None:
+    """Any formatted address parses to the same address."""
+    assert parse_address(str(Address(host, port))) == Address(host, port)
+
+
+@pytest.mark.parametrize("text", ["", "broker", ":9092", "broker:", "broker:x", "broker:-1", "broker:\uff19", "[]:1"])
+def test_invalid_address_is_refused(text: str) -> None:
+    """Text that is not HOST:PORT raises ValueError with an example."""
+    with pytest.raises(ValueError, match="must be HOST:PORT, for instance"):
+        parse_address(text)
+
+
+def test_bare_ipv6_address_is_refused() -> None:
+    """An IPv6 address without brackets raises ValueError that asks for brackets."""
+    with pytest.raises(ValueError, match="must stand in brackets"):
+        parse_address("::1:9092")
+
+
+def test_port_above_65535_is_refused() -> None:
+    """A port above 65535 raises ValueError."""
+    with pytest.raises(ValueError, match="at most 65535"):
+        parse_address("broker:65536")
+
+
+@pytest.fixture
+def opened() -> list[int]:
+    """The nodes that were given a port, in order."""
+    return []
+
+
+@pytest.fixture
+def book(opened: list[int]) -> AddressBook:
+    """An address book whose nodes get the ports 9000 and up."""
+
+    def open_node(node_id: int) -> int:
+        opened.append(node_id)
+        return 9000 + node_id
+
+    return AddressBook("gateway", open_node)
+
+
+def test_node_keeps_its_first_port(book: AddressBook, opened: list[int]) -> None:
+    """The address book opens a port for each new node once and returns the same port afterwards."""
+    assert book.advertise(1, "broker-1", 9092) == ("gateway", 9001)
+    assert book.advertise(2, "broker-2", 9092) == ("gateway", 9002)
+    assert book.advertise(1, "broker-1", 9092) == ("gateway", 9001)
+    assert opened == [1, 2]
+    assert book.upstream(2) == Address("broker-2", 9092)
+
+
+def test_moved_node_keeps_its_port(book: AddressBook, opened: list[int]) -> None:
+    """A node whose broker address changes keeps its port and leads to the new address."""
+    book.advertise(1, "broker-1", 9092)
+    assert book.advertise(1, "broker-1-again", 19092) == ("gateway", 9001)
+    assert book.upstream(1) == Address("broker-1-again", 19092)
+    assert opened == [1]
+
+
+def test_absent_node_is_unchanged(book: AddressBook, opened: list[int]) -> None:
+    """The address book does not rewrite an absent node and opens no port for it."""
+    assert book.advertise(-1, "", -1) == ("", -1)
+    assert book.advertise(3, "", -1) == ("", -1)
+    assert opened == []
+
+
+def test_failed_node_port_is_retried() -> None:
+    """A node whose port could not be opened gets one at the next attempt."""
+    failures = [OSError("no port")]
+
+    def open_node(node_id: int) -> int:
+        if failures:
+            raise failures.pop()
+        return 9000
+
+    book = AddressBook("gateway", open_node)
+    with pytest.raises(OSError, match="no port"):
+        book.advertise(1, "broker", 9092)
+    assert book.advertise(1, "broker", 9092) == ("gateway", 9000)
+
+
+def test_unknown_node_has_no_upstream(book: AddressBook) -> None:
+    """An unknown node has no upstream address."""
+    with pytest.raises(KeyError):
+        book.upstream(1)

@@ -1,0 +1,102 @@
+"""Segments that Spark passes over without a word, lines that would end a stream for good, and sidecars of one id."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from group_sidecar.spark import ingest as refresh_module
+from group_sidecar.spark import segment_ledger as ledger_module
+from group_sidecar.spark.jobs import RunOptions, run
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.tables import TABLES
+from tests.spark.record_frames import RecordsOfBoot
+from tests.spark.segment_files import BROKEN, folders, line, seal, segments_in_order
+
+DAY = 24 * 3600
+
+Run = Callable[[], list[str]]
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def run_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    journals: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Runs the job once more, with few tables; returns what it said."""
+    monkeypatch.setattr(refresh_module, "TABLES", {"sidecars": TABLES["sidecars"]})
+
+    def run_again() -> list[str]:
+        run(spark, RunOptions(source=str(journals), output=str(tmp_path / "store")))
+        return [said.replace(f"file:{journals}/", "") for said in capsys.readouterr().err.splitlines()]
+
+    return run_again
+
+
+def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Path, run_again: Run) -> None:
+    """Dates, file names and record times hide no segment. The job reads changed segments again with a warning."""
+    told = segments_in_order()
+    ahead, copied = time.time() + 60 * DAY, RecordsOfBoot("half")
+    whole = [line(copied.heartbeat(second)) for second in (10, 20)]
+    for name, date in (("begin", ahead), ("far", 9_000_000_000.0)):
+        seal(journals, name, [*told["begin"], BROKEN] if name == "far" else told["begin"])
+        os.utime(journals / f"{name}.jsonl", (date, date))
+    assert run_again() == ["12 records, 1 lines in quarantine (not_json_object 1)"]
+
+    # All of these are older than those by 60 days and more; and one was copied only in part.
+    half = seal(journals, "half", [whole[0], whole[1][:20]])
+    ancient = [
+        line(RecordsOfBoot(f"old {year}").heartbeat(0)).replace("2025-", f"{year}-")
+        for year in ("0000", "0001", "1999")
+    ]
+    seal(journals, "second", [*told["second"], *ancient])
+    for name in ("more.jsonl.gz", "notes.txt", ".open.jsonl"):
+        (journals / name).write_text("{\n")
+    warned = "warning: not read, for only *.jsonl is: 2 files (more.jsonl.gz, notes.txt)"
+    said = "7 records, 4 lines in quarantine (not_json_object 1, too_old 3)"
+    assert sorted(run_again()) == [said, warned]
+
+    # The same name, and for once even the same date.
+    half.unlink()
+    seal(journals, "half", whole)
+    again = "warning: read again, for they changed after they were read: 1 file (half.jsonl)"
+    assert sorted(run_again()) == ["2 records, 0 lines in quarantine", warned, again]
+    assert sorted(run_again()) == ["0 records, 0 lines in quarantine", warned]
+    store = Store.opened(spark, str(tmp_path / "store"))
+    names = store.records(store.hours()).select("sidecar", "seq").distinct().collect()
+    assert len(names) == 14
+    # Of a line that came with a file of year 2255, nobody knows when it came.
+    assert {row["line"] for row in store.read("quarantine").collect()} == {BROKEN, whole[1][:20], *ancient}
+
+
+def test_duplicate_sidecar_id_is_detected(
+    journals: Path, run_again: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sidecars with one id cause a warning, and a restarted sidecar does not."""
+
+    def beats(sidecar: str, boot: str, *seconds: float) -> list[str]:
+        told = RecordsOfBoot(sidecar, boot)
+        return [line(told.heartbeat(second)) for second in seconds]
+
+    seal(journals, "again", [*beats("again", "1", 10, 310), *beats("again", "2", 320, 610)])
+    seal(journals, "twin1", beats("twin", "1", 10, 310))
+    assert run_again() == ["6 records, 0 lines in quarantine"]
+    seal(journals, "twin2", beats("twin", "2", 20, 320))
+    monkeypatch.setattr(ledger_module, "_MERGE_AT", 2)
+    warning = "warning: several sidecars run with one id, so their records are mixed up: twin"
+    assert sorted(run_again()) == ["2 records, 0 lines in quarantine", warning]
+    assert len(folders(tmp_path / "store", "ledger/*")) == 1
+    # What is known of segments is still known.
+    seal(journals, "twin1", beats("twin", "1", 10, 310, 320))
+    assert "warning: read again, for they changed after they were read: 1 file (twin1.jsonl)" in run_again()

@@ -1,0 +1,31 @@
+"""`python -m tests.surfaces [--spark] [NAME ...]` writes the golden files anew, or only those that are named.
+
+`--spark` also writes the schemas of the fleet's tables, for which Spark is started.
+"""
+
+import argparse
+
+from tests.surfaces.golden import SURFACES, golden_file
+from tests.surfaces.spark_tables import SCHEMAS, schemas_of_new_session
+
+
+def main() -> None:
+    """Writes the files and prints their names."""
+    parser = argparse.ArgumentParser(prog="python -m tests.surfaces")
+    parser.add_argument("--spark", action="store_true", help="also the schemas of the fleet's tables")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SURFACES)}; all, where none is given")
+    given = parser.parse_args()
+    if unknown := set(given.names) - SURFACES.keys():
+        parser.error(f"no such surface: {', '.join(sorted(unknown))}")
+    made = {name: SURFACES[name] for name in given.names or SURFACES}
+    if given.spark:
+        made[SCHEMAS] = schemas_of_new_session
+    for name, dump in made.items():
+        file = golden_file(name)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(dump(), "utf-8")
+        print(file)
+
+
+if __name__ == "__main__":
+    main()

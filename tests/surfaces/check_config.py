@@ -1,0 +1,51 @@
+"""`check-config`: what is printed, and the exit status, for good files and for each single fault."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.surfaces.good_settings import FULL, LEAST
+from tests.surfaces.program import program
+from tests.surfaces.texts import empty_folder
+from tests.surfaces.wrong_settings import BYTES, FLAGS, TARGET_VARIABLES, TEXTS, WRONG
+
+FILE = "sidecar.yaml"
+
+
+def check_config() -> str:
+    """All of it. Files are named relative to an empty working directory, so that no path of this machine is shown."""
+    parts = []
+    with empty_folder() as folder:
+        (folder / "folder").mkdir()
+        parts += [_checked("the least", LEAST), _checked("every section", FULL)]
+        parts.append(_checked("a gateway", {**LEAST, "mode": "gateway"}))
+        parts += [_checked(_flow(settings), {**LEAST, **settings}) for settings in WRONG]
+        parts += [_read(repr(text[:60]), text.encode()) for text in TEXTS]
+        parts += [_read(repr(content), content) for content in BYTES]
+        parts += [_asked(file, "check-config", file) for file in ("absent.yaml", "folder", f"{FILE}/below")]
+        Path(FILE).write_text(yaml.safe_dump(LEAST))
+        parts += [_asked(str(variables), "check-config", FILE, variables=variables) for variables in TARGET_VARIABLES]
+        parts += [_asked(" ".join(flags), *flags) for flags in FLAGS]
+    return "\n".join(parts)
+
+
+def _checked(heading: str, settings: Mapping[str, Any]) -> str:
+    """Checks settings. Those that are missing in the heading are the least."""
+    return _read(heading, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode())
+
+
+def _read(heading: str, content: bytes) -> str:
+    Path(FILE).write_bytes(content)
+    return _asked(heading, "check-config", FILE)
+
+
+def _asked(heading: str, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
+    return program(*arguments, variables=variables).text(heading)
+
+
+def _flow(settings: Mapping[str, Any]) -> str:
+    """Settings in one line, cut where they are long."""
+    line = yaml.safe_dump(settings, default_flow_style=True, width=10_000, sort_keys=False).strip()
+    return line if len(line) <= 160 else f"{line[:160]}..."
