@@ -1,7 +1,7 @@
-"""The base classes of the handlers: what happens to the requests of an API.
+"""Defines the base classes of the handlers, which decide what happens to the requests of an API.
 
-`api_table` has one line for each API, with its handler. The dispatcher calls the handler of a request's API key. A
-handler that wants to handle the reply returns a subclass of `PendingReply`, which it defines in its own file.
+`api_table` maps each API to its handler. The dispatcher calls the handler of a request's API key. A handler that wants
+to handle the reply returns a subclass of `PendingReply`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,16 +16,16 @@ from group_sidecar.proxy.handlers.observer import Observer
 
 
 class ApiHandler(ABC):
-    """Handles the requests of one API, or of several alike.
+    """Handles the requests of one API, or of several APIs that are treated alike.
 
     Args:
         copy: the state of the broker.
         action: see Attributes.
 
     Attributes:
-        action: what happens to a request of ordinary size. HOLD: it is held until it is whole, and `decide` is called.
-            COPY: it is forwarded and decoded with its reply; while a policy judges the API, it is held instead. PASS:
-            `classify` is called.
+        action: what happens to a request that is not too long to be decoded. HOLD: the request is held until it is
+            complete, and `decide` is called. COPY: the request is forwarded, and decoded with its reply; while a policy
+            judges the API, the request is held instead. PASS: `classify` is called.
     """
 
     def __init__(self, copy: BrokerState, action: FrameAction = PASS) -> None:
@@ -33,19 +33,22 @@ class ApiHandler(ABC):
         self.action = action
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
-        """Returns whether a request may not be forwarded undecoded: no request gets past a policy by being long, and
-        the broker does not understand the versions that the sidecar adds.
+        """Returns whether a request must not be forwarded undecoded.
+
+        A long request must not bypass an enforced policy. The broker does not support the versions that the sidecar
+        adds.
         """
         return self._copy.active_policies.enforcing(api_key) or self._copy.is_added_version(api_key, version)
 
     def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:
-        """Returns what happens to a request whose `action` is PASS, or which is too long to be decoded."""
+        """Returns what happens to a request that is too long to be decoded, or to any request if `action` is PASS."""
         return self.undecoded(api_key, version, None)
 
     @abstractmethod
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
-        """Notes that a request is forwarded without having been decoded. Returns what handles its reply; None where the
-        reply passes unread. `frame`: the request where it is whole, without its length.
+        """Notes that a request is forwarded undecoded. Returns its pending reply, or None if the reply passes unread.
+
+        `frame`: the request without its length, or None if the sidecar does not have the complete request.
         """
 
     def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
@@ -54,7 +57,11 @@ class ApiHandler(ABC):
 
 
 class DecodingHandler(ApiHandler):
-    """Decodes the requests that were held. It fails open: the broker decides about a request that cannot be decoded."""
+    """Decodes the requests that were held. It fails open: a request that cannot be decoded is forwarded.
+
+    The connection is closed instead if the sidecar added the request's version, or if a policy is enforced and the
+    request has too many elements.
+    """
 
     def __init__(self, copy: BrokerState, action: FrameAction, observer: Observer, disconnector: Disconnector) -> None:
         super().__init__(copy, action)
@@ -66,10 +73,10 @@ class DecodingHandler(ApiHandler):
         key = int.from_bytes(frame[:2], "big")
         try:
             return self.decode(frame, version, origin, now)
-        except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+        except Exception as error:  # noqa: BLE001  Whatever the error is, the broker decides.
             if isinstance(error, TooManyElements) and self.must_be_decoded(key, version):
                 return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, key, str(error), origin)
-            if self._copy.is_added_version(key, version):  # The broker does the same with what it cannot decode.
+            if self._copy.is_added_version(key, version):  # A broker also closes for a request it cannot decode.
                 self._copy.traffic.decode_failed(key)
                 return self._disconnector.close_for(CloseReason.MALFORMED_REQUEST, key, str(error), origin)
             self._observer.warn("request", key, error)
@@ -78,4 +85,4 @@ class DecodingHandler(ApiHandler):
 
     @abstractmethod
     def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
-        """Decodes a request, and returns what happens to it. It may raise any exception."""
+        """Decodes a request, and returns what happens to the request. This method may raise any exception."""

@@ -1,4 +1,4 @@
-"""The table of the handlers: which handler handles the requests of each API."""
+"""Maps each API to the handler of its requests."""
 
 from collections.abc import Iterable
 
@@ -25,19 +25,19 @@ from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.unread_apis import NamedGroupWrites, TopicDeletions
 
 DEFERRED_APIS = exchange_events.GROUP_API_KEYS - exchange_events.REQUEST_EVENT_KEYS - LOCAL_APIS
-"""Requests that are decoded with their replies, after both were forwarded, unless a policy judges them. A question is
-decoded before, and so is a request that matters to its group from when it is sent."""
+"""APIs whose requests and replies are forwarded first and decoded afterwards, unless a policy judges the requests. A
+question, or a request that itself leads to events, is decoded before it is forwarded."""
 
 
 class ApiTable:
     """The handlers of one broker's APIs.
 
     Attributes:
-        observer: what the handlers share to apply requests and replies to the copy.
-        enforcement: what they share to ask the policies.
+        observer: applies requests and replies to the copy; the handlers share it.
+        enforcement: asks the policies; the handlers share it.
         local_answers: answers questions.
-        replies: what the pending replies of exchanges share.
-        by_api: the handlers by API key. A request with another key passes unread.
+        replies: makes the pending replies of exchanges, which share it.
+        by_api: the handlers by API key. A request with any other key passes unread.
     """
 
     def __init__(self, copy: BrokerState, disconnector: Disconnector) -> None:

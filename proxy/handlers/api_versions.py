@@ -1,8 +1,8 @@
-"""What the broker offers in ApiVersions, as clients hear it.
+"""Builds the ApiVersions replies that clients get from those of the broker.
 
-Owns: the reply with what is not followed taken out, kept as it was made: each connection asks, and brokers say the
-same until they are upgraded. Must not know: which APIs are followed and why (`dispatcher`), how offers are cut
-(`address_rewrite`), what is added to them (`added_versions`).
+Versions that the sidecar cannot decode are removed (`address_rewrite`), and versions that it translates are added
+(`added_versions`). The built replies are cached, because every connection asks and a broker's reply is the same until
+the broker is upgraded.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,24 @@ from group_sidecar.proxy.broker.added_versions import Versions
 from group_sidecar.proxy.broker.broker_state import BrokerState
 
 MAX_CACHED_REPLIES = 8
-"""Versions of the request, times what brokers say meanwhile."""
+"""Maximum number of cached replies: one for each request version and each distinct reply of the broker. A full cache is
+cleared."""
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class _CachedReply(NamedTuple):
-    """`versions`: (lowest, highest) by API key; None where the reply is an error. `rest`: behind the correlation id."""
+    """A reply as clients get it.
+
+    `versions`: the broker's own (lowest, highest) by API key, or None if the reply is an error. `rest`: the bytes after
+    the correlation id.
+    """
 
     versions: Mapping[int, tuple[int, int]] | None
     rest: bytes
 
 
 class ApiVersionsReplies:
-    """The offers of one broker. `decoded`: the API keys that are followed."""
+    """Builds the replies for the clients of one broker. `decoded`: the API keys that the sidecar decodes."""
 
     def __init__(self, copy: BrokerState, decoded: frozenset[int]) -> None:
         self._copy = copy
@@ -38,10 +43,12 @@ class ApiVersionsReplies:
         self._cache: dict[tuple[int, bool, bytes], _CachedReply] = {}
 
     def reply(self, version: int, frame: bytes) -> bytes:
-        """What the client gets for the broker's reply, whole. `frame`: without its length.
+        """Returns the whole frame that the client gets, and stores the broker's versions.
+
+        `frame`: the broker's reply, without its length.
 
         Raises:
-            DecodeError: it cannot be read, and is not the error for a version that the broker does not know.
+            DecodeError: the reply cannot be decoded, and its error is not UNSUPPORTED_VERSION.
         """
         key = version, self._serves, frame[4:]
         cached = self._cache.get(key)
@@ -61,8 +68,9 @@ class ApiVersionsReplies:
         return framed_reply(int.from_bytes(frame[:4], "big", signed=True), cached.rest)
 
     def reply_for_kafka_0_9(self, version: int, number: int) -> bytes:
-        """What the client gets where the broker has no ApiVersions, which is Kafka 0.9, whole. `number`: the request's
-        correlation id.
+        """Returns the whole frame that the client gets if the broker is Kafka 0.9, which has no ApiVersions.
+
+        `number`: the request's correlation id.
         """
         described = APIS[ApiKey.API_VERSIONS].versions
         known = version in described
@@ -76,8 +84,10 @@ class ApiVersionsReplies:
         return framed_reply(number, rest)
 
     def unsupported(self, number: int, refused: int) -> bytes:
-        """Returns the whole frame that answers a version that is not described, as a broker does that does not know it
-        (Kafka class ``ApiVersionsRequest``, its ``getErrorResponse``). The range that it names ends below that version.
+        """Returns the whole frame that answers an unsupported version of ApiVersions.
+
+        A broker answers likewise (``ApiVersionsRequest.getErrorResponse`` of Kafka). The reply lists the supported
+        versions of ApiVersions, all below the refused one.
 
         Args:
             number: the request's correlation id.
@@ -97,7 +107,7 @@ class ApiVersionsReplies:
         return self._copy.config.answers.enabled and not self._copy.may_have_authorizer
 
     def _build(self, version: int, frame: bytes) -> _CachedReply:
-        # A broker that does not know the version answers in v0, which begins with this error.
+        # A broker that does not know the version answers in v0. Such a reply begins with this error.
         if frame[4:6] == _UNSUPPORTED:
             version = 0
         reply, beyond = decode_start(ApiVersionsResponse, version, split_reply(frame, flexible=False))
@@ -108,7 +118,7 @@ class ApiVersionsReplies:
         return _CachedReply(versions if known else None, rest)
 
     def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
-        """The reply as clients get it. `known`: it is no error."""
+        """Returns the reply that clients get. `known`: whether the reply is no error."""
         gateway = self._copy.advertise is not None
         added = self._copy.added_versions_for(versions) if known else {}
         cut = address_rewrite.offered_api_versions(

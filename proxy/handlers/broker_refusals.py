@@ -1,7 +1,6 @@
-"""What the broker itself refuses by the same rules as the policies.
+"""Counts the requests that the broker itself refuses by the same rules as the policies.
 
-Owns: finding such errors in replies, and counting the requests that got one. Must not know: any one policy, and what
-the sidecar refuses: that never comes from the broker.
+The refusals are found in the broker's replies, so refusals by the sidecar are not counted here.
 """
 
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from group_sidecar.policies.all_policies import POLICIES
 
 
 class BrokerRefusals:
-    """Counts a broker's refusals by the rule of each policy there is, in force or not."""
+    """Counts a broker's refusals by the rule of each existing policy, whether the policy is in force or not."""
 
     def __init__(self, traffic: TrafficCounters) -> None:
         self._traffic = traffic
@@ -29,7 +28,7 @@ class BrokerRefusals:
         }
 
     def count(self, api_key: int, reply: Struct) -> None:
-        """Looks for refusals in a reply as the broker sent it: one counts, however many partitions it is said of."""
+        """Counts the refusals in a reply of the broker: one for each policy, however many partitions have the error."""
         if api_key not in self._rules:
             return
         path, policies = self._rules[api_key]
@@ -40,10 +39,10 @@ class BrokerRefusals:
 
 
 def _error_path(cls: type[Struct]) -> tuple[str, ...]:
-    """The arrays inside each other that lead to the errors; none where a message has one as a whole.
+    """Returns the names of the nested arrays that lead to the errors; empty if the message itself has an error.
 
     Raises:
-        ValueError: there is no error in it.
+        ValueError: the message has no error field.
     """
     declared = field_specs(cls)
     if "error_code" in declared:
