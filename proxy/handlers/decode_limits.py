@@ -1,10 +1,8 @@
-"""How many array elements of a message are decoded, and how large an answer is made.
+"""Limits how many array elements of a message are decoded, and how large an answer is built.
 
-Owns: what an element of each API costs beside one of a commit. Must not know: what is done with a message that has
-more.
-
-All other clients wait while a message is understood. So the bounds are such that the longest takes about 5 ms, where
-the modules are compiled (`docs/worst-cases.md`). `limits.inspected_elements` sets all of them together.
+All other clients wait while a message is decoded. With these limits, decoding takes at most about 5 ms if the modules
+are compiled (`docs/worst-cases.md`). All limits follow from `limits.inspected_elements`, the maximum number of elements
+of a commit. An element of another API may cost several elements of a commit.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey
@@ -18,10 +16,11 @@ from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.coordinator.wire.offset_apis import MANY_GROUPS_SINCE
 
 JUDGED_COMMIT_TIMES = 7
-"""A commit that a policy judges may have so many times as many: by default 21,000, in about 20 ms. Kafka takes some
-15,000 partitions at once, as `max.message.bytes` bounds the batch of their records."""
+"""A commit that a policy judges may have this many times as many elements: 21,000 by default, decoded in about 20 ms.
+Kafka accepts about 15,000 partitions in a commit, because `max.message.bytes` limits the batch of their records."""
 JUDGED_TIMES = 2
-"""Of any other request that a policy judges. More of them would end the connection."""
+"""The same factor for any other request that a policy judges. If the policy is enforced, a request with more elements
+has its connection closed."""
 COMMITS = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
 _REQUESTS = {
     int(ApiKey.LEAVE_GROUP): 10,
@@ -37,37 +36,38 @@ _REPLIES = {
     int(ApiKey.DESCRIBE_GROUPS): 5,
     int(ApiKey.CONSUMER_GROUP_DESCRIBE): 5,
 }
-"""By API, as many elements of a commit cost as much as one of these; 1 where there is no entry."""
+"""By API: how many elements of a commit cost as much as one element of this message. APIs without an entry: 1.
+`_REQUESTS` has the same for requests."""
 GROUP_COST, TOPIC_COST, WIRE_OFFSET_COST, LOGGED_OFFSETS_PER_MICROSECOND = 50, 8, 3, 2
-"""Of an answer to OffsetFetch, in microseconds: for a group, for a topic, for an offset that only the wire has told. So
-many offsets of the log take one."""
+"""Costs of an answer to OffsetFetch. The first three are microseconds: for a group, a topic, and an offset that only
+the wire has shown. The last is the number of offsets from the log that cost one microsecond."""
 MANY_LOGGED = 200
-"""Offsets of a group in the log from which on its topics are counted."""
+"""If the log has more offsets of a group than this, the costs of their topics are added."""
 DESCRIBED_COST, MEMBER_COST = 6, 3
-"""Of a description likewise, for a group and for a member."""
+"""Costs of a description in microseconds: for a group and for each member."""
 
 
 class DecodeLimits:
-    """The bounds that follow from `most`, the elements of a commit."""
+    """The limits that follow from `most`, the maximum number of elements of a commit."""
 
     def __init__(self, most: int) -> None:
         self._most = most
 
     def request(self, api_key: int, *, judged: bool = False) -> int:
-        """Elements of a request. `judged`: by a policy, past which nothing goes unread."""
+        """Returns the maximum number of elements of a request; more if a policy judges the request (`judged`)."""
         times = (JUDGED_COMMIT_TIMES if api_key in COMMITS else JUDGED_TIMES) if judged else 1
         return max(1, times * self._most // _REQUESTS.get(api_key, 1))
 
     def reply(self, api_key: int) -> int:
-        """Elements of a reply."""
+        """Returns the maximum number of elements of a reply."""
         return max(1, self._most // _REPLIES.get(api_key, 1))
 
     def allows_question(self, request: Struct) -> bool:
-        """Whether a question is looked at any further, by how many groups it names."""
+        """Whether a question names few enough groups to be answered here. Only OffsetFetch is limited."""
         return not isinstance(request, OffsetFetchRequest) or GROUP_COST * len(request.groups) <= self._most
 
     def allows_answer(self, request: Struct, version: int, manager: GroupMetadataManager, now: float) -> bool:
-        """Whether an answer is made here, by what it would tell. An element of a commit takes 1 us."""
+        """Whether an answer is cheap enough to be built here. A cost of 1 us equals one element of a commit."""
         if isinstance(request, OffsetFetchRequest):
             return _fetch_cost(request, version, manager, now, self._most) <= self._most
         if isinstance(request, DescribeGroupsRequest):
@@ -86,7 +86,7 @@ def _description_cost(groups: tuple[str, ...], manager: GroupMetadataManager) ->
 
 
 def _parts(view: ConsumerGroupView) -> int:
-    """Members, and partitions that they have or are to have."""
+    """Returns the number of members, plus the number of their assigned and target partitions."""
     return sum(
         1 + sum(map(len, member.assignment.values())) + sum(map(len, member.target_assignment.values()))
         for member in view.members

@@ -1,7 +1,6 @@
-"""Ends connections because of a request or a reply that must not pass.
+"""Logs and returns the outcome that closes a connection because of a request or reply that must not pass.
 
-Owns: the line in the log, once for many. Must not know: why (`dispatcher`, `kip40_group_metadata`), how a connection
-ends (`session`).
+The caller decides that the connection is closed, and the session closes it.
 """
 
 from group_sidecar.codecs.api_registry import api_name
@@ -11,13 +10,13 @@ from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
 
 class Disconnector:
-    """Gives the `HangUp` for a reason, and logs it: each reason and API at most once in a while."""
+    """Returns the `HangUp` for a reason and logs it, at most once in 30 seconds for each reason and API."""
 
     def __init__(self) -> None:
         self._log_throttle = LogThrottle()
 
     def close_for(self, reason: CloseReason, api_key: int, cause: str, origin: Origin | None = None) -> HangUp:
-        """The connection is to end. `cause`: one clause for the log. `origin`: the client, where it is known."""
+        """Returns the `HangUp`. `cause`: one clause for the log. `origin`: the client, or None if it is not known."""
         if times := self._log_throttle.due(reason, api_name(api_key)):
             fields = {"reason": reason, "api": api_name(api_key), "cause": cause, "times": times}
             log.warning("a connection is closed", **fields, **({"client": origin.client_host} if origin else {}))

@@ -1,10 +1,10 @@
-"""Understands the frames of one broker's clients: it classifies each request and reply, and calls a handler.
+"""Classifies each request and reply of one broker's clients, and calls the handler of its API.
 
-`api_table` has the handler of each API. The pending reply that a handler returns handles the reply. The dispatcher
-contains what is the same for all APIs: how long a frame may be, which requests may be held, and what happens when a
+`api_table` has the handler of each API. A handler returns a pending reply, which handles the reply. The dispatcher
+contains the rules for all APIs: how long a frame may be, which requests may be held, and what happens when a
 connection ends. The session keeps the order of frames on a connection.
 
-The dispatcher fails open: a frame that cannot be decoded is forwarded and counted, and its group is marked.
+The dispatcher fails open: a frame that cannot be decoded is forwarded and counted, and its group is put in doubt.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from group_sidecar.proxy.runtime.garbage_collection import LONG_FRAME, Collectio
 from group_sidecar.proxy.runtime.logging import log
 
 PEEK_BYTES = 8_192
-"""Bytes of a reply of which only the beginning is decoded. To decode a beginning is slow."""
+"""Maximum bytes that are decoded of a peeked reply, because decoding a truncated reply is slow."""
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _NOT_HELD_CAUSES = {
     CloseReason.REQUEST_TOO_LONG: "the request may not be held (limits.held_frames)",
@@ -47,7 +47,7 @@ _NOT_HELD_CAUSES = {
 
 
 class BrokerDispatcher(DeferredReplyHandler):
-    """The dispatcher of one broker; the sessions of all its clients share it."""
+    """The dispatcher of one broker. The sessions of all its clients share the dispatcher."""
 
     def __init__(self, copy: BrokerState) -> None:
         self._copy = copy
@@ -89,12 +89,15 @@ class BrokerDispatcher(DeferredReplyHandler):
         return self._handlers[api_key].classify(api_key, api_version, size)
 
     def _may_pass(self, api_key: int, api_version: int) -> bool:
-        """Whether a gateway knows what the reply contains. The sidecar answers ApiVersions of any version."""
+        """Whether a gateway can decode the reply. The sidecar answers unknown versions of ApiVersions."""
         assert self._passable is not None
         return 0 <= api_version <= self._passable.get(api_key, -1) or api_key == _API_VERSIONS
 
     def _kafka_0_9_outcome(self, api_key: int, api_version: int) -> HeldOrForwarded:
-        """Returns the outcome for a request that Kafka 0.9 would ignore, where later brokers close the connection."""
+        """Returns the outcome of a request that Kafka 0.9 would ignore; None for any other request.
+
+        The sidecar answers ApiVersions itself. It closes the connection for other requests, as later brokers do.
+        """
         if api_key == _API_VERSIONS:
             return HOLD
         return None if self._copy.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
@@ -104,7 +107,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         copy = self._copy
         admitted = copy.allows_anonymous or copy.principals.admitted(origin)
         if size > UNAUTHENTICATED_FRAME and not admitted:
-            if copy.wants_sasl:  # The broker does the same.
+            if copy.wants_sasl:  # The broker would close the connection, too.
                 cause = f"a request of {size} bytes before authentication"
                 return self._disconnector.close_for(CloseReason.UNAUTHENTICATED_FRAME, api_key, cause, origin)
         elif self._held_requests.try_hold(origin.number, origin.client_host, size, admitted=admitted):
@@ -137,7 +140,7 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _outcome_if_not_held(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
     ) -> HangUp | PendingReply | None:
-        """Returns the outcome for a request that may not be held. `reason`: why its connection ends, where it must."""
+        """Returns the outcome for a request that may not be held. `reason`: for closing its connection."""
         handler = self._handlers[api_key]
         if handler.must_be_decoded(api_key, api_version):
             return self._disconnector.close_for(reason, api_key, _NOT_HELD_CAUSES[reason], origin)
@@ -155,7 +158,7 @@ class BrokerDispatcher(DeferredReplyHandler):
     # Replies.
 
     def _pending_reply(self, pending: Pending) -> PendingReply:
-        """Returns what handles a reply. Only the session can make a `CopiedRequest`, and it does not know handlers."""
+        """Returns what handles a reply. The session keeps a bare `CopiedRequest`, because it does not know handlers."""
         return PendingCopy(pending, self._exchange_replies) if type(pending) is CopiedRequest else pending
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
@@ -193,7 +196,7 @@ class BrokerDispatcher(DeferredReplyHandler):
             self._copy.learn_anonymous_access()
         try:
             return pending.reply(frame, origin, now)
-        except Exception as error:  # noqa: BLE001  Whatever it is, the client gets what the broker sent.
+        except Exception as error:  # noqa: BLE001  Whatever the error is, `unreadable` decides.
             self._copy.traffic.decode_failed(key)
             reply = pending.unreadable(frame, origin, now)
             self._observer.warn("reply", key, error, CLOSED if reply.hang_up else PASSED_ON)
@@ -215,7 +218,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         """See DeferredReplyHandler."""
         try:
             self.reply(pending, frame, origin, now)
-        except Exception as error:  # noqa: BLE001  It must not reach other connections.
+        except Exception as error:  # noqa: BLE001  An error must not reach other connections.
             self._observer.warn("reply", self._pending_reply(pending).api_key, error)
 
     # Connections.
@@ -224,13 +227,13 @@ class BrokerDispatcher(DeferredReplyHandler):
         """See Dispatcher."""
         copy = self._copy
         copy.traffic.tls_connections += 1
-        if copy.traffic.tls_connections == 1:  # Once for the process: the metric counts them.
+        if copy.traffic.tls_connections == 1:  # Log the first only; the metric counts all.
             log.warning(
                 "a client speaks TLS where plain Kafka is expected",
                 client=origin.client_host,
                 outcome="passed unread" if copy.advertise is None else "closed",
             )
-        # A gateway that cannot rewrite addresses would have clients go past it.
+        # If a gateway cannot rewrite addresses, clients bypass it.
         return None if copy.advertise is None else CloseReason.TLS_TO_GATEWAY
 
     def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
@@ -246,7 +249,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         self._observer.gone(origin)
 
     def apply_lost_requests(self) -> bool:
-        """Handles some of the requests that lost their replies with their connections. Returns whether more wait."""
+        """Handles the next slice of the lost requests. Returns whether more of them wait."""
         with CollectionPaused():
             for pending, at in self._copy.lost_requests.take():
                 self._pending_reply(pending).lost(at)

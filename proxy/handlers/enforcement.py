@@ -1,8 +1,8 @@
-"""Whether a request may go to the broker, and what happens where it may not.
+"""Asks the policies about a request, and forwards or refuses the request.
 
-Owns: the moment of the verdict, asking the broker before it, the refusal, and the removal that comes with it. Must not
-know: the rules (`policies`), what is known of a group and how (`coordinator`), how the broker is asked for a client's
-rights (`group_read_access`), what a refusal looks like (`error_replies`, `partial_commit`).
+If a verdict depends on the group, the sidecar may first ask the broker for the client's rights (`group_read_access`)
+and for a description of the group. `error_replies` and `partial_commit` build what a refused client gets. A refusal may
+also remove a member from its group.
 """
 
 from collections.abc import Iterable
@@ -32,15 +32,15 @@ from group_sidecar.proxy.handlers.partial_commit import without_refused_partitio
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 
 REMOVAL_CORRELATION, DESCRIPTION_CORRELATION = -389, -15
-"""Correlation ids of requests that the sidecar puts into a client's connection. Clients count up from 0."""
+"""Correlation ids of requests that the sidecar sends on a client's connection. Clients count up from 0."""
 MAX_CONFIRMATIONS = 3
-"""How often the broker is asked about a group for one request: what it says may be overtaken."""
+"""Maximum number of times that the broker describes a group for one request. A description may soon be stale."""
 NOBODY = GroupView(group_id="")
-"""For policies that do not look at the group."""
+"""The view for policies that do not look at the group."""
 
 
 class _Case(NamedTuple):
-    """A request that is judged, and who sent it."""
+    """A request that is judged, with its header and its client."""
 
     exchange: Exchange
     header: RequestHeader
@@ -62,10 +62,10 @@ class Enforcement:
         self._throttle_backoff = ThrottleBackoff()
 
     def decide(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> RequestOutcome:
-        """What is to become of a request.
+        """Returns what happens to a request.
 
-        Where the verdict depends on the group it is given when the request's turn comes: what the same connection
-        sent before may make room, and the broker handles one request of a connection at a time.
+        If the verdict depends on the group, the policies judge when the request's turn comes. An earlier request of the
+        connection may make room in the group, and the broker handles one request of a connection at a time.
         """
         policies = self._copy.active_policies.policies_for(exchange.request.KEY)
         if not policies:
@@ -78,7 +78,7 @@ class Enforcement:
         )
 
     def gone(self, origin: Origin) -> None:
-        """A client's connection is over."""
+        """Forgets the waits of a client whose connection has ended."""
         self._throttle_backoff.gone(origin.number)
 
     def _forward(self, exchange: Exchange, now: float) -> Forward:
@@ -87,10 +87,10 @@ class Enforcement:
         return Forward(self._replies.pending(exchange))
 
     def _check_access_and_judge(self, case: _Case, now: float) -> RequestOutcome:
-        """Judges a request; a join only once the broker is known to let its sender into the group.
+        """Judges a request. A join is judged only after the broker is known to let the client read the group.
 
-        Otherwise a join of a client without rights would keep others out for as long as it is in flight. Such a join
-        goes to the broker, which refuses it, and counts for nobody.
+        Otherwise a join of a client without rights would keep other clients out while the join is in flight. Such a
+        join is forwarded without counting towards the group's size, and the broker refuses it.
         """
         if not _joins(case.exchange.request) or self._access.is_granted(case.group_id, case.origin, now):
             return self._judge(case, now)
@@ -104,7 +104,7 @@ class Enforcement:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now))
         if self._copy.lacks_api(DescribeGroupsRequest.KEY):
-            # Such a broker would close the client's connection over it: the best that is known will do.
+            # Such a broker would close the connection for DescribeGroups, so the copy has to do.
             group = replace(group, occupancy=replace(group.occupancy, certain=True))
         policies = self._copy.active_policies.policies_for(case.exchange.request.KEY)
         judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
@@ -128,8 +128,10 @@ class Enforcement:
         return self._forward(case.exchange, now)
 
     def _refuse_or_end(self, refusal: Refusal, case: _Case, now: float) -> RequestOutcome:
-        """How a request is refused. A client id that was not UTF-8 may be too long to be written again before what is
-        left of a commit: then the connection ends, because a request that is refused must not pass.
+        """Returns the outcome of a refused request.
+
+        The rest of a commit is encoded again. A client id that is not UTF-8 may then be too long. In that case the
+        connection is closed, because a refused request must not pass.
         """
         try:
             return self._refuse(refusal, case, now)
@@ -160,10 +162,10 @@ class Enforcement:
             )
         )
 
-    # What the sidecar puts into the client's connection, before its request or in its place.
+    # Requests that the sidecar sends on the client's connection, before the client's request or in its place.
 
     def _description(self, case: _Case, now: float) -> tuple[bytes, PendingReply]:
-        """Returns the question which members the group has. It is asked as the client, which needs the same right."""
+        """Returns the request to describe the group, and its pending reply. The broker authorizes it as the client."""
         request = DescribeGroupsRequest(groups=(case.group_id,))
         exchange = replace(
             case.exchange,
@@ -177,7 +179,7 @@ class Enforcement:
         return frame, self._replies.pending(exchange)
 
     def _removal(self, member_id: str, case: _Case) -> tuple[bytes, PendingReply]:
-        """Returns the request that removes a refused member: its own leave, on its own connection."""
+        """Returns the LeaveGroup that removes a refused member, on the member's connection, and its pending reply."""
         leave = LeaveGroupRequest(group_id=case.group_id, member_id=member_id)
         exchange = replace(case.exchange, request=leave, version=0, token=case.exchange.token + ":leave", removing=True)
         frame = encode_injected(leave, exchange.version, REMOVAL_CORRELATION, case.header)
@@ -185,7 +187,7 @@ class Enforcement:
 
 
 def _joins(request: Struct) -> bool:
-    """Whether a request asks for a place in its group."""
+    """Whether a request asks to join its group."""
     if isinstance(request, ConsumerGroupHeartbeatRequest):
         return request.member_epoch == 0
     return isinstance(request, JoinGroupRequest)

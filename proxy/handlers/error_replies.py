@@ -1,7 +1,6 @@
-"""What a refused client is told.
+"""Builds the error replies that refused clients get, and computes how long a refused client is asked to wait.
 
-Owns: the error replies of all APIs (Kafka's ``AbstractRequest.getErrorResponse``), and for how long a client that is
-refused again and again is asked to wait. Must not know: why it is refused.
+The replies are those of Kafka's ``AbstractRequest.getErrorResponse``. The wait grows if a client is refused repeatedly.
 """
 
 import dataclasses
@@ -14,21 +13,21 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.schema import Array, Struct, field_specs
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 100, 30_000
-"""The wait that the second refusal in a row asks for, doubled with each further one."""
+"""Milliseconds: the wait after the second refusal in a row, which doubles with each further one, and its maximum."""
 BACKOFF_RESET_SECONDS = 60.0
-"""Refusals that are longer apart than that, and the wait that was asked for, are not in a row."""
+"""If a wait ended longer ago than this, the next refusal counts as the first in a row."""
 MAX_GROUPS_PER_CONNECTION = 100
-"""Groups for which the waits of one connection are kept. A consumer's connection has one, an admin client's a few."""
+"""Maximum number of groups whose waits are kept for a connection. A consumer has one group, an admin client a few."""
 
 ERROR_FIELDS = frozenset({"error_code", "error_message", "throttle_time_ms"})
 _BLANKS: MappingProxyType[type, Any] = MappingProxyType({str: "", bytes: b"", int: 0, bool: False, float: 0.0})
 
 
 def error_reply(request: Struct, version: int, error_code: int, message: str | None, throttle_ms: int) -> Struct:
-    """A reply that says an error in its one place for it, and else nothing.
+    """Returns a reply with an error at its top level and otherwise blank values.
 
     Raises:
-        ValueError: the API's replies have no such place.
+        ValueError: replies of this API and version have no top-level error.
     """
     response = APIS[request.KEY].response
     error_values: dict[str, Any] = {"error_code": error_code, "error_message": message, "throttle_time_ms": throttle_ms}
@@ -38,7 +37,7 @@ def error_reply(request: Struct, version: int, error_code: int, message: str | N
 
 @cache
 def _error_template(api_key: int, version: int) -> tuple[frozenset[str], Mapping[str, Any]]:
-    """Of a reply the fields that say an error, and the values of the others. Raises as `error_reply`."""
+    """Returns the names of a reply's error fields, and the values of its other fields. Raises as `error_reply` does."""
     response = APIS[api_key].response
     fields, layout = {field.name: field for field in dataclasses.fields(response)}, field_specs(response)
     if "error_code" not in layout or not layout["error_code"].since <= version <= layout["error_code"].until:
@@ -56,16 +55,16 @@ def _blank(annotation: Any) -> Any:
 
 
 class ThrottleBackoff:
-    """How long refused clients are asked to wait (KIP-219), by connection and group.
+    """Computes how long refused clients are asked to wait (KIP-219), by connection and group.
 
-    Of each connection the groups that were refused last are kept. For others the waits begin again.
+    For each connection, the groups that were refused last are kept. The waits of an evicted group start again.
     """
 
     def __init__(self) -> None:
         self._refused: dict[int, dict[str, tuple[int, float]]] = {}
 
     def refused(self, connection: int, group_id: str, now: float) -> int:
-        """A client was refused. How long it is asked to wait, in milliseconds: longer each time in a row."""
+        """Notes a refusal. Returns the milliseconds that the client is asked to wait, which grow with each in a row."""
         of_connection = self._refused.setdefault(connection, {})
         times, until = of_connection.pop(group_id, (0, now))
         if now > until + BACKOFF_RESET_SECONDS:
@@ -77,10 +76,10 @@ class ThrottleBackoff:
         return wait
 
     def reset(self, connection: int, group_id: str) -> None:
-        """A client was not refused."""
+        """Notes that a request was not refused, so the waits for its group start again."""
         if connection in self._refused:
             self._refused[connection].pop(group_id, None)
 
     def gone(self, connection: int) -> None:
-        """A connection is over."""
+        """Forgets a connection that has ended."""
         self._refused.pop(connection, None)
