@@ -1,7 +1,7 @@
-"""Fetch requests: how far the logs reach is read from some of their replies.
+"""Handles Fetch requests, and reads from some of their replies how far the logs reach.
 
 The request is never decoded, because the reply to a follower contains the same as the reply to a consumer. A reply is
-never held for long. It is decoded after it was forwarded, and of a long reply only the first bytes are decoded.
+forwarded before it is decoded. Only the first bytes of a long reply are decoded.
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
@@ -12,11 +12,11 @@ from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.observer import Observer
 
 MAX_WHOLE_FETCH_BYTES = 65_536
-"""Bytes of a Fetch reply beyond which only its beginning is read: it passes as it comes."""
+"""Maximum bytes of a Fetch reply that is decoded whole. Only the first bytes of a longer reply are decoded."""
 EMPTY_FETCH_BYTES = 18
 """Bytes of a Fetch reply without partitions. A reply with a partition is longer."""
 FETCH_INSPECTION_INTERVAL = 0.01
-"""Seconds between two decoded Fetch replies, of all connections together."""
+"""Minimum seconds between two decoded Fetch replies, of all connections together."""
 _FETCH = int(ApiKey.FETCH)
 
 
@@ -29,14 +29,14 @@ class Fetches(ApiHandler):
         self._largest_whole = min(MAX_WHOLE_FETCH_BYTES, copy.config.limits.inspected_frame)
         self._inspection_due = 0.0
         self._pending = {version: PendingFetch(self, version) for version in APIS[_FETCH].versions}
-        """By version. They hold nothing of a request, so all requests share them."""
+        """The pending replies by version. They hold no state of a request, so all requests share them."""
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
         """See ApiHandler."""
         return self._pending.get(version)
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """Returns what to do with a reply. It is read if it has partitions and no reply was read a short time ago."""
+        """Returns what to do with a reply. One with partitions is decoded, unless another was decoded very recently."""
         if size <= EMPTY_FETCH_BYTES or now < self._inspection_due:
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
@@ -48,7 +48,7 @@ class Fetches(ApiHandler):
 
 
 class PendingFetch(PendingReply):
-    """The pending reply of a Fetch of one version. `truncated`: only the first bytes of the reply are read."""
+    """The pending reply of a Fetch of one version. `truncated`: whether only the reply's first bytes are read."""
 
     __slots__ = ("_fetches", "_truncated", "_version")
 

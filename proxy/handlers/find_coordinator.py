@@ -1,4 +1,4 @@
-"""FindCoordinator requests: those of KIP-40's draft, which have the same API key, and those that every broker knows."""
+"""Handles FindCoordinator requests, and those of KIP-40's draft, which have the same API key."""
 
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.outcomes import HeldOrForwarded, Origin, RequestOutcome

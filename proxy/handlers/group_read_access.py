@@ -1,12 +1,10 @@
-"""Whether the broker lets a client into a group, asked before anything the client sends may count for others.
-
-Owns: `GroupReadAccess`: the right to READ a group, which every join needs, as the broker has granted it to the client's
-principal. Must not know: policies, what becomes of a request.
+"""Asks the broker whether a client may READ a group, before a join of the client counts towards the group's size.
 
 A join that is in flight counts towards the size of its group. The broker authorizes a join only when the join arrives,
-so a client without rights could fill a group with joins that the broker refuses. Therefore the broker is first asked by
-a Heartbeat of no member, on the client's own connection: Kafka authorizes it exactly as a join (READ on the group),
-answers it at once and changes nothing (`KafkaApis.handleHeartbeatRequest`). A broker that wants SASL first hangs up.
+so a client without rights could fill a group with joins that the broker refuses. Therefore the sidecar first sends a
+Heartbeat without a member id on the client's own connection. Kafka authorizes a Heartbeat exactly as a join (READ on
+the group), answers this one at once and changes nothing (`KafkaApis.handleHeartbeatRequest`). A broker that requires
+SASL closes the connection if the client has not authenticated.
 """
 
 from collections.abc import Callable
@@ -24,12 +22,12 @@ from group_sidecar.proxy.handlers.injected_requests import encode_injected
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
 
 PROBE_CORRELATION = -12
-"""Correlation id of the question. Clients count up from 0."""
+"""Correlation id of the Heartbeat. Clients count up from 0."""
 _NO_GENERATION = -1
 
 
 class PendingAccess(PendingReply):
-    """The pending reply to the question. `take`: is called with the decoded reply."""
+    """The pending reply to the Heartbeat. `take` is called with the decoded reply."""
 
     __slots__ = ("_take", "_version")
 
@@ -53,7 +51,7 @@ class PendingAccess(PendingReply):
 
 
 class GroupReadAccess:
-    """The rights to join groups that the broker has granted to its clients."""
+    """Knows which groups the broker lets its clients read, and asks the broker if that is not known."""
 
     def __init__(self, copy: BrokerState) -> None:
         self._copy = copy
@@ -61,9 +59,9 @@ class GroupReadAccess:
     def is_granted(self, group_id: str, origin: Origin, now: float) -> bool:
         """Whether the broker is known to let the client on a connection read a group.
 
-        That is so where the broker has no authorizer and the client has authenticated or need not, and where the
-        client's principal was granted the right within `answers.rights_seconds`. A broker that lacks Heartbeat cannot
-        be asked, and counts as one that grants all.
+        The right is known if the broker has no authorizer and the client has authenticated or need not do so. It is
+        also known if the broker granted it to the client's principal within `answers.rights_seconds`. A broker that
+        lacks Heartbeat cannot be asked, so the right counts as granted.
         """
         if self._copy.lacks_api(HeartbeatRequest.KEY):
             return True
@@ -73,7 +71,7 @@ class GroupReadAccess:
     def question(
         self, group_id: str, header: RequestHeader, origin: Origin, now: float, denied: Callable[[], None]
     ) -> tuple[bytes, PendingReply]:
-        """Returns the request that asks the broker, and what handles the reply. A refusal calls `denied`."""
+        """Returns the Heartbeat that asks the broker, and its pending reply. A refusal by the broker calls `denied`."""
         request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
         version = self._copy.request_version(HeartbeatRequest.KEY, 0)
 

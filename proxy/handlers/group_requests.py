@@ -1,4 +1,4 @@
-"""Requests about groups: the policies judge those that change a group, and questions may be answered from the copy."""
+"""Handles requests about groups: policies judge those that change a group, and the copy may answer questions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 
 
 class _GroupHandler(DecodingHandler):
-    """What changes of groups and questions about groups have in common."""
+    """The base class of the handlers of group requests and of questions."""
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
         """See ApiHandler."""
@@ -36,7 +36,7 @@ class _GroupHandler(DecodingHandler):
     def _with_fallback(
         self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
     ) -> RequestOutcome:
-        """Returns the same outcome; but where it is an answer that cannot be made, the broker is asked."""
+        """Returns the outcome. If an Answer cannot be made, `fallback` decides what happens instead."""
         if not isinstance(outcome, Answer):
             return outcome
         answer = outcome
@@ -44,7 +44,7 @@ class _GroupHandler(DecodingHandler):
         def make(now: float) -> bytes | RequestOutcome:
             try:
                 return answer.make(now)
-            except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+            except Exception as error:  # noqa: BLE001  Whatever the error is, the broker decides.
                 self._observer.warn("question", exchange.request.KEY, error)
                 return fallback(now)
 
@@ -78,7 +78,7 @@ class GroupRequests(_GroupHandler):
         """See DecodingHandler."""
         api = APIS[int.from_bytes(frame[:2], "big")]
         header, body = decode_request_header(frame, api.flexible(version))
-        assert api.request is not None  # Only Produce has none.
+        assert api.request is not None  # Only Produce has no request schema.
         judged = bool(self._copy.active_policies.policies_for(api.key))
         request, _ = decode_start(api.request, version, body, self._decode_limits.request(api.key, judged=judged))
         exchange = self._observer.exchange(request, version, header.correlation_id, header.client_id or "", origin, now)

@@ -1,6 +1,6 @@
-"""Requests that the sidecar puts into a client's connection.
+"""Encodes requests that the sidecar sends on a client's connection.
 
-Owns: their bytes: the client's name, and a correlation id that no client has. Must not know: what is asked, and why.
+Such a request has the client's id, and a correlation id that no client uses.
 """
 
 from group_sidecar.codecs.headers import RequestHeader, encode_request
@@ -8,10 +8,11 @@ from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.codecs.schema import Struct
 
 LONGEST_CLIENT_ID = MAX_STRING_BYTES // 4
-"""Characters that fit whatever they are. A client id read from bytes that are not UTF-8 may take thrice as many."""
+"""Maximum characters of a client id: as many always fit, at four bytes each in UTF-8. A client id that was not UTF-8
+may take up to three times its original bytes."""
 
 
 def encode_injected(request: Struct, version: int, correlation: int, header: RequestHeader) -> bytes:
-    """A whole frame. `header`: of the client's own request, in whose name it is sent."""
+    """Returns a whole frame. `header`: that of the client's own request; the frame has the same client id."""
     client_id = None if header.client_id is None else header.client_id[:LONGEST_CLIENT_ID]
     return encode_request(request, RequestHeader(request.KEY, version, correlation, client_id))

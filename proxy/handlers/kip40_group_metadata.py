@@ -1,13 +1,12 @@
-"""The GroupMetadata request of KIP-40's draft, answered.
+"""Answers the GroupMetadata request of KIP-40's draft.
 
-Owns: what is asked of the broker to answer one, in which order, and when the connection is ended instead. Must not
-know: what each state shows (`coordinator.answers.kip40_group_metadata`), how questions get to the broker (`relay`),
-whether the copy may be used (`local_answers`).
+No broker knows this request: Kafka would read its bytes as a FindCoordinator request. So it must never be forwarded,
+even if it cannot be decoded.
 
-No broker knows the request: to Kafka its bytes are another. So it is never forwarded, whatever is wrong with it.
-
-Where the coordinator is only the broker can say, and so it is asked each time, on the client's own connection. All
-groups that it describes are its own, and have the same coordinator.
+Groups are listed and described from the copy, or by the broker. Only the broker knows where a group is coordinated, so
+it is asked for each answer, on the client's own connection (`relay`). All groups that the broker describes have that
+broker as their coordinator, so it is asked for one of them. `coordinator.answers.kip40_group_metadata` builds the
+reply.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -53,21 +52,21 @@ from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply, relay
 
 REQUESTS_PER_ROUND = 500
-"""Questions that are put to the broker together."""
+"""Maximum number of FindCoordinator requests that are sent together."""
 DESCRIBED = 5
-"""The DescribeGroups version up to which a group that is not there is merely Dead."""
+"""The highest DescribeGroups version in which a missing group is Dead and has no error."""
 
 T = TypeVar("T")
 _BrokerSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], T]
 _DESCRIBE_GROUPS = DescribeGroupsRequest.KEY
 _THIS_BROKER = -1
-"""Among the partitions of the offsets topic: all groups that this broker coordinates."""
+"""In place of a partition of the offsets topic: stands for all groups that this broker coordinates."""
 _COORDINATED_HERE = (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.GROUP_ID_NOT_FOUND)
-"""What a group's own coordinator says of it, and no other broker."""
+"""Error codes in a description that only the group's own coordinator returns."""
 
 
 class Kip40GroupMetadata:
-    """Answers the draft's requests to one broker."""
+    """Answers the GroupMetadata requests of one broker's clients."""
 
     def __init__(
         self,
@@ -84,17 +83,17 @@ class Kip40GroupMetadata:
         self._disconnector = disconnector
 
     def is_kip40_request(self, version: int) -> bool:
-        """Whether a request with the API key of FindCoordinator is one of the draft's."""
+        """Whether a request with the API key of FindCoordinator is a GroupMetadata request."""
         return version == KIP40_VERSION and self._copy.config.group_metadata_request
 
     def classify(self, size: int) -> HeldOrForwarded:
-        """What is to become of one of `size` bytes: one that is too long to be looked into can only end here."""
+        """Returns what happens to a request of `size` bytes. A request that is too long closes the connection."""
         if size <= self._copy.config.limits.inspected_frame:
             return HOLD
         return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, FindCoordinatorRequest.KEY, f"{size} bytes")
 
     def decide(self, frame: bytes, origin: Origin, now: float) -> Answer | HangUp:
-        """What is to become of one. `frame`: without its length."""
+        """Returns what happens to a GroupMetadata request. `frame`: without its length."""
         try:
             header, body = decode_request_header(frame, flexible=False)
             request = decode(GroupMetadataRequest, KIP40_VERSION, body)
@@ -115,13 +114,13 @@ class Kip40GroupMetadata:
 
 
 class _AnswerSteps:
-    """One answer on its way.
+    """The steps to answer one request.
 
     Args:
-        request: the client's.
-        copy: of the broker.
-        served: whether a question of this client's may be answered from the copy.
-        now: the shell's clock.
+        request: the client's request.
+        copy: the state of the broker.
+        can_answer: returns whether a question of this client may be answered from the copy.
+        now: the time on trio's clock.
     """
 
     def __init__(
@@ -133,10 +132,10 @@ class _AnswerSteps:
         self._at = copy.epoch(now)
         self._views: dict[str, GroupView] = {}
         self._coordinators: dict[str, Kip40Coordinator | int] = {}
-        """Where groups are coordinated, or the error why that was not told."""
+        """The coordinator of each group, or the error code if the broker did not return it."""
 
     def steps(self) -> Steps:
-        """What to ask, and the reply in the end."""
+        """Yields the requests to the broker, and returns the reply to the client."""
         listing_errors: list[Kip40Group] = []
         named = self._request.groups
         if self._request.include_all_groups:
@@ -147,7 +146,7 @@ class _AnswerSteps:
         yield from self._find(described)
         return GroupMetadataResponse(groups=(*listing_errors, *map(self._group_reply, described)))
 
-    # What the broker is asked.
+    # Requests to the broker.
 
     def _list(self) -> _BrokerSteps[ListGroupsResponse]:
         question, manager = ListGroupsRequest(), self._copy.manager
@@ -159,7 +158,7 @@ class _AnswerSteps:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=())
 
     def _describe(self, groups: Sequence[str]) -> _BrokerSteps[list[DescribedGroup]]:
-        """Each of the groups, as the copy describes it or the broker."""
+        """Returns a description of each group, from the copy or else from the broker."""
         self._views = {group: self._copy.manager.view(group, self._at) for group in groups}
         known_groups = tuple(group for group in groups if self._is_known(group))
         question = DescribeGroupsRequest(groups=known_groups)
@@ -175,8 +174,10 @@ class _AnswerSteps:
         ]
 
     def _is_known(self, group: str) -> bool:
-        """Whether the copy may describe a group. One that it never heard of may be another broker's: of that the log
-        tells, and else only the broker.
+        """Whether the copy may describe a group.
+
+        A group that is unknown to the copy may be coordinated by another broker. If the log is not read, only the
+        broker knows.
         """
         if not self._can_answer(DescribeGroupsRequest(groups=(group,))):
             return False
@@ -184,8 +185,10 @@ class _AnswerSteps:
         return log_is_read or self._views[group].state is not GroupState.DEAD or self._copy.lacks_api(_DESCRIBE_GROUPS)
 
     def _find(self, described: Iterable[DescribedGroup]) -> _BrokerSteps[None]:
-        """Learns where groups are coordinated. One group stands for all that have the same coordinator; where the
-        broker has an error for it, each of them is asked for.
+        """Asks the broker where groups are coordinated.
+
+        One request serves all groups that have the same coordinator. If its reply has an error, the broker is asked for
+        each of the other groups.
         """
         alike: dict[int | str, list[str]] = {}
         for group in described:
@@ -203,7 +206,7 @@ class _AnswerSteps:
         self._coordinators |= yield from self._ask_coordinators(alone)
 
     def _coordinator_key(self, group: DescribedGroup) -> int | str:
-        """What is the same for groups that have the same coordinator: for all of this broker's, and in a partition."""
+        """Returns a key that only groups with the same coordinator share: this broker, a partition, or the group id."""
         if group.error_code != ErrorCode.NOT_COORDINATOR:
             return _THIS_BROKER
         partitions = self._copy.manager.log.partitions.count
@@ -214,11 +217,14 @@ class _AnswerSteps:
         for first in range(0, len(groups), REQUESTS_PER_ROUND):
             some = groups[first : first + REQUESTS_PER_ROUND]
             replies = yield from self._ask([FindCoordinatorRequest(key=group) for group in some], highest=0)
-            found |= zip(some, map(self._coordinator, replies), strict=False)  # Of what cannot be read there is none.
+            found |= zip(some, map(self._coordinator, replies), strict=False)  # No replies if one was unreadable.
         return found
 
     def _ask(self, questions: Sequence[Struct], highest: int) -> _BrokerSteps[Sequence[Struct]]:
-        """The replies, in the highest version up to `highest`; none where one cannot be read, or put."""
+        """Returns the replies to requests of at most version `highest`.
+
+        Returns none if a reply cannot be decoded or the broker lacks the API.
+        """
         if not questions or self._copy.lacks_api(questions[0].KEY):
             return ()
         version = self._copy.request_version(questions[0].KEY, highest)
@@ -233,7 +239,7 @@ class _AnswerSteps:
         assert isinstance(found, FindCoordinatorResponse)
         return found.error_code or kip40_coordinator(found)
 
-    # What the client is told.
+    # The reply to the client.
 
     def _group_reply(self, described: DescribedGroup) -> Kip40Group:
         group_id, manager = described.group_id, self._copy.manager
@@ -252,7 +258,7 @@ class _AnswerSteps:
 
 
 def _listing_error(error_code: int) -> Iterator[Kip40Group]:
-    """What stands for groups that a broker could not list: the draft has no other place for that."""
+    """Yields an entry without a group id for an error of ListGroups: the draft has no other field for such an error."""
     if error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         yield kip40_initializing("")
     elif error_code:
