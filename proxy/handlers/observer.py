@@ -1,7 +1,7 @@
-"""What group requests and the broker's replies teach the copy, and what is not understood takes from it.
+"""Applies group requests and the broker's replies to the copy.
 
-Owns: reading requests that went on unread, turning replies into events, the marks that the unread leaves. Must not
-know: what goes to whom, and when (`dispatcher`, `session`), how state changes (the coordinator's).
+The observer decodes copied requests, and turns replies into events. If a request or reply is not decoded, the observer
+has the copy mark the group.
 """
 
 import struct
@@ -35,27 +35,29 @@ from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
 TRACKED_WRITES = exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
-"""Writes that make the copy wrong if they are not followed. Without a heartbeat it takes a session for shorter than it
-is; and where a group ever had offsets in a transaction, only the broker answers for them."""
+"""Writes that make the copy wrong if they are not decoded. A missed Heartbeat or EndTxn is harmless. Without a
+heartbeat, the copy only assumes that a session ends earlier. For a group that ever had offsets in a transaction, only
+the broker answers questions about offsets."""
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
 JOIN_SLACK_SECONDS = 60.0
-"""How much longer than its own timeouts a join may wait: a rebalance may follow another one."""
+"""Seconds that a join may wait beyond its own timeouts, because one rebalance may follow another."""
 MAX_HEARTBEAT_BYTES = 1_024
-"""Bytes of a request beyond which it is not kept to be known again."""
+"""Maximum bytes of a heartbeat that is kept to recognize its repetitions."""
 _WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
     event: fast_replacer(event, "sent_at") for event in (MemberSeen, MemberUnknown, RebalanceSeen, CoordinatorMoved)
 }
-"""What makes the same event of another time, of those that a heartbeat may be."""
+"""Functions that copy an event with another `sent_at`, for the events that a heartbeat may lead to."""
 PASSED_ON, CLOSED = "passed on", "its connection is closed"
-"""What becomes of a request or reply that is not understood, for the log."""
+"""What happens to a request or reply that is not understood, for the log."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 
 
 class _Heartbeat(NamedTuple):
-    """A connection's last heartbeat. The next ones are mostly the same, but for their correlation ids.
+    """A connection's last heartbeat. The next heartbeats usually differ only in their correlation ids.
 
-    `request`, `reply`: without the correlation id. `event`: what they say, of one that was sent at another time.
+    `request`, `reply`: the frames without correlation ids. `event`: returns the event of the same heartbeat, sent at
+    another time.
     """
 
     request: bytes
@@ -63,17 +65,17 @@ class _Heartbeat(NamedTuple):
     event: Callable[[float], AnyEvent]
 
     @classmethod
-    def principal_of(cls, request: bytes, reply: bytes, event: AnyEvent) -> "_Heartbeat":
-        """What is kept of whole frames, without their lengths, and of what they said."""
+    def from_frames(cls, request: bytes, reply: bytes, event: AnyEvent) -> "_Heartbeat":
+        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: what they led to."""
         return cls(request[:4] + request[8:], reply[4:], partial(_WITH_SENT_AT[type(event)], event))
 
     def repeats(self, request: bytes, reply: bytes) -> bool:
-        """Whether this is it again."""
+        """Whether a request and its reply are the same as those of this heartbeat."""
         return self.reply == reply[4:] and self.request == request[:4] + request[8:]
 
 
 class Observer:
-    """What is learnt about one broker's groups from its clients."""
+    """Learns about one broker's groups from the traffic of its clients."""
 
     def __init__(self, copy: BrokerState) -> None:
         self._copy = copy
@@ -81,14 +83,14 @@ class Observer:
         self._broker_refusals = BrokerRefusals(copy.traffic)
         self._log_throttle = LogThrottle()
         self._heartbeats: dict[int, _Heartbeat] = {}
-        """By the number of their connection."""
+        """The last heartbeat of each connection, by the connection's number."""
 
     # Requests.
 
     def exchange(
         self, request: Struct, version: int, correlation: int, client_id: str, origin: Origin, now: float
     ) -> Exchange:
-        """A request on its way."""
+        """Returns the exchange of a request that has no reply yet."""
         return begin_exchange(
             request=request,
             version=version,
@@ -100,34 +102,36 @@ class Observer:
         )
 
     def decode_copied(self, copied: CopiedRequest) -> Exchange | UndecodedWrite | None:
-        """Decodes a request that was forwarded before. Returns what handles its reply where it cannot be decoded; None
-        where it is of no interest then.
+        """Decodes a request that was forwarded before.
+
+        Returns its exchange. If the request cannot be decoded, returns its pending reply, or None if its reply does not
+        matter.
         """
         frame, origin, now = copied
         key, version, correlation = _unpack_start(frame)
         try:
             request, client_id = _decoded(frame, self._decode_limits.request(key))
             return self.exchange(request, version, correlation, client_id, origin, now)
-        except Exception as error:  # noqa: BLE001  Whatever it is, the broker decides.
+        except Exception as error:  # noqa: BLE001  Whatever the error is, the broker decides.
             self.warn("request", key, error)
         return self.note_undecoded(key, frame)
 
     def note_undecoded(self, api_key: int, frame: bytes | None) -> UndecodedWrite | None:
-        """Notes that a request is not decoded. Returns what handles its reply; None where the reply does not matter."""
+        """Notes that a request is not decoded. Returns its pending reply, or None if the reply does not matter."""
         self._copy.traffic.decode_failed(api_key)
         if api_key not in TRACKED_WRITES:
             return None
         return self.note_undecoded_write(api_key, exchange_events.group_in_frame(api_key, frame) if frame else None)
 
     def note_undecoded_write(self, api_key: int, group: str | None) -> UndecodedWrite:
-        """Notes that a write is not decoded: only the log shows what it does to its group."""
+        """Notes that a write is not decoded, so only the log shows what happens to its group."""
         self._copy.manager.note_unread_write(group, members=api_key not in exchange_events.MEMBER_PRESERVING_WRITES)
         return UndecodedWrite(self._copy, api_key, group)
 
     # Replies.
 
     def replied(self, exchange: Exchange, reply: Struct, origin: Origin, now: float) -> Sequence[AnyEvent]:
-        """The broker answered. Gives what that says."""
+        """Applies a reply of the broker to the copy. Returns the reply's events."""
         copy, key = self._copy, exchange.request.KEY
         self._broker_refusals.count(key, reply)
         events = exchange_events.reply_events(exchange, reply, copy.epoch(now))
@@ -137,7 +141,7 @@ class Observer:
         return events
 
     def observe_copied(self, copied: CopiedRequest, frame: bytes, now: float) -> None:
-        """The broker answered what went on unread. `frame`: its reply, without its length."""
+        """Applies a copied request with its reply to the copy. `frame`: the reply without its length."""
         last = self._heartbeats.get(copied.origin.number)
         if last is not None and last.repeats(copied.frame, frame):
             self._copy.apply((last.event(self._copy.epoch(copied.at)),), now)
@@ -153,17 +157,17 @@ class Observer:
             body = split_reply(frame, exchange.version >= response.HEADER_FLEXIBLE)
             reply, _ = decode_start(response, exchange.version, body, self._decode_limits.reply(key))
             events = self.replied(exchange, reply, copied.origin, now)
-        except Exception as error:  # noqa: BLE001  As above.
+        except Exception as error:  # noqa: BLE001  Whatever the error is, the client gets the reply.
             self.warn("reply", exchange.request.KEY, error)
             self.note_unreadable_reply(exchange, now)
             return
         if exchange.request.KEY == _HEARTBEAT and len(events) == 1 and len(copied.frame) <= MAX_HEARTBEAT_BYTES:
-            self._heartbeats[copied.origin.number] = _Heartbeat.principal_of(copied.frame, frame, events[0])
+            self._heartbeats[copied.origin.number] = _Heartbeat.from_frames(copied.frame, frame, events[0])
 
     def observe_fetch(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
-        """Learns how far logs reach from a Fetch reply. Raises DecodeError where a whole one cannot be decoded.
+        """Learns how far logs reach from a Fetch reply. Raises DecodeError if a whole reply cannot be decoded.
 
-        `truncated`: `frame` has only the reply's first bytes.
+        `truncated`: whether `frame` has only the reply's first bytes.
         """
         copy = self._copy
         if truncated:
@@ -176,7 +180,7 @@ class Observer:
         copy.apply([seen], now)
 
     def max_reply_seconds(self, exchange: Exchange) -> float:
-        """How many seconds the broker may park a join; 0 for any other request."""
+        """Returns how many seconds the broker may park a join; 0 for any other request."""
         request = exchange.request
         if not isinstance(request, JoinGroupRequest):
             return 0.0
@@ -190,7 +194,7 @@ class Observer:
     def note_unknown_result(self, exchange: Exchange, now: float) -> None:
         """Notes that the broker has handled a request, and that the result is not known.
 
-        A sync needs no mark: the next generation replaces what it assigned, and not every broker writes the errors of a
+        A sync needs no mark: the next generation replaces the assignments, and not every broker writes the errors of a
         sync as Kafka does.
         """
         key = exchange.request.KEY
@@ -202,16 +206,16 @@ class Observer:
                 self._copy.manager.note_unread_write(group, self._copy.epoch(now), members=members)
 
     def gone(self, origin: Origin) -> None:
-        """A client's connection is over."""
+        """Forgets the heartbeat of a connection that has ended."""
         self._heartbeats.pop(origin.number, None)
 
     def note_lost(self, exchange: Exchange, now: float) -> None:
-        """Notes that a reply will not come: it is not known whether the broker received the request."""
+        """Notes that a reply will not come, so it is not known whether the broker carried out the request."""
         self._copy.apply(exchange_events.lost_reply_events(exchange), now)
 
     def warn(self, what: str, api_key: int, error: Exception, outcome: str = PASSED_ON) -> None:
-        """Says that a request, a reply or a question was not understood, and what became of it: once, and then how
-        often.
+        """Logs that a request, a reply or a question was not understood, and its outcome. The line is throttled, and
+        contains the number of occurrences.
         """
         event = f"a {what} was not understood and {outcome}"
         log_method = log.warning if isinstance(error, DecodeError) else log.exception
@@ -220,16 +224,16 @@ class Observer:
 
 
 def _decoded(frame: bytes, most: int) -> tuple[Struct, str]:
-    """A request and its client id. Raises DecodeError where it cannot be read."""
+    """Returns a decoded request and its client id. Raises DecodeError if the request cannot be decoded."""
     key, version, _ = _unpack_start(frame)
     api = APIS[key]
-    assert api.request is not None  # Produce alone has none, and is not shown.
+    assert api.request is not None  # Only Produce has no request schema, and Produce is never copied.
     header, body = decode_request_header(frame, api.flexible(version))
     return decode_start(api.request, version, body, most)[0], header.client_id or ""
 
 
 def _topics_of_head(version: int, head: bytes) -> Iterable[fetch.FetchableTopicResponse]:
-    """What the first bytes of a Fetch reply tell; nothing where they end within its header."""
+    """Returns the topics in the first bytes of a Fetch reply; none if these end within the reply's header."""
     try:
         return fetch.partitions_with_high_watermark(
             version, split_reply(head, version >= fetch.FetchResponse.HEADER_FLEXIBLE)

@@ -1,11 +1,9 @@
-"""OffsetFetch in versions that the broker lacks, put to it in a version that it has.
+"""Translates OffsetFetch requests in versions that the broker lacks into a version that the broker has.
 
-Owns: what the broker is asked instead, and what the client is told of its replies. Must not know: as
-`version_translation`.
-
-In v1 a group's error stands on its partitions, where there are any. Asked for none, brokers without v2 tell all
-(``GroupMetadataManager.getOffsets`` up to 0.10.1), even what the client may not see. So they are then asked by
-name: they refuse what the client may not see, and it is left out as in v2 (KIP-88).
+In v1 each partition of a reply carries the group's error, so a reply without partitions has none. To a v1 request
+without partitions, brokers without v2 return all offsets (``GroupMetadataManager.getOffsets`` up to 0.10.1), even those
+that the client may not see. So the sidecar then asks for the returned partitions by name. The broker refuses those that
+the client may not see, and the answer leaves them out, as in v2 (KIP-88).
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -27,21 +25,22 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps
 
 STABLE_SINCE = 7
-"""The OffsetFetch version from which a client may ask for stable offsets (KIP-447). A broker that lacks it has no
-transactions, and all of its offsets are."""
+"""The OffsetFetch version from which a client may ask for stable offsets (KIP-447). A broker that is asked in an
+older version has no transactions, so all of its offsets are stable."""
 PARTITION_ERRORS = frozenset({NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-"""What v1 says of a partition; all else there it says of the group (Kafka's ``OffsetFetchResponse``)."""
+"""The errors of single partitions in v1. Any other error there is the group's (Kafka's ``OffsetFetchResponse``)."""
 PLACEHOLDER_PARTITION = (OffsetFetchRequestTopic(name=OFFSETS_TOPIC, partition_indexes=(0,)),)
-"""What is there wherever a group has a coordinator: asked for where nothing else is, for the sake of the error."""
+"""A partition that exists on every cluster with groups. It is asked for if the client names no partition, because the
+reply then carries the group's error."""
 
 Topics = tuple[OffsetFetchRequestTopic, ...]
 _GroupSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], OffsetFetchResponseGroup]
 
 
 def translate_offsets(request: OffsetFetchRequest, version: int, copy: BrokerState) -> Steps:
-    """See `translations.translate`."""
+    """See `version_translation.translate`."""
     broker_version = copy.request_version(OffsetFetchRequest.KEY, version)
-    if broker_version >= MANY_GROUPS_SINCE:  # v9 adds who asks, which is of interest to consumer groups (KIP-848).
+    if broker_version >= MANY_GROUPS_SINCE:  # v9 adds the member, which matters to consumer groups only (KIP-848).
         groups = tuple(replace(group, member_id=None, member_epoch=-1) for group in request.groups)
         [reply] = yield [BrokerRequest(replace(request, groups=groups), broker_version)]
         return reply
@@ -58,7 +57,7 @@ def translate_offsets(request: OffsetFetchRequest, version: int, copy: BrokerSta
 
 
 def offset_fetch_error(request: OffsetFetchRequest, version: int, error: int) -> OffsetFetchResponse:
-    """A reply that tells nothing but an error of each group."""
+    """Returns a reply that contains only this error for each group."""
     groups = [group_id for group_id, _ in _groups(request, version)]
     return _reply([_refused(group_id, error) for group_id in groups], version)
 
@@ -81,7 +80,7 @@ def _refused(group_id: str, error: int) -> OffsetFetchResponseGroup:
 
 
 def _ask(group_id: str, topics: Topics | None, broker_version: int, stable: bool) -> _GroupSteps:
-    """Of a broker that has places for all that there is to tell of one group."""
+    """Asks for the offsets of one group in a version that has a field for the group's error."""
     question = OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
     [reply] = yield [BrokerRequest(question, broker_version)]
     assert isinstance(reply, OffsetFetchResponse)
@@ -89,7 +88,7 @@ def _ask(group_id: str, topics: Topics | None, broker_version: int, stable: bool
 
 
 def _ask_v1(group_id: str, topics: Topics) -> _GroupSteps:
-    """In v1. What the group's error stands on is not told beside it."""
+    """Asks for offsets of one group in v1. If the group has an error, the partitions are left out."""
     nothing = not any(topic.partition_indexes for topic in topics)
     [reply] = yield [
         BrokerRequest(OffsetFetchRequest(group_id=group_id, topics=PLACEHOLDER_PARTITION if nothing else topics), 1)
@@ -102,7 +101,7 @@ def _ask_v1(group_id: str, topics: Topics) -> _GroupSteps:
 
 
 def _ask_v1_for_all(group_id: str) -> _GroupSteps:
-    """In v1, for all offsets of a group: those that it has, and then once more by name."""
+    """Asks for all offsets of a group in v1, and then for the returned partitions by name."""
     [reply] = yield [BrokerRequest(OffsetFetchRequest(group_id=group_id, topics=()), 1)]
     assert isinstance(reply, OffsetFetchResponse)
     named = (
@@ -114,7 +113,10 @@ def _ask_v1_for_all(group_id: str) -> _GroupSteps:
 
 
 def _committed(topics: Sequence[OffsetFetchResponseTopic]) -> Iterator[OffsetFetchResponseTopic]:
-    """Without what the client may not see, or what has gone meanwhile: both have the offset -1 and no metadata."""
+    """Yields topics without partitions that the client may not see or whose offset was deleted meanwhile.
+
+    Both kinds of partitions have the offset -1 and no metadata.
+    """
     for topic in topics:
         if partitions := tuple(p for p in topic.partitions if p.committed_offset != -1 or p.metadata):
             yield replace(topic, partitions=partitions)

@@ -1,10 +1,8 @@
-"""Commits of which some partitions may not pass.
+"""Removes the refused partitions from a commit, and adds their errors to the broker's reply.
 
-Owns: the request without them, and the reply with their errors in it. Must not know: why they may not pass.
-
-The client is told what a broker with such a rule of its own would tell it (KafkaApis, then the group coordinator):
-first whether the partition is there and may be written, then what is wrong with the commit as a whole, and only then
-what is wrong with the partition.
+The client gets the reply that a broker with such a rule would send. A broker checks in this order (KafkaApis, then the
+group coordinator): whether the partition exists and may be written, then the commit as a whole, and last the single
+partition.
 """
 
 from collections import deque
@@ -40,19 +38,19 @@ Topic: TypeAlias = Any
 CommitReply: TypeAlias = Any
 TopicReply: TypeAlias = Any
 PartitionReply: TypeAlias = Any
-"""Of OffsetCommit or of TxnOffsetCommit. They are alike as far as it matters here, and share no type."""
+"""Messages of OffsetCommit or TxnOffsetCommit. Both have the fields that are used here, and they share no type."""
 
 WHOLE_TOPIC_ERRORS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 MISSING_PARTITION_ERRORS = WHOLE_TOPIC_ERRORS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-"""What KafkaApis says of partitions without asking the group coordinator. They stand before all others in its reply."""
+"""Errors that KafkaApis reports without asking the group coordinator. Such partitions are the first in its reply."""
 SINGLE_PARTITION_ERRORS = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
-"""What the group coordinator says of single partitions. All else it says of a commit as a whole."""
+"""Error codes that the group coordinator returns for single partitions. All others concern the commit as a whole."""
 
 
 def without_refused_partitions(
     exchange: Exchange, header: RequestHeader, refusal: RefusePartitions, replies: ExchangeReplies
 ) -> RequestOutcome:
-    """Returns what happens to a commit that loses these partitions. The rest of it is forwarded, if any is left."""
+    """Returns what happens to a commit with refused partitions. The rest of the commit is forwarded, if any."""
     original: Commit = exchange.request
     losing = {at for at, _ in refusal.sizes}
     left = [_without_refused(topic, at, refusal) if at in losing else topic for at, topic in enumerate(original.topics)]
@@ -66,19 +64,19 @@ def without_refused_partitions(
 
 
 def _without_refused(topic: Topic, at: int, refusal: RefusePartitions) -> Topic:
-    """What of a topic may pass."""
+    """Returns a topic without its refused partitions."""
     partitions = tuple(p for index, p in enumerate(topic.partitions) if (at, index) not in refusal.sizes)
     return replace(topic, partitions=partitions)
 
 
 class PartialCommit(PendingExchange):
-    """The pending reply to what is left of a commit.
+    """The pending reply to the forwarded part of a commit.
 
     Args:
-        exchange: the commit that the broker gets, on its way.
-        replies: of the broker.
-        original: what the client sent.
-        refusal: what it lost.
+        exchange: the exchange of the forwarded part.
+        replies: what the pending replies of the broker share.
+        original: the commit that the client sent.
+        refusal: the refused partitions.
     """
 
     __slots__ = ("original", "refusal")
@@ -105,9 +103,10 @@ class PartialCommit(PendingExchange):
         return Reply(answer.encode_with(self.merge_reply(answer.message)))
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. The client gets the error of a write that timed out, and tries again.
+        """See PendingReply. The client gets the error of a write that timed out, and retries.
 
-        The broker's own reply could pass for success: the Java client takes what is not listed for committed.
+        The broker's own reply could look like success: the Java client treats partitions that are missing in a reply as
+        committed.
         """
         super().unreadable(frame, origin, now)
         reply = _of_all(self.original, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -115,14 +114,15 @@ class PartialCommit(PendingExchange):
 
     @property
     def _elements(self) -> int:
-        """Topics and partitions that the broker got."""
+        """The number of topics and partitions that were forwarded."""
         sent: Commit = self._exchange.request
         return sum(1 + len(topic.partitions) for topic in sent.topics)
 
     def merge_reply(self, reply: CommitReply) -> CommitReply:
-        """What the client gets, from what the broker said of the rest: in the order that Kafka 4 has.
+        """Returns the client's reply, made from the broker's reply to the forwarded part, in the order of Kafka 4.
 
-        That is the request's; but where some partitions are not there, these come first, and each topic comes once.
+        That is the order of the request. If some partitions have `MISSING_PARTITION_ERRORS`, these come first instead,
+        and each topic occurs once.
         """
         if self._answers_in_order(reply):
             return replace(reply, topics=self._spliced(reply))
@@ -147,8 +147,8 @@ class PartialCommit(PendingExchange):
         return replace(reply, topics=topics)
 
     def _answers_in_order(self, reply: CommitReply) -> bool:
-        """Whether the reply has one entry for each partition that was sent, in the same order, and no error of the
-        commit as a whole. All replies to commits that succeed are such: their partitions need not be looked up.
+        """Whether the reply has one entry for each forwarded partition, in the same order, and only errors of single
+        partitions. This holds for all successful commits, so their partitions need no lookup.
         """
         sent: Commit = self._exchange.request
         return len(sent.topics) == len(reply.topics) and all(
@@ -159,7 +159,7 @@ class PartialCommit(PendingExchange):
         )
 
     def _spliced(self, reply: CommitReply) -> tuple[TopicReply, ...]:
-        """The topics of such a reply, with the errors of what was withheld between them."""
+        """Returns the topics of a reply in order, with the errors of refused partitions inserted."""
         entries, topics = iter(reply.topics), []
         losing: dict[int, set[int]] = {}
         for at, index in self.refusal.sizes:
@@ -181,7 +181,7 @@ class PartialCommit(PendingExchange):
 
 
 class _BrokerReply:
-    """What the broker said of the rest of a commit."""
+    """The broker's reply to the forwarded part of a commit, for lookups by topic and partition."""
 
     def __init__(self, reply: CommitReply) -> None:
         self._entries: dict[object, TopicReply] = {}
@@ -196,33 +196,36 @@ class _BrokerReply:
 
     def _note_error(self, name: object, index: int, code: int) -> None:
         if code in MISSING_PARTITION_ERRORS:
-            # The partitions of a topic are numbered without gaps: behind one that is not there, none is.
+            # The partitions of a topic are numbered without gaps. After a missing one, all are missing.
             since = (0 if code in WHOLE_TOPIC_ERRORS else index, code)
             self._missing[name] = min(since, self._missing.get(name, since))
         elif code not in SINGLE_PARTITION_ERRORS:
             self._of_all = code
 
     def reply_for_forwarded(self, topic: Topic, index: int) -> PartitionReply | None:
-        """The next answer for a partition that the broker got. One that it got twice it may have answered once."""
+        """Returns the next entry for a forwarded partition, or None if there is none.
+
+        The last entry stays, because the broker may have one entry for a partition that was sent twice.
+        """
         answers = self._answers.get((_name(topic), index), deque())
         return answers.popleft() if len(answers) > 1 else next(iter(answers), None)
 
     def error_for_withheld(self, topic: Topic, index: int, refused: int) -> int:
-        """The error of a partition that the broker did not get."""
+        """Returns the error of a refused partition. `refused`: the error code of the policy."""
         since, code = self._missing.get(_name(topic), (index + 1, ErrorCode.NONE))
         if index >= since:
             return code
         return refused if self._of_all is None else self._of_all
 
     def entry(self, topic: Topic) -> TopicReply:
-        """A topic's entry in the reply; its partitions are to be put in."""
+        """Returns a topic's entry in the reply. The caller replaces its partitions."""
         return self._entries.get(_name(topic)) or _entry(topic, ())
 
 
 _WITH_PARTITIONS: Mapping[type[Any], Callable[[TopicReply, tuple[PartitionReply, ...]], TopicReply]] = {
     topic: fast_replacer(topic, "partitions") for topic in (OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
 }
-"""What makes the same entry of a reply with other partitions."""
+"""Functions that copy an entry of a reply with other partitions."""
 
 
 def _name(topic: Topic | TopicReply) -> object:
@@ -230,7 +233,7 @@ def _name(topic: Topic | TopicReply) -> object:
 
 
 def _of_all(commit: Commit, code: int) -> CommitReply:
-    """A reply that says the same of each partition, as Kafka's ``getErrorResponse``."""
+    """Returns a reply with the same error for each partition, as Kafka's ``getErrorResponse`` does."""
     topics = tuple(_entry(t, tuple(_answer(t, p.partition_index, code) for p in t.partitions)) for t in commit.topics)
     if commit.KEY == ApiKey.OFFSET_COMMIT:
         return OffsetCommitResponse(topics=topics)

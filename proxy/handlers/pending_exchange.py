@@ -1,4 +1,4 @@
-"""Pending replies to requests that were decoded before they were forwarded, or that are decoded with their reply."""
+"""Handles the replies to group requests, which were decoded before they were forwarded or are decoded afterwards."""
 
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import CloseReason
@@ -11,14 +11,14 @@ from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter, decode_re
 
 
 class ExchangeReplies:
-    """What the pending replies of one broker's exchanges have in common.
+    """Makes the pending replies of one broker's exchanges, and has what they share.
 
     Attributes:
         observer: applies replies to the copy.
         rewriter: puts the true hosts of members into replies.
-        decode_limits: how much of a reply is decoded.
-        longest: bytes of the longest reply that is decoded.
-        longest_held: bytes of the longest reply that is held.
+        decode_limits: limits the elements of a decoded reply.
+        longest: maximum bytes of a reply that is decoded.
+        longest_held: maximum bytes of a reply that is held.
     """
 
     def __init__(self, copy: BrokerState, observer: Observer, rewriter: ReplyRewriter) -> None:
@@ -38,8 +38,8 @@ class PendingExchange(PendingReply):
     """The pending reply of a decoded request.
 
     Args:
-        exchange: the request on its way.
-        replies: of the broker.
+        exchange: the exchange of the request.
+        replies: what the pending replies of the broker share.
     """
 
     __slots__ = ("_exchange", "_replies")
@@ -83,9 +83,9 @@ class PendingExchange(PendingReply):
 
 
 class PendingCopy(PendingReply):
-    """The pending reply of a `CopiedRequest`. The request is decoded when the reply is too long, or is lost.
+    """The pending reply of a `CopiedRequest`, whose request is not decoded yet.
 
-    Nearly all replies to copied requests take a shorter way, from the dispatcher to `Observer.observe_copied`.
+    The dispatcher passes nearly all replies to copied requests directly to `Observer.observe_copied`.
     """
 
     __slots__ = ("_copied", "_replies")
@@ -126,5 +126,5 @@ class PendingCopy(PendingReply):
             decoded.lost(now)
 
     def evict(self, reason: CloseReason) -> PendingReply | None:
-        """See PendingReply. The request counts as one that was not decoded."""
+        """See PendingReply. The request counts as undecoded."""
         return self._replies.observer.note_undecoded(self.api_key, self._copied.frame)
