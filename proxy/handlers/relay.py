@@ -1,10 +1,9 @@
-"""Questions that the sidecar puts to the broker on a client's own connection, to answer one of the client's.
+"""Answers a client's question by sending other requests to the broker on the client's own connection.
 
-Owns: the turn-taking: some questions, their replies, perhaps further questions, at last the client's reply. Must not
-know: which questions (`Steps` says), what the replies are good for, whether the client's question is answered so.
+`Steps` yields requests, receives their replies, may yield further requests, and returns the reply to the client.
 
-The client's own connection is authenticated as the client, so the broker shows what this client may see, and its
-replies come in the order of the client's requests.
+The client's own connection is authenticated as the client, so the broker shows what this client may see. Clients get
+their replies in the order of their requests.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -25,27 +24,27 @@ from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
 
 CORRELATION = -88
-"""Correlation id of these questions. Clients count up from 0, and the broker answers in order."""
+"""Correlation id of these requests. Clients count up from 0. One id is enough, because the broker replies in order."""
 
 
 class BrokerRequest(NamedTuple):
-    """A question to the broker, in a version that it has."""
+    """A request to the broker, in a version that the broker has."""
 
     request: Struct
     version: int
 
 
 Steps = Generator[Sequence[BrokerRequest], Sequence[Struct], Struct]
-"""Yields questions, is sent their replies in the same order, returns the reply to the client. `UnreadableReply` is
-thrown in where a reply could not be read."""
+"""A generator that yields requests, is sent their replies in the same order, and returns the reply to the client.
+`UnreadableReply` is thrown into it if a reply could not be decoded."""
 
 
 class UnreadableReply(Exception):
-    """The broker's reply to a question could not be read."""
+    """The broker's reply to a request could not be decoded."""
 
 
 class PendingRelay(PendingReply):
-    """The pending reply to such a question. `take`: is called with the decoded reply."""
+    """The pending reply to a `BrokerRequest`. `take` is called with the decoded reply."""
 
     __slots__ = ("_exchange", "_replies", "_take")
 
@@ -76,15 +75,15 @@ class PendingRelay(PendingReply):
 def relay(
     steps: Steps, exchange: Exchange, header: RequestHeader, copy: BrokerState, replies: ExchangeReplies, now: float
 ) -> Answer:
-    """Answers a client's question by asking the broker others; to be called when the client's turn has come.
+    """Answers a client's question by sending other requests to the broker. Call it when the question's turn has come.
 
     Args:
-        steps: what to ask, and what to make of it; not begun.
-        exchange: the client's question.
-        header: its header.
-        copy: of the broker.
-        replies: handles the replies.
-        now: the shell's clock.
+        steps: yields the requests and returns the client's reply; not started yet.
+        exchange: the exchange of the client's question.
+        header: the header of the client's question.
+        copy: the state of the broker.
+        replies: what the pending replies of the broker share.
+        now: the time on trio's clock.
     """
     return _Relay(steps, exchange, header, copy, replies).ask(now, partial(next, steps))
 
@@ -102,7 +101,7 @@ class _Relay:
         self._asked = 0
 
     def ask(self, now: float, advance: Callable[[], Sequence[BrokerRequest]]) -> Answer:
-        """Puts the next questions; or, if there are none, gives the reply."""
+        """Returns an answer that sends the next requests, or that is the client's reply if no request is left."""
         try:
             asked = advance()
         except StopIteration as done:

@@ -1,8 +1,7 @@
-"""The reply to a question that may be answered, in bytes.
+"""Builds the encoded reply to a question from the copy.
 
-Owns: what a reply is made from, so that it is made again only when that is another; and how. Must not know: whether
-the question may be answered (`local_answers`), what stands in a reply (`coordinator.answers.group_replies`), which
-replies are kept (`reply_cache`).
+A cached reply is reused until the state changes from which it was built (`reply_cache`). `local_answers` decides
+whether the question may be answered. `coordinator.answers` determines the contents of a reply.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -34,11 +33,11 @@ from group_sidecar.proxy.handlers.version_translation import operations
 
 DESCRIBE_APIS = frozenset({int(ApiKey.DESCRIBE_GROUPS), int(ApiKey.CONSUMER_GROUP_DESCRIBE)})
 MAX_DESCRIBED_GROUPS = 300
-"""Groups that are described at a time. More are the broker's to describe."""
+"""Maximum number of groups that are described at a time. Requests that name more are left to the broker."""
 
 
 class ReplyBuilder:
-    """Makes replies from a broker's copy, and remembers them."""
+    """Builds replies from a broker's copy, and caches them."""
 
     def __init__(self, copy: BrokerState) -> None:
         self._copy = copy
@@ -48,8 +47,8 @@ class ReplyBuilder:
         self._offers = copy.offers_revision
 
     def read(self, api: Api, version: int, body: bytes) -> CachedRequest:
-        """A question, decoded. Raises DecodeError where it is none."""
-        if self._offers != self._copy.offers_revision:  # What is told in a version depends on which there are.
+        """Returns a decoded question. Raises DecodeError if the body cannot be decoded."""
+        if self._offers != self._copy.offers_revision:  # Replies depend on the broker's versions.
             self._offers = self._copy.offers_revision
             self._reply_cache.clear()
         most = self._decode_limits.request(api.key)
@@ -58,7 +57,7 @@ class ReplyBuilder:
         return self._reply_cache.read(api, version, body, most)
 
     def reply(self, question: CachedRequest, at: float) -> bytes | None:
-        """What stands behind the correlation id; None where something is not known that it would tell."""
+        """Returns the bytes after the correlation id; None if the copy lacks a value, or the reply is too large."""
         state_key = self._state_key(question, at)
         rest = self._reply_cache.lookup(question, state_key) if self._ids_are_fresh(question, at) else None
         if rest is None and not self.is_too_large(question, at):
@@ -68,11 +67,11 @@ class ReplyBuilder:
         return rest
 
     def names_too_many_groups(self, request: Struct, version: int) -> bool:
-        """Whether a question names so many groups that its answer would be large."""
+        """Whether a question names too many groups to be answered here. False if only the sidecar can answer."""
         return not (self._only_sidecar_answers(request, version) or self._decode_limits.allows_question(request))
 
     def is_too_large(self, question: CachedRequest, at: float) -> bool:
-        """Whether an answer would take long to make, for all clients. Nothing is where nobody else can answer."""
+        """Whether building the answer would delay all clients too long. False if only the sidecar can answer."""
         request, version = question.request, question.version
         if self._only_sidecar_answers(request, version):
             return False
@@ -82,11 +81,11 @@ class ReplyBuilder:
         return self._copy.lacks_api(request.KEY) or self._copy.is_added_version(request.KEY, version)
 
     def build_uncached(self, request: Struct, version: int, at: float) -> bytes | None:
-        """As `reply`, but made anew, and not remembered."""
+        """Returns what `reply` returns, but without the cache and the limit on the size."""
         return self._make(CachedRequest((request.KEY, version, b""), request), at)
 
     def _ids_are_fresh(self, question: CachedRequest, at: float) -> bool:
-        """Whether the broker has lately confirmed the topic ids that the reply depends on, if it does on any."""
+        """Whether the broker has lately confirmed the topic ids that the reply depends on, if the reply has any."""
         request = question.request
         by_id = isinstance(request, OffsetFetchRequest) and question.version >= group_replies.TOPIC_IDS_SINCE
         if not by_id and not isinstance(request, ConsumerGroupDescribeRequest):
@@ -94,15 +93,15 @@ class ReplyBuilder:
         return self._confirmed((), at)
 
     def _confirmed(self, topic_ids: Collection[UUID], at: float) -> bool:
-        """Whether the broker has lately confirmed these ids, and all others that remembered replies depend on."""
+        """Whether the broker has lately confirmed these ids, and all others that cached replies depend on."""
         known = self._copy.topic_ids.are_confirmed(topic_ids)
         return self._copy.topic_ids.are_fresh(at, self._copy.manager.log.offsets_removed_at) and known
 
     def _state_key(self, question: CachedRequest, at: float) -> Hashable:
-        """What stands for all that the reply is made from. None where nothing does."""
+        """Returns a key of the state that the reply is built from, or None if the reply must not be cached."""
         request, manager = question.request, self._copy.manager
         if self._copy.lacks_api(request.KEY):
-            return None  # The best that is known, which may be another with time.
+            return None  # The answer may be incomplete, and change with time alone.
         if isinstance(request, ConsumerGroupDescribeRequest):
             changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
             return (self._copy.topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)
@@ -148,7 +147,7 @@ class ReplyBuilder:
         ):
             return None
         if any(view and len(view.members) > 1 and not view.ordered for view in views.values()):
-            return None  # The tools print members as they come: the broker says once in what order.
+            return None  # Tools print members in the reply's order. Only the broker's reply shows this order.
         reply = consumer_group_describe(
             request,
             version,
@@ -161,9 +160,9 @@ class ReplyBuilder:
         return None if reply is None else encode_reply_rest(reply, version)
 
     def _topics_exist(self, request: OffsetFetchRequest, views: Iterable[GroupView], at: float) -> bool:
-        """Whether each topic asked for exists, and so do those of the offsets, under the same names.
+        """Whether all requested topics, and all topics with offsets, still exist under the same names.
 
-        Of a topic that was made anew under its old name the broker decides what counts.
+        If a topic was deleted and created again under its old name, only the broker knows which offsets are valid.
         """
         asked = {topic.topic_id for group in request.groups for topic in group.topics or ()}
         if not self._confirmed(asked, at):

@@ -1,11 +1,7 @@
-"""Questions and their answers in bytes, kept while they are asked often.
+"""Caches decoded questions and their encoded answers.
 
-Owns: which are kept, their bound, and when an encoded reply still tells what is known. Must not know: what a question
-means, nor whether it may be answered: that is judged anew each time, of the question as it was decoded
-(`local_answers`).
-
-Monitoring tools ask the same again and again. To decode a question and to encode its answer costs a hundred times
-as much as to find both.
+Monitoring tools repeat the same questions. Decoding a question and encoding its answer costs a hundred times as much as
+finding both here. Each time, `local_answers` decides anew whether the question may be answered.
 """
 
 from collections import OrderedDict
@@ -18,21 +14,21 @@ from group_sidecar.coordinator.answers.encoded_offsets import EncodedFetch
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 
 DECODED = 10
-"""Bytes that a byte of a request takes up at most once it is decoded: four are an int in a tuple."""
+"""Maximum bytes of memory for each byte of a decoded request: four bytes may become an int in a tuple."""
 
 _Key = tuple[int, int, bytes]
 
 
 class CachedRequest:
-    """A request, decoded, and what was last answered to it.
+    """A decoded request and its last answer.
 
     Attributes:
-        key: the API, the version, and the bytes behind the header: the same key means the same request.
-        request: decoded.
-        reply: the last answer, as it stands behind the correlation id.
-        state_key: what it was made from.
-        parts: what it was made of, where that is worth keeping.
-        charged_bytes: bytes that it was counted with.
+        key: the API key, the version, and the bytes after the header. Requests with the same key are equal.
+        request: the decoded request.
+        reply: the bytes of the last answer after the correlation id; empty if there is none.
+        state_key: a key of the state from which the last answer was built.
+        parts: the encoded parts of the last answer, or None if they are not worth their memory.
+        charged_bytes: the size with which the cache counts the request.
     """
 
     __slots__ = ("charged_bytes", "key", "parts", "reply", "request", "state_key")
@@ -47,18 +43,18 @@ class CachedRequest:
 
     @property
     def version(self) -> int:
-        """Of the request."""
+        """The version of the request."""
         return self.key[1]
 
     @property
     def size(self) -> int:
-        """Bytes that it takes up, about."""
+        """The estimated bytes of memory."""
         parts = self.parts.size if self.parts else 0
         return DECODED * len(self.key[2]) + len(self.reply) + parts
 
 
 class ReplyCache:
-    """What was asked, the latest last. `most_bytes`: what it may take up; what was not asked for longest goes first."""
+    """The latest questions. `most_bytes`: the maximum size; the least recently asked questions are evicted first."""
 
     def __init__(self, most_bytes: int, traffic: TrafficCounters) -> None:
         self._max_bytes = most_bytes
@@ -67,26 +63,27 @@ class ReplyCache:
         self._bytes = 0
 
     def read(self, api: Api, version: int, body: bytes, most: int = NO_ELEMENT_LIMIT) -> CachedRequest:
-        """A question of at most so many elements, decoded, and with its last answer if that is kept. Raises DecodeError
-        as `decode_start`.
+        """Returns a decoded question, with its last answer if that is cached.
+
+        `most`: the maximum number of elements. Raises DecodeError as `decode_start` does.
         """
         key = (api.key, version, body)
         known = self._questions.get(key)
         if known is not None:
             self._questions.move_to_end(key)
             return known
-        assert api.request is not None  # Produce alone has none.
+        assert api.request is not None  # Only Produce has no request schema.
         return CachedRequest(key, decode_start(api.request, version, body, most)[0])
 
     def lookup(self, question: CachedRequest, state_key: Hashable) -> bytes | None:
-        """The last answer, if that was made from the same."""
+        """Returns the last answer, or None if it was built from another state."""
         if not question.reply or question.state_key != state_key:
             return None
         self._traffic.remembered(question.key[0])
         return question.reply
 
     def put(self, question: CachedRequest, state_key: Hashable, reply: bytes) -> None:
-        """Keeps an answer. One that takes up a quarter of all there is room for would drive out too many."""
+        """Caches an answer, unless it takes more than a quarter of the cache and would evict too many others."""
         self._forget(question)
         question.state_key, question.reply = state_key, reply
         if question.size > self._max_bytes / 4:
@@ -98,7 +95,7 @@ class ReplyCache:
             self._forget(next(iter(self._questions.values())))
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Removes all questions."""
         self._questions.clear()
         self._account(-self._bytes)
 

@@ -1,8 +1,7 @@
-"""Replies that reach the client with other contents than the broker sent.
+"""Changes addresses, versions and members' hosts in the broker's replies before clients get them.
 
-Owns: `ReplyRewriter`: which replies it changes, and the frame around a changed message. Does not decide when a reply
-is read (`dispatcher`), which addresses and versions replace the broker's (`address_rewrite`, `api_versions`), or what
-the copy learns from groups' replies (`observer`).
+`ReplyRewriter` selects the replies to change, and builds the frame around a changed message. `address_rewrite` and
+`api_versions` provide the new addresses and versions.
 """
 
 from typing import NamedTuple
@@ -20,20 +19,20 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
 
 LARGEST_METADATA = 49_152
-"""Bytes of a Metadata reply beyond which its topics are not decoded: decoding them would delay every connection. A
-gateway then rewrites its brokers alone, and a sidecar passes it on."""
+"""Maximum bytes of a Metadata reply whose topics are decoded. Decoding more would delay every connection. In a longer
+reply a gateway rewrites only the brokers. A sidecar that is not a gateway forwards a longer reply unread."""
 ADDRESS_APIS = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE})
-"""APIs whose replies carry addresses of brokers."""
+"""APIs whose replies contain addresses of brokers."""
 REWRITTEN_TIMES = 7
-"""A reply that a gateway rewrites may have so many times `limits.inspected_elements`: 21,000 by default. To step over
-one takes 0.2 us. Admin clients ask for the coordinators of all their groups at once."""
+"""A reply that a gateway rewrites may have this many times `limits.inspected_elements`: 21,000 elements by default.
+Skipping one takes 0.2 us. Admin clients ask for the coordinators of all their groups at once."""
 ODD_COST = 3
-"""As many elements of a commit cost as much as one of a reply that cannot be stepped over."""
+"""The cost of one element of a reply that is not scannable, in elements of a commit."""
 _METADATA, _API_VERSIONS, _PRODUCE = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.PRODUCE)
 
 
 class DecodedReply(NamedTuple):
-    """A decoded reply. `head`: the header's bytes as received. `rest`: bytes behind the message."""
+    """A decoded reply. `head`: the header's bytes as received. `rest`: the bytes after the message."""
 
     version: int
     head: bytes
@@ -60,7 +59,7 @@ def decode_reply(api_key: int, version: int, frame: bytes, most_elements: int = 
 
 
 def rewritten_apis(copy: BrokerState) -> frozenset[int]:
-    """Returns the APIs whose replies are read although their requests are not."""
+    """Returns the APIs whose replies are decoded although their requests are not."""
     keys = {ApiKey.API_VERSIONS, *(ADDRESS_APIS if copy.advertise else {ApiKey.METADATA})}
     if copy.config.group_metadata_request:
         keys.add(ApiKey.FIND_COORDINATOR)
@@ -71,11 +70,11 @@ class ReplyRewriter:
     """The changes to the replies of one broker.
 
     Args:
-        copy: of the broker.
-        offers: changes ApiVersions replies.
+        copy: the state of the broker.
+        api_versions: builds ApiVersions replies.
 
     Attributes:
-        relocated_apis: APIs whose replies name members' hosts that the copy knows better than the broker.
+        relocated_apis: APIs in whose replies the copy's true hosts of members replace the broker's.
     """
 
     def __init__(self, copy: BrokerState, api_versions: ApiVersionsReplies) -> None:
@@ -98,22 +97,22 @@ class ReplyRewriter:
         return size > self._longest
 
     def changes(self, api_key: int, version: int) -> bool:
-        """Returns whether replies of a version may carry what is changed: those of Produce in tagged fields."""
+        """Returns whether replies of a version may need a change. Produce has addresses only in tagged fields."""
         return api_key != _PRODUCE or version >= ProduceResponse.FLEXIBLE
 
     def must_be_read(self, api_key: int) -> bool:
-        """Returns whether a reply must not leave as the broker sent it: unread versions, or in a gateway unread
-        addresses.
+        """Returns whether a reply must not be forwarded undecoded: its versions, or in a gateway its addresses, have to
+        be changed.
         """
         return api_key == _API_VERSIONS or self._copy.advertise is not None
 
     def rewritten(self, api_key: int, version: int, frame: bytes) -> bytes | None:
-        """Returns the whole frame that the client gets for a reply that may carry versions or addresses; None for the
-        frame that the broker sent. `frame`: without its length.
+        """Returns the whole frame that the client gets for a reply that may contain versions or addresses; None if the
+        broker's frame needs no change. `frame`: without its length.
 
         Raises:
             DecodeError: the reply cannot be decoded.
-            TooManyElements: the reply is too much to be decoded at once.
+            TooManyElements: the reply has too many elements to be decoded at once.
             ValueError: the reply has an address for which the gateway has no port.
         """
         if api_key == _API_VERSIONS:
@@ -136,7 +135,7 @@ class ReplyRewriter:
         return None if changed == decoded.message else decoded.encode_with(changed)
 
     def relocated(self, api_key: int, reply: Struct) -> Struct:
-        """Returns a group's description with the true hosts of its members; `reply` itself where nothing changes."""
+        """Returns a group's description with the true hosts of its members; `reply` itself if nothing changes."""
         if api_key not in self.relocated_apis:
             return reply
         return reply_with_true_hosts(reply, self._copy.manager.group_metadata_cache)

@@ -1,6 +1,7 @@
-"""Requests that are forwarded unread, and whose replies are changed: Metadata, DescribeCluster, Produce, ApiVersions.
+"""Handles requests that are forwarded unread, and changes the replies to them.
 
-`ReplyRewriter` changes a reply. FindCoordinator is handled likewise (`find_coordinator`).
+The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinator` handles FindCoordinator likewise.
+`ReplyRewriter` changes a reply.
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
@@ -73,7 +74,7 @@ class PendingRewrite(PendingReply):
 
 
 class ApiVersionsRequests(RewrittenReplies):
-    """Handles ApiVersions. A request that the broker would ignore, or whose reply could not be read, is answered."""
+    """Handles ApiVersions. The sidecar answers a request that the broker would ignore, or in an unsupported version."""
 
     def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, replies: ApiVersionsReplies) -> None:
         super().__init__(copy, rewriter)
