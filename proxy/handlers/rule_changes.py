@@ -1,7 +1,7 @@
-"""Requests that may change which client may see what: those that create or delete ACLs and the like.
+"""Handles requests that may change the rights of clients, such as those that create or delete ACLs.
 
-When such a request is forwarded, the sidecar forgets the rights that the broker has granted. It remembers no right
-until shortly after the reply (`authorization_cache`).
+When such a request is forwarded, the sidecar forgets the rights that the broker has granted. It caches no right until
+shortly after the reply (`authorization_cache`).
 """
 
 from group_sidecar.proxy.broker.broker_state import BrokerState
@@ -34,7 +34,7 @@ class PendingRuleChange(PendingReply):
         return self._api_key
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """See PendingReply. Whatever the broker replies, it has handled the request."""
+        """See PendingReply. The rules may have changed, whatever the reply contains."""
         self.lost(now)
         return PASS
 

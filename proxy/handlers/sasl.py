@@ -1,4 +1,4 @@
-"""SASL handshakes and tokens: which principal is on a connection is read from the broker's replies (`principals`)."""
+"""Handles SASL handshakes and tokens. The broker's replies show which principal a connection has (`principals`)."""
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.errors import ErrorCode
@@ -39,7 +39,7 @@ class SaslRequests(DecodingHandler):
         self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
-        """See ApiHandler. After SaslHandshake v0 no policy could read anything any more."""
+        """See ApiHandler. After an undecoded SaslHandshake v0, requests would bypass the policies."""
         if api_key == _HANDSHAKE:
             return version == 0 and self.has_enforced_policy
         return super().must_be_decoded(api_key, version)
@@ -84,7 +84,7 @@ class _PendingSasl(PendingReply):
 
 
 class PendingHandshake(_PendingSasl):
-    """The pending reply to SaslHandshake. `mechanism` is empty where the request could not be decoded."""
+    """The pending reply to SaslHandshake. `mechanism` is empty if the request could not be decoded."""
 
     __slots__ = ("_mechanism", "_requests", "_version")
 
@@ -121,9 +121,10 @@ class PendingHandshake(_PendingSasl):
         return SASL_ROUNDS.get(self._mechanism, OPAQUE) if accepted and self._version == 0 else 0
 
     def _begin_tokens(self, count: int) -> Reply:
-        """Returns what the client gets for a handshake after which `count` raw tokens come. A connection that can never
-        be parsed again ends in a gateway, because addresses would leave unchanged. It also ends where a policy is
-        enforced, because the policy would be bypassed.
+        """Returns what the client gets for a handshake that `count` raw tokens follow.
+
+        If the connection can never be parsed again, a gateway closes it, because addresses would pass unchanged. It is
+        also closed if a policy is enforced, because requests would bypass the policy.
         """
         unreadable = count == OPAQUE and (self._copy.advertise is not None or self._requests.has_enforced_policy)
         return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)

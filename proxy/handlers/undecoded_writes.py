@@ -1,7 +1,7 @@
-"""Writes that change a group and are not decoded.
+"""Handles the replies to writes that were forwarded undecoded.
 
-The copy marks the group when the request is forwarded, and again when the reply comes or is lost: by then the group
-has changed. Only the log shows how.
+A write may change its group. The copy marks the group when the write is forwarded, and again when the reply arrives or
+is lost. Only the log shows how the group has changed. DeleteTopics is marked only at the end.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey
@@ -20,8 +20,8 @@ class UndecodedWrite(PendingReply):
 
     Args:
         copy: the state of the broker.
-        api_key: of the request.
-        group: the group that the request changes; None where that is not known.
+        api_key: the API key of the request.
+        group: the group that the request changes, or None if that is not known.
     """
 
     __slots__ = ("_api_key", "_copy", "_group")
@@ -37,7 +37,7 @@ class UndecodedWrite(PendingReply):
         return self._api_key
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """See PendingReply. The reply itself is of no interest: the group has changed."""
+        """See PendingReply. The group may have changed, whatever the reply contains."""
         self.lost(now)
         return PASS
 
@@ -46,7 +46,7 @@ class UndecodedWrite(PendingReply):
         return UNCHANGED
 
     def lost(self, now: float) -> None:
-        """Marks the group: it is not known what the broker made of the request, nor whether the broker received it."""
+        """Marks the group, because it is not known whether and how the broker carried out the request."""
         copy, key = self._copy, self._api_key
         if key == _DELETE_TOPICS:
             copy.manager.note_topic_deletion(copy.epoch(now))

@@ -1,7 +1,7 @@
-"""Handlers of APIs whose requests are not decoded, although they change what the copy knows.
+"""Handles requests that are not decoded although they change groups or offsets.
 
-These are the heartbeats of share groups and streams groups, of which only the group's name is read, and DeleteTopics,
-which deletes committed offsets.
+These are the heartbeats of share groups and streams groups, of which only the group id is read, and DeleteTopics, which
+deletes committed offsets.
 """
 
 from group_sidecar.coordinator.wire import exchange_events
@@ -14,7 +14,7 @@ from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
 
 
 class NamedGroupWrites(ApiHandler):
-    """Handles writes of which only the group's name is read."""
+    """Handles writes of which only the group id is read."""
 
     def __init__(self, copy: BrokerState, observer: Observer) -> None:
         super().__init__(copy, HOLD)
@@ -31,7 +31,7 @@ class NamedGroupWrites(ApiHandler):
 
 
 class TopicDeletions(ApiHandler):
-    """Handles DeleteTopics. The committed offsets of the topics are in doubt once the reply has come."""
+    """Handles DeleteTopics. When the reply arrives or is lost, offsets of any group may be about to change."""
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
         """See ApiHandler."""

@@ -1,9 +1,8 @@
-"""Questions in versions that the broker lacks, put to it in versions that it has.
+"""Translates questions in versions that the broker lacks into versions that the broker has.
 
-Owns: what the broker is asked instead, and what the client is told of its replies; for OffsetFetch that is in
-`offset_fetch_translation`. Must not know: when the broker is asked rather than the copy (`local_answers`), how
-questions get to it (`relay`), which versions are translated (`added_versions`, which promises that nothing has to be
-guessed here).
+A translation yields requests to the broker (`relay`), and builds the client's reply from the broker's replies.
+`offset_fetch_translation` translates OffsetFetch. `added_versions` selects only versions in which no field of the
+client's reply has to be guessed.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -33,15 +32,16 @@ from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_e
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply
 
 OPERATIONS_SINCE = 3
-"""The DescribeGroups version from which it is told what the client may do with a group (KIP-430)."""
+"""The DescribeGroups version from which replies have the operations that the client may perform (KIP-430)."""
 GROUPS_PER_DESCRIBE = 100
-"""Groups in one question: members may have sent much."""
+"""Maximum number of groups in one DescribeGroups request, because the metadata of members may be large."""
 
 
 def translate(request: Struct, version: int, copy: BrokerState) -> Steps:
-    """The steps to answer a question in a version that the sidecar adds (`BrokerState.adds`).
+    """Returns the steps to answer a question in a version that the sidecar adds (`BrokerState.is_added_version`).
 
-    Where a reply of the broker's cannot be read, the client is told to look for the coordinator, and so to ask again.
+    If a reply of the broker cannot be decoded, the client gets COORDINATOR_NOT_AVAILABLE. The client then looks for the
+    coordinator and retries.
     """
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     try:
@@ -61,7 +61,7 @@ def translate(request: Struct, version: int, copy: BrokerState) -> Steps:
 
 
 def operations(request: DescribeGroupsRequest, copy: BrokerState) -> int:
-    """What the client may do with a group where the broker cannot say: all, if nobody is there to forbid it."""
+    """Returns a group's authorized operations if the broker cannot: all if it surely has no authorizer."""
     everything = request.include_authorized_operations and not copy.may_have_authorizer
     return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
 
@@ -70,8 +70,9 @@ def operations(request: DescribeGroupsRequest, copy: BrokerState) -> int:
 
 
 def _list(request: ListGroupsRequest, version: int, copy: BrokerState) -> Steps:
-    """Has the broker list all, since old ones filter otherwise or not at all; they too list what is loaded already
-    beside the error that some is not.
+    """Asks the broker for all groups and filters here, because old brokers filter differently or not at all.
+
+    If some groups are not loaded yet, old brokers also return the error with the loaded groups.
     """
     broker_version = copy.request_version(ListGroupsRequest.KEY, version)
     [reply] = yield [BrokerRequest(ListGroupsRequest(), broker_version)]
@@ -80,7 +81,7 @@ def _list(request: ListGroupsRequest, version: int, copy: BrokerState) -> Steps:
     if broker_version < STATES_SINCE <= version:
         states = yield from _states([group.group_id for group in groups], copy)
         groups = [replace(group, group_state=states.get(group.group_id, "")) for group in groups]
-        groups = [group for group in groups if group.group_state != GroupState.DEAD]  # It has gone meanwhile.
+        groups = [group for group in groups if group.group_state != GroupState.DEAD]  # Removed meanwhile.
     classic = (replace(group, group_type=GroupKind.CLASSIC.value) for group in groups)
     return ListGroupsResponse(error_code=reply.error_code, groups=tuple(filter(matches_filters(request), classic)))
 
@@ -88,7 +89,7 @@ def _list(request: ListGroupsRequest, version: int, copy: BrokerState) -> Steps:
 def _states(
     groups: Sequence[str], copy: BrokerState
 ) -> Generator[Sequence[BrokerRequest], Sequence[Struct], Mapping[str, str]]:
-    """The states of groups, but for those that the client may only list."""
+    """Returns the states by group id. A group that the client may list but not describe has an empty state."""
     broker_version = copy.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION)
     states: dict[str, str] = {}
     for start in range(0, len(groups), GROUPS_PER_DESCRIBE):
@@ -113,7 +114,7 @@ def _describe(request: DescribeGroupsRequest, version: int, copy: BrokerState) -
         group.group_id: group_replies.with_authorized_operations(_described(group, version), allowed)
         for group in reply.groups
     }
-    # Brokers before 2 tell once of a group that is named twice.
+    # Brokers before 2.0 describe a group once even if it is named twice.
     missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return DescribeGroupsResponse(
         groups=tuple(
@@ -131,5 +132,5 @@ def _described(group: DescribedGroup, version: int) -> DescribedGroup:
 
 
 def _state(group: DescribedGroup) -> str:
-    """By the name that newer brokers have for it; empty where the group is not told."""
+    """Returns the state by the name that newer brokers use; empty if the description has an error."""
     return STATES.get(group.group_state, group.group_state)
