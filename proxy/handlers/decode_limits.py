@@ -1,8 +1,9 @@
 """Limits how many array elements of a message are decoded, and how large an answer is built.
 
 All other clients wait while a message is decoded. With these limits, decoding takes at most about 5 ms if the modules
-are compiled (`docs/worst-cases.md`). All limits follow from `limits.inspected_elements`, the maximum number of elements
-of a commit. An element of another API may cost several elements of a commit.
+are compiled (`docs/worst-cases.md`). A commit that a policy judges may take longer. All limits follow from
+`limits.inspected_elements`, the maximum number of elements of a commit. An element of another API may cost as much as
+several elements of a commit.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey

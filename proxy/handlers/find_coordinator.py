@@ -1,4 +1,4 @@
-"""Handles FindCoordinator requests, and those of KIP-40's draft, which have the same API key."""
+"""Handles FindCoordinator requests, and the GroupMetadata requests of KIP-40's draft, which have the same API key."""
 
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.outcomes import HeldOrForwarded, Origin, RequestOutcome
