@@ -1,7 +1,7 @@
 """Decides which part of the copy must be complete before a request can be answered.
 
-`fallback_reason` finds the groups that a request names and checks what its version returns of them. `confidence`
-decides why a group's copy is incomplete.
+`fallback_reason` finds the groups that a request names and checks the values that a reply of this version contains.
+`confidence` decides why a group's copy is incomplete.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def fallback_reason(
     """Returns why a request may not be answered from the copy; None if it may be answered.
 
     `added` is whether the broker does not support this version of the request. In that case the operations that the
-    client may perform on a group are not needed. Where brokers differ in such a version, the newest broker is the
+    client may perform on a group are not needed. If brokers differ in such a version, the newest broker is the
     reference.
     """
     if isinstance(request, ListGroupsRequest):
@@ -73,7 +73,7 @@ def _of_offsets(
     if version < KAFKA_STORAGE_SINCE:
         return FallbackReason.VERSION  # In v0 the offsets are in ZooKeeper.
     if request.require_stable and not manager.log.partitions.in_use:
-        return FallbackReason.UNSTABLE  # A transaction may have begun before the sidecar saw the wire.
+        return FallbackReason.UNSTABLE  # A transaction may have begun before the sidecar started.
     for group in groups_asked(request, version):
         if reason := manager.offsets_fallback_reason(group, at):
             return reason
@@ -85,7 +85,7 @@ def _of_offsets(
 def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager) -> bool:
     """Whether the broker accepts the member id and epoch that a request names for a group (KIP-848).
 
-    If it does not accept them, the broker must answer, because only the broker can return the right error.
+    If the broker does not accept them, the request goes to the broker, because only the broker knows the right error.
     """
     group = manager.group_metadata_cache.get(asked.group_id)
     if group is None or group.kind is GroupKind.CLASSIC:

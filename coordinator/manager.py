@@ -133,7 +133,7 @@ class GroupMetadataManager:
         self._cache.keep_empty_groups(keeps)
 
     def forget_broker_behaviour(self) -> None:
-        """Forgets how the broker describes groups of KIP-848, because it may be another release than before."""
+        """Forgets how the broker describes KIP-848 groups, because the broker may run another release than before."""
         self.default_assignor = self.sends_error_messages = None
 
     def set_existing_groups(self, groups: Iterable[str]) -> None:
@@ -220,7 +220,7 @@ class GroupMetadataManager:
     # Groups.
 
     def _member_seen(self, event: MemberSeen, now: float) -> list[Fact]:
-        """Applies the most frequent kind of event. Does not handle Dead groups, because the broker has the group."""
+        """Applies the most frequent kind of event. Skips checks for Dead groups, because the broker has the group."""
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             return []
@@ -229,7 +229,7 @@ class GroupMetadataManager:
         return facts
 
     def _await_records(self, group: Group) -> None:
-        """Lets the log make a group of a newer protocol complete.
+        """Marks an incomplete group of a newer protocol, so that records of the log make the group complete.
 
         The log will contain everything that the wire has shown of such a group.
         """
@@ -256,7 +256,7 @@ class GroupMetadataManager:
         return facts
 
     def _forget_unless_real(self, group: Group) -> None:
-        """Forgets a Dead group without joins in flight. A lost join may still have created it at the broker."""
+        """Forgets a Dead group without joins in flight. Keeps a note if a lost request may have created the group."""
         if group.state is not DEAD or group.joins or group.group_id not in self._cache.groups:
             return
         if group.doubted_until != NEVER:
