@@ -1,4 +1,4 @@
-"""The values that enter and leave the copy of the coordinator. They are immutable and know no state.
+"""The immutable values that enter and leave the copy of the coordinator.
 
 - `events`: what happened to a group, as the wire or the log reports it
 - `facts`: what the copy reports to metrics, journal and flight recorder

@@ -1,10 +1,10 @@
-"""The events that requests and replies show of groups.
+"""Events: what happened to groups, as requests and replies show it.
 
-An event is immutable, and its name is in the past tense. It stands for something that the broker has done, as its reply
-shows. Only `JoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` stand for something that the broker may have done.
-They do not change the state of a group, but how certain it is.
+Events are immutable, and their names are in the past tense. An event reports what the broker has done, as its reply
+shows. Only `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may
+have done. These five leave the state of a group unchanged, but may make its copy uncertain.
 
-Times are seconds since the epoch.
+Times are in seconds since the epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,19 +18,19 @@ NEVER, FOREVER = float("-inf"), float("inf")
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The member epoch with which a member leaves a KIP-848 group. A static member that restarts sends -2 instead."""
 LOST_REQUEST_SECONDS = 1.0
-"""Seconds in which a request whose connection is gone may still be on its way to the broker."""
+"""Seconds after the loss of a connection in which its last request may still reach the broker."""
 NEW_MEMBER_JOIN_TIMEOUT_SECONDS = 300.0
-"""Seconds that a new member may wait for its first generation. Kafka drops it afterwards without telling the others."""
+"""Seconds that a new member may wait for its first generation. Kafka then removes it, which no other reply shows."""
 DESCRIPTION_VALID_SECONDS = 1.0
-"""Seconds in which a description by the broker counts, where clients without this sidecar may change the group."""
+"""Seconds for which a description by the broker is valid. Clients that bypass this sidecar may change the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happened to one group. `sent_at`: when the request of the event was sent to the broker.
 
-    Replies on one connection arrive in order, but replies on different connections may overtake each other. A request
-    that was sent before another event was seen may have been carried out before or after that event.
+    Replies on one connection arrive in order, but replies on different connections may overtake each other. If a
+    request was sent before another event was seen, the broker may have executed it before or after that event.
     """
 
     group_id: str
@@ -39,10 +39,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoiningMember:
-    """The content of a JoinGroup request. Timeouts in milliseconds.
+    """The content of a JoinGroup request.
 
-    `will_park`: whether the join waits at the broker for a generation, because the broker issues no id first (KIP-394).
-    `reason`: the reason that the client gives (KIP-800).
+    Attributes:
+        token: identifies the request (`Exchange.token`).
+        will_park: whether the join waits at the broker for a generation. False if the broker only issues a member id
+            (KIP-394).
+        reason: the reason that the client gives (KIP-800).
     """
 
     token: str
@@ -58,7 +61,7 @@ class JoiningMember:
     reason: str = ""
 
     def member_info(self, member_id: str) -> MemberInfo:
-        """Returns the identity of the member that joins, with the id that it has or gets."""
+        """Returns the identity of the joining member under the given member id."""
         return MemberInfo(
             member_id=member_id,
             client_id=self.client_id,
@@ -69,17 +72,17 @@ class JoiningMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSent(Event):
-    """A join went to the broker and has no reply yet."""
+    """A join was sent to the broker and has no reply yet."""
 
     joining: JoiningMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLost(Event):
-    """The reply to a request that may have changed the group will not come: its connection is gone.
+    """The connection was lost before the reply to a request that may have changed the group.
 
     `token`: the request's token. `may_create_group`: whether the request may have created the group, or may change a
-    new one.
+    group that is created later.
     """
 
     token: str
@@ -88,7 +91,7 @@ class ReplyLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRejected(Event):
-    """The broker refused a join."""
+    """The broker rejected a join."""
 
     joining: JoiningMember
     error_code: int
@@ -96,7 +99,7 @@ class JoinRejected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIdIssued(Event):
-    """The broker issued a member id, and expects the join again with it (KIP-394)."""
+    """The broker issued a member id and expects another join with this id (KIP-394)."""
 
     joining: JoiningMember
     member_id: str
@@ -104,7 +107,10 @@ class MemberIdIssued(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAccepted(Event):
-    """The member is in this generation. `roster`: (id, instance id, metadata) of all, in the leader's reply only."""
+    """The broker accepted a member into a generation.
+
+    `roster`: the id, instance id and metadata of each member; empty unless this is the leader's reply.
+    """
 
     joining: JoiningMember
     member_id: str
@@ -128,7 +134,10 @@ class MemberActivity(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSeen(MemberActivity):
-    """A heartbeat or a commit. `no_rebalance`: whether the reply shows that no rebalance is prepared (a heartbeat)."""
+    """The broker accepted a heartbeat or a commit. `no_rebalance`: True for a heartbeat.
+
+    The broker accepts a heartbeat only if it does not prepare a rebalance.
+    """
 
     no_rebalance: bool
 
@@ -138,7 +147,10 @@ member_seen = fast_constructor(MemberSeen)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced(MemberActivity):
-    """The member got its assignment. `assignments`: by member id, as it sent them. They count if it is the leader."""
+    """The broker replied to a sync with the member's assignment.
+
+    `assignments`: the assignments in the request, by member id. Only those of the leader's request count.
+    """
 
     assignment: bytes
     assignments: Mapping[str, bytes]
@@ -146,8 +158,9 @@ class Synced(MemberActivity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceSeen(Event):
-    """The broker answered REBALANCE_IN_PROGRESS to a member of this generation. `is_heartbeat`: whether to a
-    heartbeat.
+    """The broker replied REBALANCE_IN_PROGRESS to a member of this generation.
+
+    `is_heartbeat`: whether the request was a heartbeat.
     """
 
     member_id: str
@@ -157,8 +170,9 @@ class RebalanceSeen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberUnknown(Event):
-    """The broker does not know this member. `group_is_full`: whether because the group is full by the broker's
-    limit.
+    """The broker does not have this member.
+
+    `group_is_full`: whether the broker rejected the member because the group has reached the broker's size limit.
     """
 
     member_id: str
@@ -167,12 +181,12 @@ class MemberUnknown(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving(Event):
-    """Members leave.
+    """A request by which members leave, or the reply to it.
 
     Attributes:
-        members: member id and instance id of each. The member id is empty where an admin names the instance only.
-        reasons: the reason that the client gives for each member (KIP-800); empty where its version has none.
-        client_id, client_host: the client that sent the request; empty where it is not known.
+        members: member id and instance id of each member. The member id is empty if an admin names only the instance.
+        reasons: the reason that the client gives for each member (KIP-800); an empty tuple if no reasons are given.
+        client_id, client_host: the client that sent the request; empty if unknown.
     """
 
     members: tuple[tuple[str, str | None], ...]
@@ -189,7 +203,7 @@ class Leaving(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveSent(Leaving):
-    """A LeaveGroup, or a leaving KIP-848 heartbeat, went to the broker and has no reply yet."""
+    """A LeaveGroup, or a KIP-848 heartbeat that leaves the group, was sent to the broker and has no reply yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,14 +215,14 @@ class MembersLeft(Leaving):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsStored(Event):
-    """The broker accepted offsets.
+    """The broker replied to a commit.
 
     Attributes:
-        offsets: by partition.
-        refused: the number of partitions by error code.
-        unresolved: the number of accepted partitions whose topic id has no known name yet.
-        broker_retention: whether the broker's own setting decides their retention, not the client's (OffsetCommit
-            v2-4).
+        offsets: the accepted offsets, by partition.
+        refused: pairs of an error code and the number of partitions that were refused with it.
+        unresolved: how many more partitions were accepted, whose topic ids have no known name.
+        broker_retention: whether the broker's own setting decides how long the offsets are kept. A client may decide
+            it in OffsetCommit v2-4.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -222,7 +236,10 @@ offsets_stored = fast_constructor(OffsetsStored)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsPending(Event):
-    """The broker accepted offsets in a transaction that has not ended. `offsets`: empty where it may not have."""
+    """The broker accepted, or may have accepted, offsets in a transaction that has not ended.
+
+    `offsets`: the offsets that were certainly accepted and whose topic names are known.
+    """
 
     producer_id: int
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -237,7 +254,7 @@ class OffsetsDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsDoubted(Event):
-    """The broker may have stored or deleted offsets. `partitions`: None where the partitions are not known either.
+    """The broker may have stored or deleted offsets. `partitions`: their partitions; None if unknown.
 
     `may_create_group`: whether the request may have created the group.
     """
@@ -248,9 +265,13 @@ class OffsetsDoubted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsLearned(Event):
-    """The broker returned offsets to a client. `complete`: whether they are all of the group.
+    """The broker returned offsets to a client.
 
-    `as_of`: the number of the last change of the offsets when the request was sent.
+    Attributes:
+        offsets: the returned offsets, by partition.
+        absent: the requested partitions without an offset.
+        complete: whether `offsets` has all offsets of the group.
+        as_of: the number of the last change of the offsets when the request was sent.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -261,9 +282,9 @@ class OffsetsLearned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted(Event):
-    """The broker deleted the group, or had none.
+    """The broker does not have the group any more, after a request to delete it.
 
-    `existed`: whether the broker deleted it, and so may have written tombstones.
+    `existed`: whether the broker had the group until then. If so, the broker may have written tombstones.
     """
 
     existed: bool = True
@@ -283,7 +304,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescribed(Event):
-    """The broker described the group to a client. `as_of`: the group's `changes` when the request was sent."""
+    """The broker described the group. `as_of`: the number of the group's last change when the request was sent."""
 
     state: GroupState
     protocol_type: str
@@ -294,7 +315,7 @@ class GroupDescribed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsListed:
-    """The broker listed all its groups to a client. `as_of`: the manager's `note_count` when the request was sent."""
+    """The broker listed all its groups. `as_of`: the manager's `note_count` when the request was sent."""
 
     groups: frozenset[str]
     sent_at: float
@@ -303,9 +324,9 @@ class GroupsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberSeen(Event):
-    """The broker accepted a KIP-848 heartbeat. With an `epoch` below 0 the member leaves.
+    """The broker accepted a KIP-848 heartbeat. If `epoch` is below 0, the member leaves.
 
-    `may_change_group`: whether the broker may have written a record for it. `is_join`: whether it was no member before.
+    `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
     """
 
     member_id: str
@@ -319,7 +340,10 @@ class ConsumerMemberSeen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerJoinSent(Event):
-    """A KIP-848 heartbeat of a new member went to the broker. `member_key`: its member id, or its token without one."""
+    """The first KIP-848 heartbeat of a member was sent to the broker.
+
+    `member_key`: the member id; the request's token if the request has no member id.
+    """
 
     member_key: str
     client_host: str
@@ -327,17 +351,20 @@ class ConsumerJoinSent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerJoinAnswered(Event):
-    """The KIP-848 heartbeat of a new member has its reply, which may be an error."""
+    """The broker replied to the first KIP-848 heartbeat of a member, possibly with an error."""
 
     member_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescribed(Event):
-    """The broker answered ConsumerGroupDescribe to a client. `as_of`: as of a `GroupDescribed`.
+    """The broker replied to a ConsumerGroupDescribe.
 
-    `assignor`: empty where there is no such group. `has_error_message`: whether the reply then has an error message.
-    `members`: the member ids, in the order of the reply.
+    Attributes:
+        assignor: the group's assignor; empty if the broker has no such group.
+        has_error_message: whether the reply has an error message.
+        members: the member ids, in the order of the reply.
+        as_of: the same as in a `GroupDescribed`.
     """
 
     assignor: str
@@ -348,12 +375,12 @@ class ConsumerGroupDescribed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorMoved(Event):
-    """The broker answered NOT_COORDINATOR: another broker coordinates the group now."""
+    """The broker replied NOT_COORDINATOR: another broker coordinates the group now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnded:
-    """The transaction coordinator ended a transaction. It concerns all groups with pending offsets of the producer."""
+    """The transaction coordinator ended a transaction, with the pending offsets of the producer in all groups."""
 
     producer_id: int
     committed: bool

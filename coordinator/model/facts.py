@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class RebalanceReason(StrEnum):
-    """The closed set of what begins rebalances: small enough for a label."""
+    """Why a rebalance began, in few enough values for a metric label."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -18,7 +18,7 @@ class RebalanceReason(StrEnum):
 
 
 class RebalanceCause(StrEnum):
-    """Why a rebalance began: the closed set of what makes Kafka's coordinator prepare one."""
+    """Why a rebalance began: the cases in which Kafka's coordinator prepares a rebalance."""
 
     NEW_MEMBER = "new_member"
     STATIC_REPLACED = "static_replaced"
@@ -32,7 +32,7 @@ class RebalanceCause(StrEnum):
     PARTITIONS_REVOKED = "partitions_revoked"
     """A member has revoked partitions and joins again, so that other members get these partitions (KIP-429)."""
     LEADER_REJOINED = "leader_rejoined"
-    """The leader joined again unchanged, which makes the group assign partitions again. It gave no reason."""
+    """The leader joined again unchanged and gave no reason. The group then assigns its partitions again."""
     TOPIC_METADATA = "topic_metadata"
     """The leader joined again, because the partitions of its topics have changed."""
     COORDINATOR_MOVED = "coordinator_moved"
@@ -61,13 +61,13 @@ _REASONS = {
 
 
 class Departure(StrEnum):
-    """How a member went."""
+    """How a member left the group."""
 
     LEFT = "left"
     EXPIRED = "expired"
     """The session of the member most likely expired. Only the broker knows for certain."""
     DROPPED = "dropped"
-    """The broker removed the member, which did not join or sync in time, or for an unknown reason."""
+    """The broker removed the member because it did not join or sync in time, or for an unknown reason."""
     REMOVED = "removed"
     """The sidecar removed the member for a policy."""
     KICKED = "kicked"

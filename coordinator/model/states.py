@@ -1,7 +1,7 @@
 """The states of a group and the transitions between them.
 
-The table has two kinds of changes. Some follow the state machine of Kafka's coordinator, as its ClassicGroup has it.
-The others let the copy catch up with a broker whose steps were not all seen. No group is known here.
+The table has two kinds of changes. Some follow the state machine of Kafka's ClassicGroup. The others correct the copy
+after steps of the broker that the sidecar did not observe.
 """
 
 from enum import Enum, auto
@@ -11,11 +11,11 @@ from group_sidecar.coordinator.model.views import GroupKind, GroupState
 CLASSIC = GroupKind.CLASSIC
 DEAD, EMPTY, PREPARING_REBALANCE = GroupState.DEAD, GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 COMPLETING_REBALANCE, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE
-"""For what runs with every request: Python 3.11 takes longer to find a member of an enum than for most other steps."""
+"""Module constants for code that runs with every request, because access to an enum member is slow in Python 3.11."""
 
 
 class StateChange(Enum):
-    """What changes the state of a group."""
+    """A change of a group's state."""
 
     CREATED = auto()
     """The broker has created the group."""
@@ -28,13 +28,13 @@ class StateChange(Enum):
     SYNCED = auto()
     """The broker has the assignments of the generation."""
     LAST_MEMBER_LEFT = auto()
-    """The last member has left, and no join waits."""
+    """The last member has left, and no join is parked."""
     MEMBER_FOUND = auto()
     """The broker accepted a request of a member that the copy did not know."""
     GENERATION_FOUND = auto()
-    """The broker accepted a request of a generation whose beginning was not seen."""
+    """The broker accepted a request of a generation whose beginning was not observed."""
     REPORTED_DEAD = auto()
-    """The broker or the log reported the state. It may have been reached by steps that were not seen."""
+    """The broker or the log reported this state, as with the changes below. Unobserved steps may have led to it."""
     REPORTED_EMPTY = auto()
     REPORTED_PREPARING_REBALANCE = auto()
     REPORTED_COMPLETING_REBALANCE = auto()
@@ -44,7 +44,7 @@ class StateChange(Enum):
 
 
 REPORTED = {state: StateChange[f"REPORTED_{state.name}"] for state in GroupState}
-"""The change of a state that was reported."""
+"""The change that sets a reported state, by that state."""
 
 TRANSITIONS: dict[tuple[GroupState, StateChange], GroupState] = {
     (DEAD, StateChange.CREATED): EMPTY,
@@ -54,7 +54,7 @@ TRANSITIONS: dict[tuple[GroupState, StateChange], GroupState] = {
     (PREPARING_REBALANCE, StateChange.JOINS_COMPLETED): COMPLETING_REBALANCE,
     (COMPLETING_REBALANCE, StateChange.SYNCED): STABLE,
     (PREPARING_REBALANCE, StateChange.LAST_MEMBER_LEFT): EMPTY,
-    # Steps of the broker that were not all seen.
+    # Corrections after unobserved steps of the broker.
     (DEAD, StateChange.REBALANCE_BEGAN): PREPARING_REBALANCE,
     (PREPARING_REBALANCE, StateChange.REBALANCE_DISPROVED): STABLE,
     (COMPLETING_REBALANCE, StateChange.LAST_MEMBER_LEFT): EMPTY,
@@ -64,18 +64,18 @@ TRANSITIONS: dict[tuple[GroupState, StateChange], GroupState] = {
     **{(before, StateChange.GENERATION_FOUND): STABLE for before in GroupState},
     **{(before, change): after for before in GroupState for after, change in REPORTED.items()},
 }
-"""The next state, by the state and what changes it. A pair that is not here cannot happen."""
+"""The next state, by the current state and its change. A pair that is missing here is invalid."""
 
 SETTLED = frozenset({GroupState.STABLE, GroupState.EMPTY})
-"""States that last, and of which DescribeGroups tells the same whichever coordinator answers."""
+"""Lasting states, in which every coordinator gives the same description of the group."""
 
 
 class InvalidTransition(Exception):
-    """A change that a group cannot go through in its state."""
+    """A change that is not valid in the group's state."""
 
 
 def next_state(state: GroupState, change: StateChange) -> GroupState:
-    """Returns the state after a change. Raises InvalidTransition where the table has none."""
+    """Returns the state after a change. Raises InvalidTransition if the table does not contain the change."""
     after = TRANSITIONS.get((state, change))
     if after is None:
         raise InvalidTransition(f"{change.name} of a group that is {state}")

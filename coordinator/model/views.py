@@ -70,9 +70,9 @@ class CommittedOffset:
     """A committed offset.
 
     Attributes:
-        at: when the commit was seen, in seconds since the epoch.
+        at: when the commit was seen, or the commit time in its log record, in seconds since the epoch.
         epoch_known: whether the leader epoch is known. OffsetFetch returns it only since v5 (KIP-320).
-        writer: the connection that committed the offset; empty if the offset comes from a reply of the broker.
+        writer: the connection that committed the offset; empty if the offset comes from the log or from OffsetFetch.
     """
 
     offset: int
