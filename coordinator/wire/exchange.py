@@ -1,7 +1,4 @@
-"""One request with its reply, and the events that several APIs share.
-
-The shared events are those of errors and of signs of life.
-"""
+"""One request with its reply, and the events that several APIs share: those of errors and of accepted requests."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,8 +28,8 @@ class Exchange:
         client_id: the client id from the request's header.
         client_host: the client's address as Java's InetAddress prints it, with a leading slash.
         sent_at: when the request was sent to the broker, or an earlier time, in seconds since the epoch.
-        as_of: for each group that the request names, how often the group and its offsets had changed by `sent_at`.
-        note_count: how often groups with unseen history had been noted by `sent_at`.
+        as_of: the numbers of the last changes of each group that the request names, and of its offsets, at `sent_at`.
+        note_count: the manager's `note_count` at `sent_at`.
         names: the known topic names, by topic id.
         removing: whether the sidecar itself sent the request, to remove a member for a policy.
     """

@@ -38,7 +38,7 @@ from group_sidecar.coordinator.wire.group_apis import consumer_leaving, joining_
 def request_events(exchange: Exchange) -> Sequence[AnyEvent]:
     """Returns the events of a request that is sent to the broker.
 
-    A join counts towards the group's size from then on. Other members may learn of a leave before its reply arrives.
+    A join counts towards the group's size from then on. Replies to other members may show a leave before its own reply.
     """
     request = exchange.request
     if isinstance(request, JoinGroupRequest):

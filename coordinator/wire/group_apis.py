@@ -107,7 +107,7 @@ def join(exchange: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse
         )
     else:
         yield JoinRejected(group_id=group, sent_at=exchange.sent_at, joining=joining, error_code=reply.error_code)
-        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka drops a member that it refuses.
+        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka removes a member that it rejects so.
         if request.member_id and (refused or reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID):
             yield MemberUnknown(
                 group_id=group, sent_at=exchange.sent_at, member_id=request.member_id, group_is_full=refused
@@ -172,7 +172,7 @@ def leave(exchange: Exchange, request: LeaveGroupRequest, reply: LeaveGroupRespo
 def delete_groups(
     exchange: Exchange, request: DeleteGroupsRequest, reply: DeleteGroupsResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Yields the events of a DeleteGroups reply. A group that the broker does not have is deleted too."""
+    """Yields the events of a DeleteGroups reply. A group that the broker did not have counts as deleted."""
     for result in reply.results:
         if result.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             existed = result.error_code == ErrorCode.NONE
@@ -244,7 +244,7 @@ def new_member_key(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -
 
 
 def _may_change_group(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a heartbeat contains more than that its member is alive. Unchanged fields are null."""
+    """Whether a heartbeat joins, leaves, or contains changed fields. Unchanged fields are null."""
     optional_fields = (request.subscribed_topic_names, request.subscribed_topic_regex, request.topic_partitions)
     return request.member_epoch <= 0 or any(each is not None for each in optional_fields)
 

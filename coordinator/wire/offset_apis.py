@@ -74,8 +74,8 @@ def commit(
         )
     if request.member_id and generation >= 0 and (stored or unresolved):
         yield member_seen_event(exchange, group, request.member_id, request.group_instance_id, generation, False)
-    # REBALANCE_IN_PROGRESS means less here than in reply to a heartbeat. The broker accepts commits while it prepares a
-    # rebalance, and returns this error while it completes one.
+    # In reply to a commit, REBALANCE_IN_PROGRESS does not show a new rebalance. The broker accepts commits while it
+    # prepares a rebalance, and returns this error while it completes one.
     for code in refused:
         if code != ErrorCode.REBALANCE_IN_PROGRESS:
             yield from error_events(exchange, group, request.member_id, generation, code)
@@ -234,7 +234,7 @@ def _learned(
 def list_offsets(
     exchange: Exchange, request: ListOffsetsRequest, reply: ListOffsetsResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Yields the ends of logs that a ListOffsets reply contains."""
+    """Yields one event with the log ends that a ListOffsets reply contains."""
     if request.isolation_level:
         return  # With this isolation level, the reply contains last stable offsets instead of log ends.
     latest = {
