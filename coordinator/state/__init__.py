@@ -4,15 +4,15 @@
 - `lifecycle`: the state and the generation of a group
 - `logged_state`: the content of the log about a group, apart from its offsets
 - `roster`, `member`: the members of a group, and one of them
-- `rebalance`, `rebalance_tracking`: a rebalance in progress, and what is counted until it is over
+- `rebalance`, `rebalance_tracking`: a rebalance in progress, and the counts that are kept until it ends
 - `group_offsets`, `committed_offsets`: the offsets of one group, from the log and from the wire
 - `group_cache`: all groups of one broker
 - `group_size`, `pending_joins`, `unlogged_members`: how many members count against a limit, with joins in flight
 - `completeness`: why the copy of a group's members is not complete
 - `confidence`: why the copy of a group may not be used to answer
-- `unread_writes`, `unseen_history`: writes that could not be decoded, and groups whose past was not observed
+- `unread_writes`, `unseen_history`: writes that could not be decoded, and groups whose history was not observed
 - `log_partitions`, `partition_log`: which partition stores a group, and the surviving records of one partition
-- `awaited_tombstones`, `log_ends`: deletions that the log has yet to show, and where topics begin and end
+- `awaited_tombstones`, `log_ends`: deletions whose tombstones were not read yet, and where partitions begin and end
 - `client_hosts`: the real hosts of members, in place of the sidecar's address
 - `member_metadata`, `bounded_ids`, `bounded_table`: limits on the memory that clients can make the copy use
 """

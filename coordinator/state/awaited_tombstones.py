@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES
 
 MAX_DELETIONS = 2_000
-"""Deletions per partition that are kept until their tombstones are read. All of them are checked whenever the end of
-the partition is reached, which takes 2 us each."""
+"""Maximum number of deletions per partition that are kept until their tombstones are read. All of them are checked
+whenever the end of the partition is reached, which takes 2 us for each deletion."""
 DELETION_BYTES = 1_000_000
-"""The most bytes that the names in these deletions may take."""
+"""Maximum estimated bytes of these deletions, with their names."""
 AWAITED_SECONDS = 120.0
 """Seconds after which a tombstone is not awaited any more, because the broker must have written none. A follower that
 lags leaves the in-sync replicas after ``replica.lag.time.max.ms``, 30 seconds by default. The high watermark moves
@@ -32,7 +32,7 @@ class AwaitedTombstones:
 
     Attributes:
         size: how many keys have awaited tombstones.
-        bytes: the estimated memory of all these keys.
+        bytes: the estimated memory of all these keys, in bytes.
     """
 
     def __init__(self) -> None:

@@ -9,16 +9,16 @@ from collections.abc import Container, Iterator
 from group_sidecar.coordinator.model.events import NEVER
 
 MAX_IDS = 1_000
-"""Ids of each kind that are kept of one group. Each join that a policy checks looks at all of them."""
+"""Maximum number of ids of each kind that are kept for one group. A policy's check of a join looks at all of them."""
 MAX_LEFT_MEMBER_IDS = 10_000
-"""Member ids that have left one generation of a group and are kept. Each restart of a static member adds one, and so
-does each issued id that leaves before it is used. A client can do both without end."""
+"""Maximum number of ids that are kept of members that left one generation of a group. Each restart of a static member
+adds an id, and so does each issued id that leaves before it is used. A client can do both without end."""
 MAX_ID_LENGTH = 512
-"""Characters of an id that is kept. The broker makes member ids of a client id, which may have 32,767."""
+"""Maximum characters of a kept id. The broker builds a member id from the client id, which may have 32,767 bytes."""
 
 
 class IssuedIds:
-    """Member ids that the broker has issued, and until when they may be used (KIP-394). The oldest are evicted."""
+    """Member ids that the broker has issued, and until when each may be used (KIP-394). The oldest ids are evicted."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -31,7 +31,7 @@ class IssuedIds:
         return iter(self._until)
 
     def issue(self, member_id: str, until: float) -> None:
-        """An id was issued."""
+        """Adds an issued id, which may be used until the time `until`."""
         self._until.pop(member_id, None)
         self._until[member_id] = until
         if len(member_id) > MAX_ID_LENGTH:
@@ -43,12 +43,13 @@ class IssuedIds:
         self._forgotten_until = max(self._forgotten_until, self._until.pop(member_id))
 
     def discard(self, member_id: str) -> None:
-        """An id is used, or may not be used any more."""
+        """Removes an id that was used or that may not be used any more."""
         self._until.pop(member_id, None)
 
     def expire(self, now: float, joining: Container[str]) -> None:
-        """Drops the ids whose time is over. The id of a join that is in flight stays: the broker ends the timer of an
-        id when a join uses it.
+        """Drops expired ids, except the ids of joins in flight.
+
+        The broker ends the timer of an id when a join uses the id.
         """
         for member_id in [each for each, until in self._until.items() if until < now and each not in joining]:
             del self._until[member_id]
@@ -58,12 +59,12 @@ class IssuedIds:
         return self.forgot_any(now) or any(now <= until for until in self._until.values())
 
     def forgot_any(self, now: float) -> bool:
-        """Whether an id that is not kept may still be used."""
+        """Whether an evicted id may still be used."""
         return now <= self._forgotten_until
 
 
 class ContestedIds:
-    """Instance ids of members that the copy may not have seen. With too many of them every id counts as contested."""
+    """Instance ids that members unknown to the copy may have used. Beyond the bound, every id counts as contested."""
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
@@ -76,7 +77,7 @@ class ContestedIds:
         return len(self._ids)
 
     def add(self, instance_id: str) -> None:
-        """An id is contested."""
+        """Makes an instance id contested."""
         if len(instance_id) > MAX_ID_LENGTH or len(self._ids) >= MAX_IDS:
             self._any = True
         else:

@@ -10,7 +10,7 @@ ENTRY_BYTES = 200
 """Estimated bytes of an entry without its name: its share of the dictionary, and the object headers of name and value.
 """
 TABLE_BYTES = 64_000_000
-"""The most bytes that one table of names may take."""
+"""Maximum estimated bytes of one table of names."""
 
 
 class TableSize(NamedTuple):
@@ -38,7 +38,7 @@ class BoundedTable(Generic[V]):
         max_bytes: how many bytes all entries may take, as `name_bytes` counts them.
 
     Attributes:
-        bytes: estimated bytes of all entries.
+        bytes: the estimated bytes of all entries.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BoundedTable(Generic[V]):
         return name in self._values
 
     def get(self, name: str) -> V | None:
-        """Returns the value under a name; None without one."""
+        """Returns the value under a name; None if the name has no entry."""
         return self._values.get(name)
 
     def first(self) -> tuple[str, V] | None:
@@ -85,7 +85,7 @@ class BoundedTable(Generic[V]):
         return evicts
 
     def pop(self, name: str) -> V | None:
-        """Removes an entry. Returns its value; None without an entry."""
+        """Removes an entry. Returns its value; None if the name has no entry."""
         if name not in self._values:
             return None
         self.bytes -= name_bytes(name)

@@ -15,11 +15,11 @@ from group_sidecar.coordinator.model.views import ConsumerGroupView
 from group_sidecar.coordinator.state.member import Member
 
 Description = TypeVar("Description", bound=Any)
-"""A view or a reply with the members of a group, each with its id and host."""
+"""A description of a group in a view or a reply. Each of its members has an id and a host."""
 
 
 class MemberTables(Protocol):
-    """A group's members, and those whose session must have run out, by id."""
+    """The current and the overdue members of a group."""
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -27,7 +27,7 @@ class MemberTables(Protocol):
 
     @property
     def overdue(self) -> Mapping[str, Member]:
-        """The members whose sessions must have run out, by member id."""
+        """The members whose sessions must have expired, by member id."""
 
 
 def with_true_hosts(view: ConsumerGroupView, members: Mapping[str, Member]) -> ConsumerGroupView:
@@ -36,23 +36,23 @@ def with_true_hosts(view: ConsumerGroupView, members: Mapping[str, Member]) -> C
 
 
 def reply_with_true_hosts(reply: Struct, groups: Mapping[str, MemberTables]) -> Struct:
-    """Returns a reply of the broker with the true hosts of the members; the same object where nothing changes."""
+    """Returns a reply of the broker with the true hosts of the members; the same object if nothing changes."""
     if not isinstance(reply, DescribeGroupsResponse | ConsumerGroupDescribeResponse):
         return reply
     response: Any = reply
-    moved = tuple(_with_hosts(group, partial(_true_host, groups.get(group.group_id))) for group in response.groups)
-    same = all(new is old for new, old in zip(moved, response.groups, strict=True))
-    return reply if same else replace(response, groups=moved)
+    described = tuple(_with_hosts(group, partial(_true_host, groups.get(group.group_id))) for group in response.groups)
+    same = all(new is old for new, old in zip(described, response.groups, strict=True))
+    return reply if same else replace(response, groups=described)
 
 
 def _true_host(group: MemberTables | None, member_id: str) -> str:
-    """Returns the true host of a member; empty where only the host that the broker reports is known."""
+    """Returns the true host of a member; empty if unknown."""
     member = (group.members.get(member_id) or group.overdue.get(member_id)) if group else None
     return member.true_host if member else ""
 
 
 def _with_hosts(group: Description, true_host: Callable[[str], str]) -> Description:
-    """Returns the group with the true hosts of its members; the same object where all have them already."""
+    """Returns the group with the true hosts of its members; the same object if no host changes."""
     hosts = [true_host(member.member_id) or member.client_host for member in group.members]
     if all(host == member.client_host for host, member in zip(hosts, group.members, strict=True)):
         return group

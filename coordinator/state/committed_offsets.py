@@ -1,7 +1,7 @@
-"""The committed offsets of one group, from two sources.
+"""The committed offsets of one group, from the log and from the wire.
 
-Owns: `CommittedOffsets`: what the log says, raw below, and on top what the wire has said since; and `RawOffsets`, what
-stood there at one moment. Must not know: how sure any of it is, transactions, who the group's members are.
+`CommittedOffsets` has the raw values of the log, and the offsets from the wire that override them. `RawOffsets` is a
+snapshot of both. `group_offsets` decides which of the offsets may be wrong.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,20 +18,20 @@ from group_sidecar.coordinator.model.views import DELETED_OFFSET, CommittedOffse
 _metadata = attrgetter("metadata")
 _TAGGED = b"\0\4"
 _ONE_TAG = b"\1\0\x10"
-"""Behind an OffsetCommitValue v4: one tagged field, number 0, of 16 bytes."""
+"""The bytes before the topic id in an OffsetCommitValue v4: one tagged field follows, with the tag 0 and 16 bytes."""
 
 
 OffsetRow = tuple[str, int, int, int, float]
-"""Topic, partition, offset, leader epoch, and when it was committed, in seconds since the epoch."""
+"""Topic, partition, offset, leader epoch, and the time of the commit, in seconds since the epoch."""
 
 
 class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
-    """A window onto them. What the log says is decoded when it is asked for.
+    """The current committed offsets by partition. Values of the log are decoded when they are looked up.
 
     Attributes:
-        log_values: raw values by raw topic and partition, the log's own; None where the log is not read.
-        wire_offsets: what the wire has said beyond it. DELETED_OFFSET stands for one that was deleted. To be changed by
-            `put`, `drop` and `replace_all` only.
+        log_values: the log's raw values, by raw topic and partition; None if the log is not read.
+        wire_offsets: offsets from the wire, which override the log's. DELETED_OFFSET marks a deleted offset. Only the
+            methods of this class change `wire_offsets`.
         metadata_chars: characters of metadata in `wire_offsets`.
     """
 
@@ -64,23 +64,23 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         )
 
     def partitions(self) -> Iterator[set[TopicPartition]]:
-        """The partitions, a thousand at a time: there may be a million."""
+        """Yields the partitions in sets: the log's in sets of 1,000, then the wire's. There may be a million."""
         keys = iter(list(self.log_values or ()))
         while some := set(map(decode_key_suffix, islice(keys, 1000))):
             yield some
         yield {partition for partition, offset in list(self.wire_offsets.items()) if offset.offset != DELETED_OFFSET}
 
     def snapshot(self) -> "RawOffsets":
-        """All that stands there now, to be decoded when there is time: a group may have 100,000 of them."""
+        """Returns the current offsets, still raw. A group may have 100,000 offsets, which are decoded later."""
         logged, wire_offsets = self.log_values or {}, self.wire_offsets
         if not (logged and wire_offsets):
             return RawOffsets(tuple(logged), tuple(logged.values()), tuple(wire_offsets.items()))
-        above = {key_suffix(*partition) for partition in wire_offsets}
-        below = [(key, raw) for key, raw in logged.items() if key not in above]
-        return RawOffsets(tuple(key for key, _ in below), tuple(raw for _, raw in below), tuple(wire_offsets.items()))
+        overridden = {key_suffix(*partition) for partition in wire_offsets}
+        kept = [(key, raw) for key, raw in logged.items() if key not in overridden]
+        return RawOffsets(tuple(key for key, _ in kept), tuple(raw for _, raw in kept), tuple(wire_offsets.items()))
 
     def topics(self) -> set[tuple[str, UUID]]:
-        """The names and ids of topics whose offsets are in the log with an id, as brokers write it since 4.1."""
+        """Returns the names and ids of topics. Offsets in the log contain the topic id only since Kafka 4.1."""
         tagged = {
             (key[2:-4], raw[-16:])
             for key, raw in (self.log_values or {}).items()
@@ -89,7 +89,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return {(decoded(name), UUID(bytes=topic_id)) for name, topic_id in tagged}
 
     def differing(self) -> list[TopicPartition]:
-        """The partitions of which the log says something else than the wire."""
+        """Returns the partitions whose offsets in the log and from the wire differ."""
         logged = self.log_values or {}
         return [
             partition
@@ -98,27 +98,27 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         ]
 
     def get_wire_offset(self, partition: TopicPartition) -> CommittedOffset | None:
-        """What the wire last said of a partition, where the log has not said it since."""
+        """Returns the offset of a partition in `wire_offsets`; None if it is missing or was deleted."""
         found = self.wire_offsets.get(partition)
         return found if found is not None and found.offset != DELETED_OFFSET else None
 
     def put(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Takes what the wire says of some partitions."""
+        """Stores offsets from the wire."""
         self.metadata_chars += metadata_chars(offsets.values()) - metadata_chars(map(self.wire_offsets.get, offsets))
         self.wire_offsets.update(offsets)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """The wire says nothing more of some partitions."""
+        """Drops the wire's offsets of some partitions."""
         for partition in partitions:
             if (known := self.wire_offsets.pop(partition, None)) is not None:
                 self.metadata_chars -= len(known.metadata or "")
 
     def replace_all(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
-        """Takes what the wire says of all partitions."""
+        """Replaces all offsets from the wire."""
         self.wire_offsets, self.metadata_chars = offsets, metadata_chars(offsets.values())
 
     def remove(self, partition: TopicPartition, at: float) -> CommittedOffset | None:
-        """Takes an offset out, as the wire has it. Returns what it was, if that came from the wire too."""
+        """Removes an offset whose deletion the wire has shown. Returns the wire's offset before; None without one."""
         known = self.get_wire_offset(partition)
         if self.log_values is None:
             self.drop((partition,))
@@ -127,26 +127,27 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return known
 
     def drop_acknowledged(self, asked_at: float) -> None:
-        """The log says all that was acknowledged until then."""
+        """Drops the wire's offsets up to the time `asked_at`, because the log contains these commits."""
         self.drop([partition for partition, offset in self.wire_offsets.items() if offset.at <= asked_at])
 
 
 def metadata_chars(offsets: Iterable[CommittedOffset | None]) -> int:
-    """Returns how many characters of metadata offsets have."""
+    """Returns how many characters of metadata the offsets have together."""
     return sum(map(len, filter(None, map(_metadata, filter(None, offsets)))))
 
 
 class RawOffsets:
-    """What stood in a window at one moment, as raw as it was there.
+    """The committed offsets of a group at one moment, still raw.
 
-    An offset below 0 is none, and neither is what the log has in a form that cannot be read.
+    The methods skip offsets below 0 and values that cannot be decoded.
 
     Args:
-        keys, values: what the log said, where the wire had not said anything else.
-        wire_offsets: what the wire had said.
+        keys, values: raw keys and values from the log, without those that `wire_offsets` override.
+        wire_offsets: partitions and offsets from the wire.
 
     Attributes:
-        clock_difference: seconds to add to when the wire said it; the log has the broker's own time.
+        clock_difference: seconds that are added to the times of offsets from the wire, because the times in the log
+            are from the broker's clock.
     """
 
     __slots__ = ("_keys", "_values", "_wire_offsets", "clock_difference")
@@ -163,7 +164,7 @@ class RawOffsets:
         self.clock_difference = 0.0
 
     def partition_offsets(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Partitions and offsets alone, in no order."""
+        """Yields partitions and their offsets, in no order."""
         for topic, partition, raw in self._log_rows():
             try:
                 offset = decode_offset_value(raw)[0]
@@ -171,12 +172,12 @@ class RawOffsets:
                 continue
             if offset >= 0:
                 yield (topic, partition), offset
-        for where, committed in self._wire_offsets:
+        for topic_partition, committed in self._wire_offsets:
             if committed.offset >= 0:
-                yield where, committed.offset
+                yield topic_partition, committed.offset
 
     def rows(self) -> Iterator[OffsetRow]:
-        """The same with when it was committed, and without an object for each: there may be 100,000 a second."""
+        """Yields the offsets as plain tuples, in no order, because there may be 100,000 a second."""
         for topic, partition, raw in self._log_rows():
             try:
                 offset, leader_epoch, _, committed_at, _ = decode_offset_value(raw)
@@ -189,7 +190,7 @@ class RawOffsets:
                 yield topic, partition, committed.offset, committed.leader_epoch, committed.at + self.clock_difference
 
     def decoded(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-        """All there is to say of each, in no order, decoded when its turn comes."""
+        """Yields partitions and their offsets, in no order. Each offset is decoded just before it is yielded."""
         for topic, partition, raw in self._log_rows():
             try:
                 committed = _decoded(raw)
@@ -197,9 +198,9 @@ class RawOffsets:
                 continue
             if committed.offset >= 0:
                 yield (topic, partition), committed
-        for where, committed in self._wire_offsets:
+        for topic_partition, committed in self._wire_offsets:
             if committed.offset >= 0:
-                yield where, committed
+                yield topic_partition, committed
 
     def _log_rows(self) -> Iterator[tuple[str, int, bytes]]:
         for key, raw in zip(self._keys, self._values, strict=True):
@@ -212,7 +213,7 @@ class RawOffsets:
 
 @lru_cache(maxsize=10_000)
 def _topic(head: bytes) -> str:
-    """The topic of all keys that begin so; remembered, as it has many partitions, and many groups."""
+    """Returns the topic of all keys that begin with `head`. Cached, because many keys have the same topic."""
     topic, _ = decode_key_suffix(head + bytes(4))
     if key_suffix(topic, 0)[:-4] != head:
         raise DecodeError("offsets topic key", "topic", f"{head.hex()} is no key of {topic}")

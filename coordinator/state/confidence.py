@@ -74,8 +74,10 @@ class Confidence:
             return FallbackReason.COLD
         if group_id in self._cache.distrusted:
             return FallbackReason.IN_DOUBT
-        told = self._cache.true_hosts or group is None or all(each.broker_host for each in group.members.values())
-        return self._group_fallback_reason(group_id, group, now) or (None if told else FallbackReason.IN_DOUBT)
+        hosts_known = (
+            self._cache.true_hosts or group is None or all(each.broker_host for each in group.members.values())
+        )
+        return self._group_fallback_reason(group_id, group, now) or (None if hosts_known else FallbackReason.IN_DOUBT)
 
     def _group_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
         cache, log_reason = self._cache, self._log_fallback_reason(group_id, now)
@@ -155,7 +157,7 @@ class Confidence:
         return FallbackReason.IN_DOUBT if uncertain else None
 
     def unsettled(self) -> Iterator[list[str]]:
-        """Returns the groups that the broker has to describe, in batches that may be empty.
+        """Yields the groups that the broker has to describe, in batches that may be empty.
 
         There are no such groups if clients may bypass this sidecar, because a description could be outdated at once.
         """

@@ -1,4 +1,4 @@
-"""How many members a group has for a limit (KIP-389): members, joins under way, and the broker's last description."""
+"""The size of a group for a size limit (KIP-389), from members, joins in flight and the broker's last description."""
 
 from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupancy
@@ -7,7 +7,10 @@ from group_sidecar.coordinator.state.pending_joins import BrokerDescription
 
 
 def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
-    """Returns who counts towards the size of a group. `exclusive`: whether every client uses this sidecar."""
+    """Returns the members and joins that count towards a group's size.
+
+    `exclusive`: whether every client reaches the broker through this sidecar.
+    """
     pending = group.pending_joins
     if group.kind is not GroupKind.CLASSIC:
         here = {*group.members, *pending.unlogged_members.joining_ids(now), *pending.parked_ids}.difference(
@@ -18,7 +21,7 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     guessed = group.metadata_omitted and bool(group.joins)  # Metadata decides whether these joins begin a rebalance.
     is_certain = exclusive and group.incomplete_reason is None and not (pending.has_lost_joins or guessed) and timely
     description = pending.described_since(group.generation_at, now)
-    # Lost joins may have begun a rebalance. New members and known members have the same chance in it.
+    # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
     members = frozenset(group.members)
     if description is not None and not is_certain:

@@ -20,8 +20,8 @@ from group_sidecar.coordinator.state.partition_log import PartitionLog
 DEFAULT_PARTITIONS = 50
 """`offsets.topic.num.partitions`."""
 FRESH_SECONDS = 3.0
-"""The log is fresh for this many seconds after the last Fetch was sent that reached its end. Several long polls fit
-into this time."""
+"""The log is fresh for this many seconds after the sending of the last Fetch that reached its end. Several long polls
+fit into this time."""
 
 
 class PartitionState(StrEnum):
@@ -232,7 +232,7 @@ def java_hash(text: str) -> int:
         units.byteswap()
     units.reverse()
     value = 0
-    for last in range((len(units) - 1) // len(_POWERS), -1, -1):  # One round for each name that Kafka can send.
+    for last in range((len(units) - 1) // len(_POWERS), -1, -1):  # A name that Kafka can send needs only one round.
         part = units[last * len(_POWERS) : (last + 1) * len(_POWERS)]
         value = (value * _BEYOND + sum(map(mul, part, _POWERS))) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value

@@ -8,16 +8,17 @@ from group_sidecar.coordinator.model.facts import MemberInfo
 from group_sidecar.coordinator.model.views import MemberView, member_view
 
 MIN_SESSION_TIMEOUT_MS, DEFAULT_SESSION_TIMEOUT_MS = 6_000, 45_000
-"""`group.min.session.timeout.ms`, and the longest default of a client, which is Java's since 3.0.
-
-A member whose join was not seen is in doubt after the shorter time, and set aside after the longer one.
+"""The assumed session timeouts of a member whose join was not seen: after the first it is in doubt, after the second
+it is overdue. The first is the default of `group.min.session.timeout.ms`. The second is the longest default of any
+client, that of Java since 3.0.
 """
 
 
 class Leave(NamedTuple):
     """A leave without a reply.
 
-    `at`: when it was sent. `reason`: the reason given. `by_admin`: whether another client removes the member.
+    `at`: when the request was sent. `reason`: the reason that the client gave. `by_admin`: whether another client
+    removes the member.
     """
 
     at: float
@@ -30,16 +31,16 @@ class Member:
     """A member of a group.
 
     Attributes:
-        since: when it was first seen in the group. A static member that is back keeps the time of its first id.
-        true_host: the host that its requests come from; empty while none was seen.
-        broker_host: the host that the broker reports, which is the sidecar's; empty while it has not reported any.
-        certain: whether the broker has it under the same client id. A static member that comes back keeps the old
-            one (KIP-345), unless its session had run out.
-        session_timeout_ms: None where its join was not seen.
-        protocols: metadata by protocol, in the order of its join.
-        seen_at: when the request went out that last reset its session timer.
-        sync_by: when the broker removes it, unless it has synced by then (KAFKA-12890).
-        seen_on_wire: whether any of its requests was seen. The silence of other members means nothing.
+        since: when the member was first seen in the group. A static member that is back keeps the time of its first id.
+        true_host: the host that the member's requests come from; empty until a request was seen.
+        broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
+        certain: whether the broker has the member under the same client id. The broker keeps the old client id of a
+            static member that is back (KIP-345), unless the member's session had expired.
+        session_timeout_ms: the session timeout; None if the member's join was not seen.
+        protocols: metadata by protocol, in the order of the member's join.
+        seen_at: when the request was sent that last reset the member's session timer.
+        sync_by: when the broker removes the member unless it has synced (KAFKA-12890).
+        seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
     """
 
     member_id: str
@@ -59,11 +60,14 @@ class Member:
 
     @property
     def client_host(self) -> str:
-        """Its host, as far as is known; empty while only its id is known."""
+        """The true host of the member, or the one that the broker reports; empty if only the member id is known."""
         return self.true_host or self.broker_host
 
     def identify(self, client_id: str, client_host: str) -> bool:
-        """Takes client id and host. Kafka keeps the client id of the first join. Returns whether they were unknown."""
+        """Sets the true host, and the client id if no host was known before. Returns whether no host was known.
+
+        Kafka keeps the client id of the first join.
+        """
         is_new = not self.client_host
         if is_new:
             self.client_id = client_id
@@ -71,53 +75,53 @@ class Member:
         return is_new
 
     def adopt_description(self, client_id: str, client_host: str) -> None:
-        """Takes client id and host as the broker reports them. A client id that is certain stays."""
+        """Adopts client id and host as the broker reports them. A certain client id is kept."""
         if not (self.certain and self.client_host):
             self.client_id, self.certain = client_id, True
         self.broker_host = client_host
 
     def update_from_join(self, joining: JoiningMember) -> None:
-        """Takes timeouts and protocols from its join (Kafka's updateMember)."""
+        """Sets timeouts and protocols to those in the member's join (Kafka's updateMember)."""
         self.seen_on_wire = True
         self.session_timeout_ms = joining.session_timeout_ms
         self.rebalance_timeout_ms = joining.rebalance_timeout_ms
         self.protocols = dict(joining.protocols)
 
     def assign(self, assignment: bytes) -> None:
-        """Takes its assignment."""
+        """Sets the assignment."""
         self.assignment = assignment
 
     def take_record(
         self, *, session_timeout_ms: int, rebalance_timeout_ms: int, protocol: str, metadata: bytes, assignment: bytes
     ) -> None:
-        """Takes what a record of the log contains of it. Metadata that its own join contained stays."""
+        """Sets the values that a record of the log contains. Metadata from the member's own join is kept."""
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms
         self.assignment = assignment
         self.protocols.setdefault(protocol, metadata)
 
     def session_may_have_expired(self, now: float) -> bool:
-        """Whether its session may have run out."""
+        """Whether the session may have expired."""
         return now > self.seen_at + (self.session_timeout_ms or MIN_SESSION_TIMEOUT_MS) / 1000
 
     def session_expired(self, now: float, began_at: float) -> bool:
-        """Whether its session must have run out. `began_at`: when the broker loaded the group and began sessions."""
+        """Whether the session must have expired. `began_at`: when the broker loaded the group and began sessions."""
         last_seen_at = max(self.seen_at, self.since, began_at)
         return now > last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000
 
     @property
     def earliest_timeout(self) -> float:
-        """Until when no timer of it runs out, if no request of it is seen."""
+        """A time before which no timer of the member expires, even without further requests."""
         return min(self.seen_at + (self.session_timeout_ms or MIN_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
 
     def timeout_at(self, began_at: float) -> float:
-        """Returns when its session (as of `session_expired`) or its sync is over, if no request of it is seen."""
+        """Returns when the session must have expired (see `session_expired`) or the sync deadline ends, if earlier."""
         last_seen_at = max(self.seen_at, self.since, began_at)
         return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
 
     @property
     def info(self) -> MemberInfo:
-        """Its identity, as facts have it."""
+        """The identity of the member, for facts."""
         return MemberInfo(
             member_id=self.member_id,
             client_id=self.client_id,
@@ -126,13 +130,16 @@ class Member:
         )
 
     def successor(self, member_id: str, now: float) -> "Member":
-        """Returns the static member under another id (Kafka's replaceStaticMember); a new one if it may be removed."""
+        """Returns the static member under another id (Kafka's replaceStaticMember).
+
+        If the broker may have removed this member, the result has only the instance id of this member.
+        """
         if self.session_may_have_expired(now) or now > self.sync_by:
             return Member(member_id=member_id, since=now, instance_id=self.instance_id, certain=False)
         return replace(self, member_id=member_id)
 
     def view(self, protocol: str) -> MemberView:
-        """Returns the member at this moment, to be read only."""
+        """Returns a read-only view of the member at this moment."""
         return member_view(
             member_id=self.member_id,
             instance_id=self.instance_id,

@@ -1,8 +1,8 @@
 """The bound on the bytes of metadata and assignments of all members.
 
-A client may give a member 16 MiB of metadata, and Kafka keeps it. Where there is no room for the metadata in an event,
-the group is kept without it. Its members, state and generation stay right. DescribeGroups is left to the broker until
-the broker has described the group again while there is room.
+A client may give a member 16 MiB of metadata, and Kafka keeps it. If there is no room for the metadata in an event, the
+copy keeps the group without it. The group's members, state and generation stay correct. DescribeGroups is left to the
+broker until the broker has described the group again while there is room.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,19 +14,20 @@ from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, TableSize
 from group_sidecar.coordinator.state.group import Group
 
 MEAN_GROUP_METADATA_BYTES = 2_500
-"""Bytes that the metadata and assignments of a group's members may have on average before there is too much of it."""
+"""The bound for metadata and assignments of all members, in bytes per group that may be kept."""
 
 
 class MetadataBudget:
-    """The bound of all groups together. The bytes of an event are added at once, and counted anew by
-    `recount_if_changed`.
+    """The bound for all groups together.
+
+    The bytes of each event are added at once. `recount_if_changed` later replaces the sum by an exact count.
 
     Args:
-        max_groups: groups that are kept. The bound in bytes follows from that.
+        max_groups: how many groups are kept. The bound in bytes follows from this number.
 
     Attributes:
-        bytes: how many there are, at most.
-        max_bytes: how many there may be.
+        bytes: an upper bound for the bytes that are kept.
+        max_bytes: how many bytes may be kept.
     """
 
     def __init__(self, max_groups: int) -> None:
@@ -36,11 +37,11 @@ class MetadataBudget:
 
     @property
     def table(self) -> TableSize:
-        """The number of groups with metadata, and its bytes."""
+        """The number of groups with metadata, and the bytes of the metadata."""
         return TableSize("member_metadata", self._groups, self.bytes)
 
     def within_bound(self, group: Group, event: Event) -> Event:
-        """Returns the event; without metadata and assignments where there is no room for them."""
+        """Returns the event; without metadata and assignments if there is no room for them."""
         size = _SIZES[type(event)](event) if type(event) in _SIZES else 0
         if not size:
             return event
@@ -50,17 +51,17 @@ class MetadataBudget:
         return event
 
     def recount_if_changed(self, group: Group) -> None:
-        """Counts the bytes of a group anew, if the group has changed since."""
+        """Recounts the bytes of a group if the group has changed since the last count."""
         if group.metadata_bytes and group.metadata_counted_at != group.changes:
             self.recount(group)
 
     def recount(self, group: Group) -> None:
-        """Counts the bytes of a group anew."""
+        """Recounts the bytes of a group."""
         self._count(group, _metadata_bytes(group))
         group.metadata_counted_at = group.changes
 
     def forget(self, group: Group) -> None:
-        """A group is not kept any more."""
+        """Subtracts the bytes of a group that is not kept any more."""
         self._count(group, 0)
 
     def _count(self, group: Group, size: int) -> None:

@@ -1,10 +1,10 @@
-"""What one partition of `__consumer_offsets` says.
+"""The surviving records of one partition of `__consumer_offsets`, by group.
 
-Owns: `PartitionLog`: records in, the surviving keys out, per group and raw; offsets of transactions wait for their
-control record. Must not know: what a value means, which partition it is, who leads it, what the wire says.
+`PartitionLog` replays the records by the rules of Kafka's OffsetMetadataManager.replay. Offsets of a transaction are
+pending until the transaction's control record is read.
 
-Values stay as they came and are decoded when somebody asks: most are overwritten before anybody does. Memory so
-grows with the keys that survive, not with the log. The rules are those of Kafka's OffsetMetadataManager.replay.
+Values are kept raw and are decoded by their readers, because most values are overwritten before any reader needs them.
+Memory grows with the number of surviving keys, not with the length of the log.
 """
 
 from collections import Counter
@@ -17,31 +17,31 @@ from group_sidecar.codecs.record_batches import ControlMarker, RecordBatch, batc
 from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, WHOLE_GROUP, AwaitedTombstones
 
 RECORDS_PER_STEP = 1024
-"""Records between two breaths: about two milliseconds."""
+"""Records that are replayed before other tasks may run: about 2 ms."""
 LONG_VALUE = 200
-"""Bytes of an offset's value beyond which it is counted for itself. Without metadata a value has 26 to 45."""
+"""An offset's value with more bytes is counted in `counted_bytes`. Without metadata a value has 26 to 45 bytes."""
 _KINDS = frozenset(int(kind) for kind in KeyType)
-_OFFSET_COMMITS = 1  # The key types 0 and 1 are the same.
+_OFFSET_COMMITS = 1  # The key types 0 and 1 are both offset commits.
 _GROUP_METADATA = 2
 
 Record = tuple[int, int, bytes | None, bytes | None]
 PendingOffset = tuple[int, bytes | None]
-"""Of a transaction: the record's offset, and its value; None for a tombstone."""
+"""A record of a transaction: its offset in the log and its value, which is None for a tombstone."""
 _NOTHING: PendingOffset = (0, None)
 
 
 class LoggedGroup:
-    """What the log says of one group.
+    """The surviving records of one group.
 
     Attributes:
-        offsets: raw OffsetCommitValue by what stands behind the group in its key: topic and partition.
-        pending: offsets of open transactions, by producer id.
-        metadata: raw GroupMetadataValue; None where there is none.
-        records: raw values of all other types, by their whole key (KIP-848, share and streams groups).
-        tombstone: whether the group was deleted, and has had no commit since.
+        offsets: each raw OffsetCommitValue by its key suffix, the part of the key after the group: topic and partition.
+        pending: offsets of open transactions, by producer id and key suffix.
+        metadata: the raw GroupMetadataValue; None if the log has none.
+        records: raw values of all other types, by their whole keys (KIP-848, share and streams groups).
+        tombstone: whether the group's metadata was deleted and no offset was committed since.
         changes: how often any of `records` changed.
-        removed: how many offsets went since that was last looked at.
-        counted: how many there were when they were last counted.
+        removed: how many offsets were removed since the last merge.
+        counted: the number of offsets, pending ones included, at the last `PartitionLog.recount`.
     """
 
     __slots__ = ("changes", "counted", "group_id", "metadata", "offsets", "pending", "records", "removed", "tombstone")
@@ -58,22 +58,22 @@ class LoggedGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether no record of the group survives."""
         return not (self.offsets or self.pending or self.records or self.metadata is not None)
 
 
 class PartitionLog:
-    """The surviving keys of one partition.
+    """The surviving records of one partition.
 
     Attributes:
-        next_offset: where to read on.
-        groups: by name, in UTF-8.
-        changed: names of groups that records came for since that was last looked at.
-        records: how many records came.
-        size: how many offsets survive, pending ones included, as counted last.
-        counted_bytes: bytes of all other values that survive, and of those of offsets that are longer than LONG_VALUE.
-        awaited: tombstones of deletions that clients were told of.
-        skipped: how many keys of types that are not known came, by type; -1 for what is no key at all.
+        next_offset: the offset of the next record to read.
+        groups: the groups by name, in UTF-8.
+        changed: names of groups with new records since the last call of `take_changed`.
+        records: how many records were read.
+        size: how many offsets survive, pending ones included, as last counted by `recount`.
+        counted_bytes: bytes of all surviving values, without offset values of at most LONG_VALUE bytes.
+        awaited: tombstones of deletions that the broker has acknowledged to clients.
+        skipped: how many records of unknown key types were read, by type; -1 for records without a valid key.
     """
 
     def __init__(self, next_offset: int) -> None:
@@ -81,13 +81,13 @@ class PartitionLog:
         self.groups: dict[bytes, LoggedGroup] = {}
         self.changed: dict[bytes, None] = {}
         self.records = self.size = self.counted_bytes = 0
-        self._long_offset_bytes = 0  # Of `counted_bytes`, what belongs to offsets.
+        self._long_offset_bytes = 0  # The part of `counted_bytes` that belongs to offsets.
         self.awaited = AwaitedTombstones()
         self.skipped: Counter[int] = Counter()
         self._open_transactions: dict[int, set[bytes]] = {}
 
     def take_changed(self) -> dict[bytes, None]:
-        """Returns the names of the groups that records came for since the last call."""
+        """Returns the names of the groups with new records since the last call."""
         changed, self.changed = self.changed, {}
         return changed
 
@@ -96,21 +96,21 @@ class PartitionLog:
         self.changed[name] = None
 
     def recount(self, group: LoggedGroup) -> None:
-        """Counts the offsets of a group anew."""
+        """Recounts the offsets of a group."""
         size = len(group.offsets) + sum(map(len, group.pending.values()))
         self.size += size - group.counted
         group.counted = size
 
     def replay(self, data: bytes) -> Iterator[None]:
-        """Takes in the record batches of one Fetch reply; yields from time to time, so that others may breathe.
+        """Replays the record batches of one Fetch reply. Yields after each step, so that other tasks may run.
 
         Raises:
-            DecodeError: they are damaged. What came before the damage counts.
+            DecodeError: a batch is damaged. The records before the damage were replayed.
         """
         done = 0
         for batch in batches(data):
             if batch.next_offset <= self.next_offset:
-                continue  # A batch is sent whole, also where it begins before what was asked for.
+                continue  # The batch was read before. A reply may contain whole batches before the requested offset.
             if batch.control:
                 self._end_transaction(batch)
             elif batch.transactional:
@@ -130,7 +130,7 @@ class PartitionLog:
                 yield
 
     def _store(self, records: Iterable[Record]) -> None:
-        """The loop that a load spends its time in."""
+        """Stores records that belong to no transaction. A load spends most of its time in this loop."""
         groups, changed = self.groups, self.changed
         for _, _, key, value in records:
             try:
@@ -163,7 +163,7 @@ class PartitionLog:
                 self.awaited.tombstone_read(name, key[end:])
 
     def _group(self, name: bytes) -> tuple[bytes, LoggedGroup]:
-        """A group that is not there under this name yet, and its name as Kafka writes it: always UTF-8."""
+        """Returns the name in valid UTF-8, as Kafka writes it, and its group. Creates the group if it is new."""
         group_id = decoded(name)
         name = group_id.encode()
         if (group := self.groups.get(name)) is None:
@@ -189,7 +189,7 @@ class PartitionLog:
     def _store_pending(self, producer_id: int, records: Iterable[Record]) -> None:
         for offset, stamp, key, value in records:
             if key is None or len(key) < 4 or key[0] << 8 | key[1] > _OFFSET_COMMITS:
-                self._store([(offset, stamp, key, value)])  # Kafka has none such.
+                self._store([(offset, stamp, key, value)])  # Kafka writes no such record in a transaction.
                 continue
             end = 4 + (key[2] << 8 | key[3])
             name = key[4:end]
@@ -223,32 +223,35 @@ class PartitionLog:
                     group.offsets.pop(key_suffix, None)
 
     def _count_value(self, before: bytes | None, after: bytes | None) -> None:
-        """The value of an offset takes another's place; None for none."""
+        """Counts the replacement of an offset's value by another; None stands for no value."""
         change = _counted_bytes(after) - _counted_bytes(before)
         self._long_offset_bytes += change
         self.counted_bytes += change
 
     def _drop_pending(self, group: LoggedGroup, key_suffix: bytes, before: int | None = None) -> None:
-        """An offset was written: what is pending for it from before (all, where nothing is said) will not count.
+        """Drops the older pending values of an offset that was written. Their transactions stay open.
 
-        Its transaction stays open all the same.
+        `before` is the position of the write in the log. None drops all pending values of the offset.
         """
         for held in group.pending.values():
             if key_suffix in held and (before is None or held[key_suffix][0] < before):
                 self._count_value(held.pop(key_suffix)[1], None)
 
     def reconcile_awaited(self, name: bytes, asked_at: float) -> None:
-        """All that was acknowledged until then was read: no tombstone is awaited of what is not there."""
+        """Stops awaiting tombstones of keys that do not survive, or that were awaited for AWAITED_SECONDS.
+
+        The log was read past every request that was acknowledged up to `asked_at`.
+        """
         group = self.groups.get(name)
         for key_suffix, at in self.awaited.overdue(name, asked_at).items():
-            left = (
+            survives = (
                 group is not None and not group.is_empty and (key_suffix == WHOLE_GROUP or key_suffix in group.offsets)
             )
-            if not left or at <= asked_at - AWAITED_SECONDS:
+            if not survives or at <= asked_at - AWAITED_SECONDS:
                 self.awaited.forget(name, key_suffix)
 
     def forget(self, name: bytes) -> None:
-        """Drops a group of which nothing is left."""
+        """Drops a group if none of its records survives."""
         if (group := self.groups.get(name)) is not None and group.is_empty:
             del self.groups[name]
 

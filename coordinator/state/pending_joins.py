@@ -1,6 +1,6 @@
 """Joins that are in flight at the broker and already count towards the size of the group.
 
-Kafka keeps a member whose join waits when its connection breaks, until the rebalance is over. So a lost join still
+If the connection of a parked join breaks, Kafka keeps the member until the rebalance is over. So a lost join still
 counts. Only a description of the group shows whether a lost join has reached the broker.
 """
 
@@ -22,10 +22,10 @@ from group_sidecar.coordinator.state.bounded_ids import IssuedIds
 from group_sidecar.coordinator.state.unlogged_members import UnloggedMembers
 
 MAX_LOST_JOINS = 10_000
-"""Lost joins of one group that are kept. The oldest are evicted first."""
+"""Maximum number of lost joins that are kept for one group. The oldest are evicted first."""
 
 JoinKey = tuple[str, str]
-"""Identifies a join: by its group instance id, by its member id, or by the token of the request without both."""
+"""Identifies a join by its group instance id; without one by its member id; without both by the request's token."""
 
 
 def _join_key(joining: JoiningMember) -> JoinKey:
@@ -36,7 +36,7 @@ def _join_key(joining: JoiningMember) -> JoinKey:
 
 @dataclass(frozen=True, slots=True)
 class _LostJoin:
-    """A lost join: its connection is gone. `until`: when it will have reached the broker, if it ever does."""
+    """A join whose connection was lost. `until`: the time by which the broker has received the join, if at all."""
 
     joining: JoiningMember
     until: float
@@ -76,7 +76,7 @@ class PendingJoins:
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
         self._lost_joins_by_member: dict[str, list[JoinKey]] | None = None
         """Built by the first search for a member. Some of these lost joins may have been dropped since."""
-        self._lost_joins_expire_at = FOREVER  # All are kept until then. Some may have been dropped since.
+        self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
         self.unlogged_members = UnloggedMembers()
@@ -84,20 +84,23 @@ class PendingJoins:
     # Events.
 
     def add_join(self, event: JoinSent) -> None:
-        """A join goes to the broker."""
+        """Adds a join that is sent to the broker."""
         self.sent[event.joining.token] = event
         if event.joining.will_park:
             self._count(event.joining, 1)
 
     def remove_join(self, token: str) -> JoinSent | None:
-        """A join has its reply. Returns the join; None where there was none."""
+        """Removes a join that has its reply. Returns the join; None if no such join was sent."""
         event = self.sent.pop(token, None)
         if event is not None and event.joining.will_park:
             self._count(event.joining, -1)
         return event
 
     def mark_lost(self, token: str, now: float) -> JoinSent | None:
-        """The reply to a join will not come. Returns the join; None where there was none."""
+        """Removes a join whose connection was lost, and keeps it as a lost join if it may be parked.
+
+        Returns the join; None if no such join was sent.
+        """
         event = self.remove_join(token)
         if event is not None and event.joining.will_park:
             while len(self._lost_joins) >= MAX_LOST_JOINS:
@@ -121,14 +124,14 @@ class PendingJoins:
             del self._joining_member_ids[member_id]
 
     def forget(self, member_id: str) -> None:
-        """The broker has no such member."""
+        """Forgets the joins of a member that the broker does not have."""
         if self._lost_joins and member_id:
             for join_key in self._lost_joins_of(member_id):
                 del self._lost_joins[join_key]
         self.unlogged_members.forget(member_id)
 
     def _lost_joins_of(self, member_id: str) -> list[JoinKey]:
-        """Returns the lost joins of a member. One request may name 5,000 members, of 10,000 lost joins."""
+        """Returns the keys of a member's lost joins. One request may name 5,000 members, with 10,000 lost joins."""
         if self._lost_joins_by_member is None:
             self._lost_joins_by_member = {}
             for join_key, lost_join in self._lost_joins.items():
@@ -141,11 +144,11 @@ class PendingJoins:
         self._lost_joins_expire_at = until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
 
     def discard_description(self) -> None:
-        """A member has left: the last description by the broker is outdated."""
+        """Drops the last description by the broker, because a member has left since."""
         self._description = None
 
     def begin_generation(self, now: float) -> None:
-        """A join phase is over: each join that waited is a member now, or is gone."""
+        """Ends a join phase. Only lost joins that may still reach the broker remain; all others are members or gone."""
         if self._lost_joins:
             self._set_lost_joins(
                 {join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > now}
@@ -153,9 +156,10 @@ class PendingJoins:
         self._unknown_joins, self._new_member_ids, self._description = 0, frozenset(), None
 
     def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:
-        """The broker has described the members.
+        """Decides with the broker's description which lost joins have become members.
 
-        `before`: the members that were known. `roster_complete`: whether these were all members of the last generation.
+        `before`: the members that were known before. `roster_complete`: whether `before` had all members of the last
+        generation.
         """
         members = frozenset(m.member_id for m in event.members)
         self._description = BrokerDescription(event.state, members, event.sent_at, now)
@@ -178,28 +182,28 @@ class PendingJoins:
             if not lost_join.has_id and join_key not in in_transit
         ]
         unexplained = self._unexplained_members(event, before, named)
-        own = [sent for sent in self.sent.values() if sent.joining.will_park and _join_key(sent.joining)[0] == "join"]
-        arrived = sum(sent.sent_at + LOST_REQUEST_SECONDS < event.sent_at for sent in own)
+        new = [sent for sent in self.sent.values() if sent.joining.will_park and _join_key(sent.joining)[0] == "join"]
+        arrived = sum(sent.sent_at + LOST_REQUEST_SECONDS < event.sent_at for sent in new)
         confirmed = nameless[: max(0, len(unexplained) - arrived)]
         self._set_lost_joins(
             {**in_transit, **named, **{join_key: self._lost_joins[join_key] for join_key in confirmed}}
         )
-        # If there may have been unknown members before, only as many new members are certain as joins were lost.
+        # If the copy may have missed members, only as many members are certainly new as lost joins are confirmed.
         self._new_member_ids = frozenset(unexplained if roster_complete else unexplained[: len(confirmed)])
         lost = sum(not lost_join.has_id for lost_join in self._lost_joins.values())
-        self._unknown_joins = max(0, len(unexplained) - len(own) - lost) if roster_complete else 0
+        self._unknown_joins = max(0, len(unexplained) - len(new) - lost) if roster_complete else 0
 
     def _unexplained_members(
         self, event: GroupDescribed, before: Set[str], lost: Mapping[JoinKey, _LostJoin]
     ) -> list[str]:
-        """Returns the members that neither the last generation nor a join with an id explains."""
+        """Returns the described members that neither were known before nor have a join with an id."""
         member_ids = {*self._joining_member_ids, *(lost_join.joining.member_id for lost_join in lost.values())}
         known = member_ids | before - self._new_member_ids
         instances = {name for kind, name in (*self._join_keys, *lost) if kind == "instance"}
         return [m.member_id for m in event.members if m.member_id not in known and m.instance_id not in instances]
 
     def expire(self, now: float) -> None:
-        """Drops lost joins that are too old: the broker drops a new member whose first generation does not begin."""
+        """Drops old lost joins. The broker removes a new member whose first generation does not begin in time."""
         if now >= self._lost_joins_expire_at:
             kept = {
                 join_key: lost_join
@@ -224,13 +228,14 @@ class PendingJoins:
 
     @property
     def parked(self) -> int:
-        """How many joins wait at the broker, as far as is known."""
-        both = len(self._lost_joins.keys() & self._join_keys.keys())  # Looks at the smaller one only.
+        """How many joins are parked at the broker, as far as is known."""
+        both = len(self._lost_joins.keys() & self._join_keys.keys())  # Takes the time of the smaller set only.
         return len(self._join_keys) + len(self._lost_joins) - both + self._unknown_joins
 
     def parked_unknown(self, members: Set[str], issued: IssuedIds) -> int:
-        """How many of the parked joins have a member id that the broker knew neither as a member's nor as an issued
-        one when the join was sent. The broker rejects those.
+        """Returns how many parked joins the broker rejects, because their member ids are unknown.
+
+        Such a member id was neither a member's nor an issued one when the join was sent.
         """
         unknown = self._joining_member_ids.keys() - members - {"", *issued}
         if not unknown:
@@ -248,7 +253,7 @@ class PendingJoins:
         return self._joining_member_ids.keys()
 
     def is_parked(self, member_id: str) -> bool:
-        """Whether a member waits in a join at the broker."""
+        """Whether a join of the member is, or may be, parked at the broker."""
         if not member_id:
             return False
         return member_id in self._joining_member_ids or bool(self._lost_joins and self._lost_joins_of(member_id))
@@ -259,7 +264,7 @@ class PendingJoins:
         return bool(self._lost_joins)
 
     def described_since(self, since: float, now: float) -> BrokerDescription | None:
-        """Returns the broker's description if it is recent, and newer than `since` and all lost joins; else None."""
+        """Returns the broker's description; None unless it is recent, and newer than `since` and all lost joins."""
         description = self._description
         if (
             description is None
@@ -268,7 +273,7 @@ class PendingJoins:
         ):
             return None
         for lost_join in self._lost_joins.values():
-            # The description does not contain a join that was lost, or may have arrived, after its request.
+            # The description lacks a join that was lost, or may have arrived, after the description was requested.
             if (
                 lost_join.until - LOST_REQUEST_SECONDS > description.asked_at
                 or description.asked_at < lost_join.until <= now

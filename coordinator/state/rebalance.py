@@ -1,4 +1,4 @@
-"""A rebalance in progress: its cause, and what is kept of it until it is over."""
+"""A rebalance in progress: its cause, and the values that are kept until it is over."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,8 @@ OwnedPartitions = frozenset[tuple[object, int]]
 class CauseDetails:
     """Why a rebalance began, the member that caused it, and the reason that its client gave.
 
-    `token`, `at`: the token of the join that caused it, and when the join was sent; empty and None without one.
+    `token`, `at`: the token of the join that caused the rebalance, and when the join was sent. If no join is known to
+    be the cause, `token` is empty and `at` is None.
     """
 
     cause: RebalanceCause = RebalanceCause.UNKNOWN
@@ -34,13 +35,13 @@ class Rebalance:
     """A rebalance in progress.
 
     Attributes:
-        cause_details: why it began.
-        started_at: when it began.
-        waiting_since: when it last began to wait for joins. Another cause may begin the wait again before it is over.
-        leader_join_seen: whether the leader's join was seen, so that its sync will be seen too.
-        done_at: when its generation was stable. The rebalance is reported when the assignments are known too.
-        joined, left: how many members had joined and left by then.
-        owners: what each member of a consumer group owned before.
+        cause_details: why the rebalance began.
+        started_at: when the rebalance began.
+        waiting_since: when the broker last began to wait for joins. Another cause may restart the wait.
+        leader_join_seen: whether the leader's join was seen, so that the leader's sync will be seen too.
+        done_at: when the generation became stable. The rebalance is reported once the assignments are known too.
+        joined, left: how many members had joined and left by `done_at`.
+        owners: the partitions that each member of a KIP-848 group owned before.
     """
 
     cause_details: CauseDetails
@@ -57,12 +58,12 @@ class Rebalance:
     _waiting: tuple[JoinSent, ...] = ()
 
     def begin_generation(self, joins: Iterable[JoinSent]) -> None:
-        """The join phase is over. The joins of its members have all been sent, and are answered one by one."""
+        """Ends the join phase. `joins` are the joins without a reply. The broker replies to them one by one."""
         self.leader_join_seen, self._first_at, self._last_at, self._last = False, FOREVER, NEVER, None
         self._waiting = tuple(sent for sent in joins if sent.joining.will_park and sent.joining.member_id)
 
     def record_join(self, event: JoinAccepted) -> None:
-        """A join that waited for this generation was answered."""
+        """Notes the reply to a join that waited for this generation."""
         self.leader_join_seen = self.leader_join_seen or bool(event.roster)
         self._record_join_time(event.sent_at, event.joining.member_info(event.member_id))
         member = self.cause_details.member
@@ -75,7 +76,7 @@ class Rebalance:
             self._last_at, self._last = sent_at, member
 
     def slowest(self, members: Container[str]) -> SlowestMember | None:
-        """Returns which of these members joined last; None where fewer than two joins were seen."""
+        """Returns the member whose join was sent last; None if fewer than two joins were seen."""
         for sent in self._waiting:
             if sent.joining.member_id in members:  # Other joins wait for the next generation.
                 self._record_join_time(sent.sent_at, sent.joining.member_info(sent.joining.member_id))

@@ -1,8 +1,7 @@
-"""Writes that could not be decoded, and until when each of them may still change something.
+"""Writes that could not be decoded, and until when each of them may still change groups.
 
-A write whose group cannot be read may concern any group. No loop marks the groups. The write begins a new epoch
-instead, and a group compares its own epoch with it when the group is looked up. So such a write costs the same with one
-group and with a million.
+A write whose group is unknown may concern any group. The write begins a new epoch, and each group compares its own
+epoch with the current one when the group is looked up. So the cost of a write does not grow with the number of groups.
 """
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
@@ -13,11 +12,11 @@ class UnreadWrites:
 
     Attributes:
         epoch: the number of the last epoch of any kind. A group with this epoch is up to date.
-        offsets_epoch: the last epoch in which an unread write may have changed offsets, or made or deleted a group.
+        offsets_epoch: the last epoch in which an unread write may have changed offsets, or created or deleted a group.
         members_epoch: the last epoch in which an unread write may have changed the members of a group.
         deletions_epoch: the last epoch in which topics may have been deleted.
-        until: when the broker has carried out all writes whose group was not read; FOREVER while one has no reply. In
-            seconds since the epoch of the clock. A reply to an earlier request may be outdated.
+        until: when the broker has executed all writes whose group is unknown, in seconds of Unix time; FOREVER while
+            such a write has no reply. A reply to an earlier request may be outdated.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class UnreadWrites:
         self._done_by = NEVER
         self._unanswered = 0
         self._by_group: dict[str, tuple[int, float]] = {}
-        """By group, how many writes have no reply, and until when the others may change the group."""
+        """By group, how many of its writes have no reply, and until when its other writes may change the group."""
 
     @property
     def unanswered(self) -> int:
@@ -34,28 +33,31 @@ class UnreadWrites:
         return self._unanswered + sum(count for count, _ in self._by_group.values())
 
     def begin(self, *, members: bool) -> None:
-        """A write of an unread group goes to the broker. `members`: whether it may change members of a group."""
+        """Notes that a write to an unknown group is sent. `members`: whether such a write may change members."""
         self._unanswered += 1
         self.until = FOREVER
         self._begin_epoch(members=members)
 
     def end(self, until: float, *, members: bool) -> None:
-        """Such a write has its reply, or its connection is gone. The broker will have carried it out by `until`."""
+        """Notes that a write to an unknown group has its reply, or that its connection was lost.
+
+        The broker executes the write before the time `until`. `members` has the same meaning as in `begin`.
+        """
         if self._unanswered:
             self._unanswered -= 1
         else:
-            self._begin_epoch(members=members)  # Its beginning was not seen.
+            self._begin_epoch(members=members)  # The write was not noted when it was sent.
         self._done_by = max(self._done_by, until)
         if not self._unanswered:
             self.until = self._done_by
 
     def begin_of(self, group_id: str) -> None:
-        """A write to this group goes to the broker, and only its group was read."""
+        """Notes that a write to this group is sent, of which only the group could be decoded."""
         count, until = self._by_group.get(group_id, (0, NEVER))
         self._by_group[group_id] = count + 1, until
 
     def end_of(self, group_id: str, until: float) -> float:
-        """One of these writes has its reply. Returns until when all of them may change the group."""
+        """Notes that such a write has its reply or lost its connection. Returns until when any may change the group."""
         count, before = self._by_group.pop(group_id, (1, NEVER))
         until = max(until, before)
         if count <= 1:
@@ -68,7 +70,7 @@ class UnreadWrites:
         return FOREVER if group_id in self._by_group else self.until
 
     def topics_deleted(self) -> None:
-        """Topics may have been deleted, and with them offsets of any group."""
+        """Notes that topics may have been deleted, and with them offsets of any group."""
         self.epoch += 1
         self.deletions_epoch = self.epoch
 

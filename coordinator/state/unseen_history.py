@@ -36,8 +36,8 @@ class UnseenHistory:
 
     Attributes:
         others_observed: whether a group that is not noted here was observed from its creation on.
-        note_count: how often a group was noted. A listing that was requested before a note says nothing about the
-            noted group.
+        note_count: how often a group was noted. A listing that was requested before a note does not show the state of
+            the noted group.
     """
 
     def __init__(self, max_groups: int, known: Collection[str] = ()) -> None:
