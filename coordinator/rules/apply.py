@@ -137,7 +137,7 @@ def apply(group: Group, event: Event | InternalEvent, now: float) -> list[Fact]:
 
 
 def apply_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
-    """Applies a `MemberSeen`, the most frequent kind of event, without a look-up of its rule. Else as `apply`."""
+    """Applies a `MemberSeen`, the most frequent kind of event, as `apply` does, but without a look-up of its rule."""
     facts = member_seen(group, event, now)
     group.observe(now)
     return facts

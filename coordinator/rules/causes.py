@@ -43,7 +43,7 @@ _UNEXPLAINED_REJOINS = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.LEADER_
 
 
 def silence_is_conclusive(group: Group, member: Member) -> bool:
-    """Whether a member of which no requests are seen sends none, instead of bypassing this sidecar."""
+    """Whether a member whose requests are not seen certainly sends none. Otherwise it may bypass this sidecar."""
     return group.exclusive or member.seen_on_wire
 
 
@@ -59,7 +59,7 @@ def find_cause(group: Group, now: float) -> CauseDetails:
             ((each.timeout_at(group.leader_term.began_at), each) for each in late.values()), key=itemgetter(0)
         )
         others = {*group.members, *group.overdue}.difference(late)
-        alone = not others  # If alone, the group must have become Empty, which no reply has shown.
+        alone = not others  # Without other members, the group must have become Empty, which no reply has shown.
         if not joins or not (alone or sent_at < timeout_at):
             return CauseDetails(cause=RebalanceCause.SESSION_EXPIRED, member=first.info)
     for member_id, leave in group.roster.pending_leaves.items():
@@ -73,7 +73,7 @@ def find_cause(group: Group, now: float) -> CauseDetails:
 
 
 def cause_of_earlier_join(group: Group, at: float) -> CauseDetails | None:
-    """Returns the cause of a join without a reply that was sent before the time `at`; None without one."""
+    """Returns a join without a reply, sent before the time `at`, as the cause of a rebalance; None without one."""
     if not group.joins:
         return None
     static = _static_members_of_joins(group)
@@ -98,7 +98,7 @@ def _joins_forcing_rebalance(group: Group) -> Iterator[JoinSent]:
 
 
 def _cause_of_join(group: Group, sent: JoinSent, static: StaticMembers | None) -> CauseDetails:
-    """Returns the cause of a join that forces a rebalance. `static` is the same as in `Roster.predecessor`."""
+    """Returns why a join forces a rebalance. `static` has the same meaning as in `Roster.predecessor`."""
     joining = sent.joining
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
     cause = _cause_of_new_member(group, joining, static) if member is None else _cause_of_rejoin(group, member, joining)
@@ -149,8 +149,8 @@ def _cause_of_rejoin(group: Group, member: Member, joining: JoiningMember) -> Re
         return RebalanceCause.LEADER_REJOINED
     if not member.protocols:
         return RebalanceCause.UNKNOWN  # Only heartbeats of the member were seen.
-    known = len(member.protocols) > 1 or len(joining.protocols) == 1  # The log has only one protocol of a member.
-    same = alike and not (known and list(member.protocols) != [name for name, _ in joining.protocols])
+    all_known = len(member.protocols) > 1 or len(joining.protocols) == 1  # The log has only one protocol of a member.
+    same = alike and not (all_known and list(member.protocols) != [name for name, _ in joining.protocols])
     return RebalanceCause.UNKNOWN if same else RebalanceCause.SUBSCRIPTION_CHANGED
 
 
@@ -196,7 +196,7 @@ def departure_of_missing(group: Group, member: Member, now: float, static: Stati
 
 
 def cause_of_departure(member: Member, departure: Departure, reason: str = "") -> CauseDetails:
-    """Returns the departure of a member as the cause of a rebalance."""
+    """Returns the departure of a member as a rebalance's cause."""
     return CauseDetails(cause=_CAUSE_BY_DEPARTURE[departure], member=member.info, reason=reason)
 
 

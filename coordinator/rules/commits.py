@@ -50,7 +50,8 @@ class OffsetRules:
         if group.state is DEAD:
             apply(group, GroupFound(), now)
         elif self._cache.may_be_removed_soon(group) and group.protocol_type:
-            # The broker may have removed the group before this commit. Then its new group of this name has no protocol.
+            # The broker may have removed the group before this commit. In that case, the commit has created a new group
+            # with this name, which has no protocol type.
             apply(group, RequestsCrossed(), now)
         return self._cache.get_or_create_offsets(group, event.sent_at)
 

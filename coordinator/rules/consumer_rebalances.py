@@ -46,7 +46,7 @@ def rebalance_facts(
 
 
 def _membership_facts(group: Group, before: Mapping[str, Member], now: float) -> tuple[list[Fact], list[CauseDetails]]:
-    """Returns the facts about members that joined or left, and for each the cause of a rebalance."""
+    """Returns the facts about members that joined or left, and each join or departure as a rebalance's cause."""
     facts, causes = list[Fact](), list[CauseDetails]()
     previous_instance_ids = {member.instance_id for member in before.values() if member.instance_id}
     for member in group.members.values():

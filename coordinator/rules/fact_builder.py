@@ -83,9 +83,9 @@ def coordinator_moved(group_id: str, now: float) -> list[Fact]:
 
 
 def begin_rebalance(group: Group, now: float, details: CauseDetails | None = None) -> list[Fact]:
-    """Begins a rebalance, which started with the first parked join. Returns the fact, unless one is in progress.
+    """Begins a rebalance, which started with the first parked join. Returns the facts; none if one is in progress.
 
-    `details` is the cause; None to find the cause. A rebalance keeps its first known cause.
+    `details` is the cause; None if the cause has to be found. A rebalance keeps its first known cause.
     """
     if group.state is PREPARING_REBALANCE:
         if details is not None and details.known:
@@ -124,7 +124,7 @@ def complete_rebalance(group: Group, now: float, *, assignments_unknown: bool = 
 
 
 def conclude_overdue_rebalance(group: Group, now: float) -> list[Fact]:
-    """Returns the fact of a completed rebalance if its leader's sync was not seen in time."""
+    """Returns the fact of a completed rebalance if the sync of the leader was not seen in time."""
     late = group.rebalance is not None and now >= group.rebalance.done_at + SYNC_SECONDS
     return conclude_rebalance(group, now) if late else []
 

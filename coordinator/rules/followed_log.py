@@ -12,14 +12,14 @@ from group_sidecar.coordinator.state.bounded_table import BoundedTable
 
 
 class FollowedLog(Protocol):
-    """What the partitions of ``__consumer_offsets`` have shown so far."""
+    """The follower of the partitions of ``__consumer_offsets``, as the rules use it."""
 
     @property
     def moved_groups(self) -> BoundedTable[int]:
         """The partition of each group whose partition another broker leads now."""
 
     def may_include(self, event: Event) -> bool:
-        """Whether the log may already contain an event's effect, and later ones that were not observed."""
+        """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""
 
     def expect_group_tombstone(self, group_id: str, now: float, *, existed: bool) -> None:
         """Expects the tombstone of a group that a client deleted."""

@@ -70,5 +70,5 @@ class GroupExistence:
         self._cache.remove(event.group_id, now)
         partitions = self._cache.partitions
         if partitions.count is None or partitions.partition_of(event.group_id) is not None:
-            self._cache.unseen_history.note(event.group_id, now, elsewhere=True)  # Else the log shows it again.
-        return coordinator_moved(event.group_id, now) if known else []  # Each client gets the error.
+            self._cache.unseen_history.note(event.group_id, now, elsewhere=True)  # Else the log will show the group.
+        return coordinator_moved(event.group_id, now) if known else []  # One fact, though each client gets the error.

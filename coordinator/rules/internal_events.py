@@ -23,7 +23,7 @@ class GroupFound(InternalEvent):
 
 @dataclass(frozen=True, slots=True)
 class GroupLoaded(InternalEvent):
-    """The group was in the log when its partition was loaded. `tenure` is since when the broker leads the partition."""
+    """The group was in the log when its partition was loaded. `tenure` is the broker's term as the leader."""
 
     tenure: LeaderTerm
 

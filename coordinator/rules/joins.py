@@ -1,4 +1,4 @@
-"""The rules of JoinGroup: how a join that is sent, accepted, refused or lost changes a group, and the facts from it."""
+"""The rules of JoinGroup: how a sent, accepted, rejected or lost join changes a group, and which facts follow."""
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.events import (
@@ -69,7 +69,7 @@ def member_id_issued(group: Group, event: MemberIdIssued, now: float) -> list[Fa
 
 
 def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
-    """Removes a join that the broker refused. The join may have been parked in a rebalance before the refusal."""
+    """Removes a join that the broker rejected. The join may have been parked in a rebalance before."""
     joining = event.joining
     group.pending_joins.remove_join(joining.token)
     if event.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not joining.member_id:
@@ -86,14 +86,14 @@ def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
 def _contest(group: Group, joining: JoiningMember) -> None:
     """Makes the instance id of a new static member contested.
 
-    The broker may have accepted the member and replaced it again, unknown to the copy.
+    The broker may have accepted the member and then replaced it, without any reply that shows this.
     """
     if joining.instance_id and not joining.member_id:
         group.roster.contest(joining.instance_id)
 
 
 def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
-    """Adds the member to the generation in the reply, which may be new to the copy."""
+    """Adds the member to the generation in the reply. The generation may be new to the copy."""
     if event.generation < group.generation and event.sent_at < group.generation_at:
         group.pending_joins.remove_join(event.joining.token)
         _contest(group, event.joining)
@@ -173,7 +173,7 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
 def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     """Applies the list of all members in the leader's reply.
 
-    If the copy already has all members, the list only has to agree with them.
+    If the copy already has all members, a list that differs from them puts the group in doubt.
     """
     if not event.roster:
         return []

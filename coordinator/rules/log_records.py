@@ -225,7 +225,7 @@ def records_unreadable(group: Group, event: RecordsUnreadable, now: float) -> li
 
 
 def group_vanished(group: Group, event: GroupVanished, now: float) -> list[Fact]:
-    """Puts a group in doubt that the log does not contain any more. The broker may have deleted the group."""
+    """Puts the group in doubt, because the log does not contain it any more. The broker may have deleted the group."""
     group.logged_state.take_metadata(None)
     group.doubt(now)
     group.touch(now)
@@ -257,10 +257,10 @@ def _take_view(group: Group, view: ConsumerGroupView, now: float, *, is_live: bo
     group.lifecycle.follow_log(view)
     group.logged_state.take_view(view)
     group.roster.follow_log(
-        {told.member_id: before.get(told.member_id) or _new_member(group, told, now) for told in view.members}
+        {logged.member_id: before.get(logged.member_id) or _new_member(group, logged, now) for logged in view.members}
     )
-    for told in view.members:
-        group.members[told.member_id].adopt_description(told.client_id, told.broker_host)
+    for logged in view.members:
+        group.members[logged.member_id].adopt_description(logged.client_id, logged.broker_host)
     group.pending_joins.unlogged_members.reconcile_with_log(group.members)
     group.touch(now)
     return rebalance_facts(group, before, old, now) if is_live else []

@@ -65,7 +65,7 @@ _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
     """Moves members whose sessions must have expired to `overdue`.
 
-    The group is in doubt until the broker confirms that they are gone.
+    The group is in doubt until the broker confirms that these members are gone.
     """
     facts = conclude_overdue_rebalance(group, now) if group.rebalance is not None else []
     late = group.expire(now)
@@ -86,7 +86,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
     """
     member = group.members.get(event.member_id)
     if member is not None and member.true_host == event.client_host and event.generation == group.generation:
-        return member, []  # Nearly always.
+        return member, []  # By far the most frequent case.
     if event.generation < group.generation and event.sent_at < group.generation_at:
         return None, []
     if group.generation == UNKNOWN_GENERATION:
@@ -212,10 +212,10 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
 def _departure_of_unknown(
     group: Group, member: Member, event: MemberUnknown, leave: Leave | None, now: float
 ) -> Departure:
-    """Returns how a member left that the broker does not have any more."""
+    """Returns the departure of a member that the broker does not have any more."""
     if leave is not None:
         return Departure.KICKED if leave.by_admin else Departure.LEFT
-    # The broker started its timer later than the copy, so the session cannot have expired before the copy's timer.
+    # The broker started its session timer later than the copy, so the copy's timer expires first.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 
@@ -256,8 +256,8 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
             group.record_departure(member_id, now)
         if not member_id and instance_id:
             group.roster.contest(instance_id, static)
-        # Kafka 4 rebalances even if an issued id leaves that no member used. And another change may have given the
-        # instance id to another member since the request.
+        # Kafka 4 rebalances even if an unused issued id leaves. If a leave names only an instance id, another member
+        # may have taken over that instance id since the request was sent.
         if dropped is None or (not given_member_id and event.sent_at < group.changed_at):
             group.doubt(now)
     return facts + (

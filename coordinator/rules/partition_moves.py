@@ -33,7 +33,7 @@ def save_owners(group: Group) -> None:
 
 
 def compare_owners(group: Group) -> Moves | None:
-    """Returns the moved partitions of a complete generation; None if the assignments are unknown or unreadable."""
+    """Counts the moved partitions of a complete generation. Returns None if assignments are unknown or unreadable."""
     before = group.rebalances.take_owners()
     if before is None or not group.assignments_known or group.protocol_type != CONSUMER:
         return None
