@@ -1,11 +1,11 @@
 """Merges the records of ``__consumer_offsets`` into the groups and reconciles them with the wire.
 
-`LogFollower` knows which partitions this broker leads and how far each of them was read. It does not know connections.
-`membership` applies the events of the wire, and `log_records` applies the records of a classic group.
+`LogFollower` knows which partitions this broker leads and how far each of them was read. The caller fetches the
+records. `rules.log_records` decides how records change a group, and `rules.membership` how events of the wire do.
 
-The log is the base, and newer events from the wire override it. A Fetch whose reply reaches the end of the log returns
-everything that was acknowledged before that Fetch was sent. State that the wire reported before that time is dropped,
-because the log contains the same changes in the right order. Doubts from before that time end as well.
+The log is the base, and newer events from the wire override it. When a Fetch reaches the end of the log, everything
+that the broker acknowledged before that Fetch was sent has been read. State that the wire reported before that time is
+dropped, because the log contains the same changes in the right order. Doubts from before that time end as well.
 
 Names are those of Kafka's GroupMetadataManager: load, resign, and the states `loading_partitions` and
 `owned_partitions`. The module has more than 400 lines because the log and the wire are reconciled in this one place.
@@ -47,12 +47,12 @@ from group_sidecar.coordinator.state.log_partitions import (
 from group_sidecar.coordinator.state.partition_log import LoggedGroup, PartitionLog
 
 MAX_MOVED_GROUPS = 100_000
-"""The maximum number of remembered groups whose partition another broker now leads. If any further such group
-rebalances, the move of its partition is not reported as the cause."""
+"""Maximum number of kept groups whose partition another broker now leads. The copy reports no `CoordinatorMoved` fact
+for further such groups."""
 LOGGED_BYTES = 200
-"""Estimated bytes of one offset in the log: key and value, with a short topic name."""
+"""Estimated bytes of a surviving offset: key and value, with a short topic name."""
 GROUPS_PER_MERGE_STEP = 50
-"""How many groups are merged before other tasks may run."""
+"""Groups that are merged before other tasks may run."""
 
 
 class LogFollower:
@@ -178,7 +178,7 @@ class LogFollower:
     def connection_lost(self, now: float, *, coordinator_loaded: bool = True) -> Iterator[None]:
         """Notes that the connection to the broker was lost. The caller runs the iterator to its end.
 
-        No partition is fresh any longer, and the broker may have been away. `coordinator_loaded` is as in `begin_load`.
+        No partition is fresh any longer, and the broker may have restarted. `coordinator_loaded` is as in `begin_load`.
         """
         for _, partition in self.partitions:
             partition.coordinator_loaded = coordinator_loaded
@@ -236,14 +236,14 @@ class LogFollower:
                 partition.deleted.pop(group_id)
         for name in partition.log.take_changed():
             self._merge_group(partition, name, now)
-        # Deleted groups are left out: their records are held back, so the log may still lack newer events of the wire.
+        # Deleted groups are left out. Their records were not merged, so newer events of the wire must be kept.
         for group_id in partition.ahead_of_log.difference(partition.deleted):
             if self._reconcile_group(partition, group_id, asked_at, now):
                 partition.ahead_of_log.discard(group_id)
         return self._cleaned_up(now)
 
     def overflowed(self, number: int) -> str:
-        """Returns why a partition is too large to be kept, and counts that; empty if it is not too large.
+        """Returns why a partition is too large to be kept, and counts the overflow; empty if it is not too large.
 
         If all partitions together exceed a limit, the largest one is dropped.
         """
@@ -252,8 +252,8 @@ class LogFollower:
         reason = ""
         if sum(each.size for each in logs) > cache.max_offsets and log.size == max(each.size for each in logs):
             reason = "more offsets than limits.offsets"
-        most_heavy = max(TABLE_BYTES, cache.max_offsets * LOGGED_BYTES)
-        if sum(each.counted_bytes for each in logs) > most_heavy and log.counted_bytes == max(
+        max_bytes = max(TABLE_BYTES, cache.max_offsets * LOGGED_BYTES)
+        if sum(each.counted_bytes for each in logs) > max_bytes and log.counted_bytes == max(
             each.counted_bytes for each in logs
         ):
             reason = "more bytes of metadata than limits.offsets allows"
@@ -334,7 +334,7 @@ class LogFollower:
             offsets = cache.attach_log_to_offsets(partition, group_id, logged)
             if not cache.exclusive:
                 offsets.doubt_differences(now)
-        if partition.read_at == NEVER:  # A group that appears later did not arrive with the partition.
+        if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
             apply(group, GroupLoaded(partition.leader_term), now)
         return self._merge_metadata(group, logged, now, is_live=not loading)
 
@@ -346,15 +346,15 @@ class LogFollower:
     def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
         """Handles a group of which the log contains no records any more.
 
-        An empty group may still exist until the broker removes it. A new group of the same name may also exist: in that
-        case the wire has reported it.
+        An empty group may still exist until the broker removes the group. If a new group with the same name exists, the
+        wire has reported the new group.
         """
         group = self._cache.group(group_id)
         if group is None:
             return
         # The log contains the whole state of a group of the new protocols, so a new group will appear in the log too.
-        described_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
-        if not described_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
+        reported_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
+        if not reported_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
             self._cache.remove(group_id, now)
             self._cache.unseen_history.end(group_id)
             return
