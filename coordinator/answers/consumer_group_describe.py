@@ -31,7 +31,7 @@ UNKNOWN_MEMBER_TYPE, CLASSIC_MEMBER, CONSUMER_MEMBER = -1, 0, 1
 
 
 class _BrokerBehaviour(NamedTuple):
-    """Settings of the reply that differ between brokers, not between versions of the request."""
+    """Properties of a reply that differ between brokers, even for the same version of the request."""
 
     default_assignor: str | None
     sends_error_messages: bool

@@ -93,7 +93,7 @@ class EncodedOffsets:
 
     @property
     def size(self) -> int:
-        """Returns the estimated size in bytes."""
+        """The estimated size in bytes."""
         return PARTITION_BYTES * len(self._sources)
 
     def encode(self, offsets: CommittedOffsets, names: Mapping[UUID, str]) -> Sequence[bytes] | None:
@@ -282,13 +282,13 @@ class EncodedFetch:
 
     @property
     def size(self) -> int:
-        """Returns the estimated size in bytes."""
+        """The estimated size in bytes."""
         return sum(encoded.size for _, encoded in self._groups)
 
     def encode(self, groups: Mapping[str, GroupView], names: Mapping[UUID, str]) -> bytes | None:
         """Returns the body of the reply.
 
-        `names`, a result of None and the exceptions are as in `EncodedOffsets.encode`.
+        `names`, a result of None and the exceptions have the same meaning as in `EncodedOffsets.encode`.
         """
         parts = [(group_id, encoded.encode(_offsets_of(groups[group_id]), names)) for group_id, encoded in self._groups]
         encoded_topics = [(group_id, topics) for group_id, topics in parts if topics is not None]

@@ -1,8 +1,8 @@
 """Builds the replies to the GroupMetadata request of KIP-40's draft.
 
-The module maps a group's state to the draft's states and selects what each state shows. Kafka released DescribeGroups
-instead, which returns neither the leader nor the generation. The copy adds both to a description. The description may
-come from the copy or from the broker.
+The module maps a group's state to the draft's states and selects the fields of each state. Kafka released
+DescribeGroups instead, which returns neither the leader nor the generation. The copy adds both to a description, which
+may come from the copy or from the broker.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _NOBODY = Kip40MemberMetadata()
 
 @dataclass(frozen=True, slots=True)
 class KnownGeneration:
-    """What the copy knows of a group beyond its description.
+    """The values that the copy adds to a group's description.
 
     Attributes:
         generation: the current generation, or during a rebalance the one before it; -1 if it is not known.
@@ -56,9 +56,9 @@ class KnownGeneration:
 def known_generation(
     described: DescribedGroup, before: GroupView, group: Group | None, now: GroupView
 ) -> KnownGeneration:
-    """Returns what the copy adds to a description.
+    """Returns the values that the copy adds to a description.
 
-    The result has no generation if the description may be of another generation. For a Stable group, the described
+    The result has no generation if the description may belong to another generation. For a Stable group, the described
     members and assignments must equal those in `before`.
 
     Args:
@@ -82,7 +82,7 @@ def _prior(group: Group | None) -> tuple[int, str]:
         return UNKNOWN_GENERATION, ""
     if group.state is not GroupState.COMPLETING_REBALANCE or group.stable_at != NEVER:
         return group.generation, group.protocol
-    # All joins have been answered, which made the next generation. Only the log may have the one before it.
+    # The replies to the joins have begun the next generation. Only the log may have the generation before it.
     before = group.generation - 1
     try:
         logged = decode_as(GroupMetadataValue, group.logged_metadata) if group.logged_metadata else None
@@ -97,7 +97,7 @@ def kip40_coordinator(found: FindCoordinatorResponse) -> Kip40Coordinator:
 
 
 def kip40_error(group_id: str, error_code: int, where: Kip40Coordinator | None = None) -> Kip40Group:
-    """Returns a reply of a group that has only an error and, if known, the group's coordinator."""
+    """Returns a group's reply that has only an error and, if known, the group's coordinator."""
     return Kip40Group(error_code=error_code, group_id=group_id, coordinator=where or Kip40Coordinator())
 
 

@@ -5,7 +5,7 @@ which groups must be evaluated again.
 
 To evaluate 10,000 groups takes 50 ms, and to encode them takes another 50 ms. So a reply only evaluates and encodes
 groups that have changed or whose deadline has passed, and joins the bytes. If that is still too much for one request,
-`overdue` is true, and `tend` does the work some groups at a time.
+`overdue` returns True, and `update_in_steps` does the work some groups at a time.
 """
 
 from collections import OrderedDict
@@ -37,8 +37,8 @@ GROUPS_PER_STEP = 100
 MAX_GROUPS_PER_REQUEST = 300
 """Groups that one ListGroups request may evaluate or encode: about 3 ms."""
 SHARDS = 1024
-"""Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change makes 100 groups be
-joined again. As many changes as one request may evaluate make less than a third of all groups be joined again."""
+"""Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change requires joining 100
+groups again. MAX_GROUPS_PER_REQUEST changes require joining less than a third of all groups again."""
 SPARE_DEADLINES = 1000
 """How many outdated deadlines are kept besides the current ones before all outdated ones are dropped."""
 
@@ -147,7 +147,7 @@ class Listing:
     def overdue(self, version: int | None = None) -> bool:
         """Whether more work is left after a refresh than one request may wait for.
 
-        `version` is the version of the reply; if it is None, the encoding does not count.
+        `version` is the version of the reply; None to ignore the groups that are not encoded yet.
         """
         if self._all_stale or self._stale or self._changed:
             return True
@@ -156,8 +156,9 @@ class Listing:
         return len(self._form(version).waiting) > MAX_GROUPS_PER_REQUEST
 
     def update_in_steps(self, now: float) -> Iterator[None]:
-        """Does the work of `refresh` and `fallback_reason`, some groups at a time, so that a request has little left to
-        do.
+        """Does the work of `refresh` and `fallback_reason`, some groups at a time.
+
+        A request then has little work left.
         """
         self._notice_due(now)
         for done in count(1):
@@ -247,7 +248,7 @@ class Listing:
             self._entries[group_id] = listed.entry
 
     def _drop_spare_deadlines(self) -> Iterator[None]:
-        """Drops outdated deadlines if there are many. A group that was removed leaves one."""
+        """Drops outdated deadlines if there are many. Each removed group leaves an outdated deadline."""
         if len(self._deadlines) <= 2 * len(self._due) + SPARE_DEADLINES:
             return
         sparse = self._sparse = []
@@ -259,7 +260,7 @@ class Listing:
 
 
 class _Encoded:
-    """The encoded groups of one form of the reply, by kind, so that a filter selects kinds instead of single groups.
+    """The encoded groups for one form of the reply. They are stored by kind, so that a filter selects whole kinds.
 
     Attributes:
         kinds: the encoded groups by kind and group id.
@@ -298,7 +299,7 @@ class _Encoded:
             max_groups = None if max_groups is None else max_groups - 1
 
     def join(self) -> Iterator[None]:
-        """Joins the changed shards one at a time. Otherwise the next reply would have to join all of them."""
+        """Joins the changed shards, one at a time. The next reply then does not have to join all of them."""
         done = 0
         for groups in list(self.kinds.values()):
             for shard in groups.shards:
@@ -350,7 +351,7 @@ class _Groups:
 
     @property
     def shards(self) -> list[int]:
-        """Returns the numbers of the shards that are in use."""
+        """The numbers of the shards that are in use."""
         return list(self._shards)
 
     def join(self, shard: int) -> bool:

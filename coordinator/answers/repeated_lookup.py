@@ -1,7 +1,7 @@
 """Looks up the same keys of a mapping repeatedly, while few of its values change in between.
 
 A lookup of 10,000 keys takes 0.25 ms, and much more if the keys are no longer in the processor's cache. Iterating over
-a mapping takes a tenth of that time. So as long as the mapping has the same keys, its values are compared in the
+a mapping takes a tenth of that time. So while the keys of the mapping do not change, its values are compared in the
 mapping's own order.
 """
 
