@@ -45,7 +45,7 @@ MIN_ENCODED_PARTITIONS = 8
 MIN_CACHED_PARTITIONS = 50
 """From this many partitions on, the encoded parts are worth the memory that they need."""
 MAX_ROWS_PER_PART = 128
-"""Rows per part, at most. A change of one row makes its whole part stale."""
+"""Maximum number of rows per part. A change of one row makes its whole part stale."""
 PARTITION_BYTES = 300
 """Estimated bytes of one partition: its key, its row and its position."""
 

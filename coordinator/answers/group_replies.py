@@ -39,7 +39,7 @@ from group_sidecar.coordinator.wire.offset_apis import LEADER_EPOCH_SINCE, MANY_
 
 GROUP_ID_NOT_FOUND_SINCE = 6
 """The DescribeGroups version from which an unknown group has the error GROUP_ID_NOT_FOUND (KIP-1043). In older versions
-it is only Dead."""
+an unknown group only has the state Dead."""
 TOP_LEVEL_ERROR_SINCE = 2
 """The OffsetFetch version from which a reply has a field for the group's error (KIP-88)."""
 TOPIC_IDS_SINCE = 10

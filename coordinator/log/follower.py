@@ -118,8 +118,8 @@ class LogFollower:
             start_offset: the offset at which the reading begins.
             now: the current time, in seconds since the epoch.
             coordinator_loaded: whether the broker's own coordinator has loaded the partition. That load may still be
-                running when the log has been read. The groups are not answered for until the coordinator serves them.
-                True if the broker cannot be asked.
+                running when the log has been read. The partition stays LOADING until it ends. True if the broker cannot
+                be asked.
 
         Raises:
             StaleEpoch: a later leader epoch of the partition is known.
@@ -411,7 +411,7 @@ class LogFollower:
                     partition.evicted_until = now + AWAITED_SECONDS
 
     def interpret_description(self, event: GroupDescribed) -> GroupDescribed:
-        """Returns the event that a description as Dead stands for.
+        """Returns the event, corrected if the broker described an Empty group as Dead.
 
         A broker that does not keep Empty groups describes a group as Dead while the group still has offsets. The result
         then describes the group as Empty.
@@ -428,7 +428,7 @@ class LogFollower:
         return partition is not None and partition.read_at > event.sent_at
 
     def await_records(self, group: Group) -> None:
-        """Notes that the wire has reported a group. The next records of the group will reconcile its copy."""
+        """Marks a group as ahead of its log, because the wire has shown newer state of the group."""
         partition = self.partitions.partition_of(group.group_id)
         if partition is not None:
             partition.ahead_of_log.add(group.group_id)

@@ -101,7 +101,7 @@ class SlowestMember(MemberInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A fact about one group. `at` is when it happened."""
+    """A fact about one group. `at` is when the change happened."""
 
     group_id: str
     at: float
@@ -113,7 +113,7 @@ class RebalanceStarted(Fact):
 
     Attributes:
         by: the member that caused the rebalance; None if unknown.
-        said: the reason that this client gave (KIP-800); empty if it gave none.
+        said: the reason that this member's client gave (KIP-800); empty if the client gave none.
     """
 
     cause: RebalanceCause
@@ -158,7 +158,7 @@ class RebalanceCompleted(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberJoined(Fact):
-    """A member joined that was not in the group before. `said` is the reason that it gave (KIP-800)."""
+    """A member joined that was not in the group before. `said` is the reason that its client gave (KIP-800)."""
 
     member_id: str
     client_id: str
@@ -169,7 +169,7 @@ class MemberJoined(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberGone(Fact):
-    """A member is no longer in the group. `said` is the reason that was given with its leave (KIP-800)."""
+    """A member is no longer in the group. `said` is the reason that the request to leave gave (KIP-800)."""
 
     member_id: str
     client_id: str

@@ -24,7 +24,7 @@ class StateChange(Enum):
     REBALANCE_DISPROVED = auto()
     """The broker accepted a heartbeat, so it prepares no rebalance."""
     JOINS_COMPLETED = auto()
-    """The broker answered the first join of a new generation."""
+    """The broker replied to the first join of a new generation."""
     SYNCED = auto()
     """The broker has the assignments of the generation."""
     LAST_MEMBER_LEFT = auto()

@@ -71,7 +71,7 @@ class CommittedOffset:
 
     Attributes:
         at: when the commit was seen, or the commit time in its log record, in seconds since the epoch.
-        epoch_known: whether the leader epoch is known. OffsetFetch returns it only since v5 (KIP-320).
+        epoch_known: whether the leader epoch is known. OffsetFetch returns leader epochs only since v5 (KIP-320).
         writer: the connection that committed the offset; empty if the offset comes from the log or from OffsetFetch.
     """
 
@@ -91,7 +91,7 @@ class MemberView:
     """A member of a group. Hosts are as Java's InetAddress prints them, with a leading slash.
 
     Attributes:
-        client_host: the host that the member's requests come from. `broker_host` if none of them was seen.
+        client_host: the host from which the member's requests arrive. `broker_host` if no request was seen.
         broker_host: the host that the broker reports for the member; empty if the broker has not reported one.
         since: when the member was first seen in the group. Members from one record or reply have the same time.
     """
@@ -193,7 +193,7 @@ class Occupancy:
         members: ids of the members.
         parked: how many joins are parked at the broker.
         is_parked: returns whether the join of a member, given by its id, is parked.
-        certain: whether the broker has exactly these members and joins. If not, it may have more or fewer.
+        certain: whether the broker has exactly these members and joins. If not, the broker may have more or fewer.
     """
 
     state: GroupState = GroupState.DEAD

@@ -1,9 +1,10 @@
 """Finds the cause of a rebalance.
 
 The cause follows from joins and leaves in flight, from expired sessions, and from the reasons that clients give
-(KIP-800). Kafka calls prepareRebalance (GroupCoordinator, later GroupMetadataManager) in these cases: a new member
-joins, a known member joins with other protocols, the leader joins again, a member leaves, or a member does not sync in
-time.
+(KIP-800). Kafka's GroupCoordinator, later GroupMetadataManager, calls prepareRebalance in these cases:
+
+- a new member joins, a known member joins with other protocols, or the leader joins again
+- a member leaves, or does not sync in time
 """
 
 from collections.abc import Iterator

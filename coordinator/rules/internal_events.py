@@ -49,7 +49,7 @@ class ConsumerGroupLogged(InternalEvent):
     Attributes:
         metadata, is_live: the same as in a `GenerationLogged`.
         changes: how often the records have changed.
-        view: the group as its records describe it; None if they have not changed since they were last decoded.
+        view: the group as its records describe it; None if the records have not changed since the last decoding.
     """
 
     metadata: bytes | None
@@ -86,7 +86,7 @@ class DescriptionAwaited(InternalEvent):
 
 @dataclass(frozen=True, slots=True)
 class BrokerLost(InternalEvent):
-    """The connection to the broker was lost. The broker may have restarted, and member sessions with it."""
+    """The connection to the broker was lost. The broker may have restarted, and with it the sessions of members."""
 
 
 @dataclass(frozen=True, slots=True)

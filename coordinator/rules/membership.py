@@ -57,7 +57,7 @@ from group_sidecar.coordinator.state.rebalance import CauseDetails
 from group_sidecar.coordinator.state.roster import StaticMembers
 
 CONSUMER_SESSION_MS = 45_000
-"""The default of `group.consumer.session.timeout.ms`. The broker does not report it to KIP-848 clients."""
+"""The default of `group.consumer.session.timeout.ms`. The broker does not report this timeout to KIP-848 clients."""
 _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 """Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
 
@@ -312,7 +312,7 @@ def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> lis
 
 
 def consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: float) -> list[Fact]:
-    """Removes the join of a KIP-848 member, which has its reply. Another event adds a member that was accepted."""
+    """Removes a KIP-848 join that has its reply. If the broker accepted the member, another event adds the member."""
     group.pending_joins.forget(event.member_key)
     return []
 

@@ -1,6 +1,6 @@
 """Deletions that the broker has acknowledged and whose tombstones have not been read yet.
 
-`AwaitedTombstones` holds them for one partition of `__consumer_offsets`, up to a bound.
+`AwaitedTombstones` holds these deletions for one partition of `__consumer_offsets`, up to a bound.
 
 Before Kafka 4.0 a coordinator appends the tombstones of OffsetDelete and DeleteGroups with ``requiredAcks = 0`` and
 replies at once (``GroupMetadataManager.cleanupGroupMetadata``). Consumers read only up to the high watermark. While a

@@ -9,8 +9,8 @@ list of all groups. They combine what other modules know to be missing:
 - `log_partitions`: whether the partition that stores a group is read, and how fresh it is
 - `group_cache`: groups for which verification found a difference, and deletions of topics
 
-The log contains all offsets and all state of groups of the new protocols. It does not contain what a classic group does
-between two generations. Only the wire shows those changes, and only if every client uses this sidecar.
+The log contains all offsets and all state of groups of the new protocols. The log does not contain what a classic group
+does between two generations. Only the wire shows those changes, and only if every client uses this sidecar.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ class Confidence:
         """Returns why DescribeGroups may not be answered; None if it may.
 
         The reply contains metadata, assignments and hosts besides state and members. Without `true_hosts` the reply
-        contains the sidecar's address. The sidecar may have several addresses, so the broker must have reported it.
+        contains the sidecar's address as the broker reported it, because the sidecar may have several addresses.
         """
         if group is not None and group.metadata_omitted:
             return FallbackReason.COLD

@@ -282,7 +282,7 @@ class GroupCache:
         )
 
     def unseen_reason(self, group_id: str, sent_at: float) -> FallbackReason | None:
-        """Returns why a group that is new to the copy may have existed before; None if it cannot have."""
+        """Returns why a group that is new to the copy may have existed before; None if the group is certainly new."""
         if not self.fully_observed(group_id):
             return FallbackReason.COLD
         return FallbackReason.IN_DOUBT if sent_at < self._removed_at else None
@@ -376,10 +376,10 @@ class GroupCache:
         now: float,
         producer_id: int | None = None,
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Returns those of the new offsets that may be kept.
+        """Returns the new offsets that may be kept.
 
-        If there are too many offsets, only those that replace others are kept. If their metadata is too large, none is
-        kept. `producer_id` is the producer in whose transaction the offsets are pending; None if they are committed.
+        If there are too many offsets, only new offsets that replace kept ones remain. If the metadata is too large, no
+        new offset remains. `producer_id` is the producer of the transaction; None if the offsets are committed.
         """
         kept = offsets.committed.wire_offsets if producer_id is None else offsets.pending.get(producer_id, {})
         at_most = self._offsets_text + MAX_STRING_BYTES * len(new)
@@ -394,7 +394,7 @@ class GroupCache:
         return {} if bulky else {partition: offset for partition, offset in new.items() if partition in kept}
 
     def may_be_removed_soon(self, group: Group) -> bool:
-        """Whether the broker may remove the group within minutes. It removes Empty groups without offsets."""
+        """Whether the broker may remove the group within minutes. Brokers remove Empty groups without offsets."""
         if group.state is not EMPTY:
             return False
         offsets = self.group_offsets(group.group_id)

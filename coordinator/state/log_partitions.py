@@ -25,7 +25,7 @@ fit into this time."""
 
 
 class PartitionState(StrEnum):
-    """The state of a partition. Kafka's CoordinatorRuntime has the same states: LOADING, ACTIVE, FAILED."""
+    """The state of a partition. Kafka's CoordinatorRuntime calls these states LOADING, ACTIVE and FAILED."""
 
     LOADING = "loading"
     OWNED = "owned"
@@ -42,8 +42,8 @@ class LeaderTerm:
 
     Attributes:
         leader_epoch: the number of the term; -1 from brokers that do not report leader epochs.
-        moved: whether the broker took the partition over from another broker; None if that is unknown, because it may
-            have happened before the first observation.
+        moved: whether the broker took the partition over from another broker; None if unknown, because the broker may
+            have become the leader before the first observation.
         began_at: when the broker was first seen to serve the groups; FOREVER until then.
     """
 
@@ -263,6 +263,6 @@ def _partition_for(group_id: str, partitions: int) -> int:
 
 
 MAX_CACHED_NAME_LENGTH = 256
-"""The longest name, in characters, that goes to the large cache. The cache has 65,536 entries, at most 40 MB."""
+"""Maximum characters of a name in the large cache. The cache has 65,536 entries, at most 40 MB."""
 _cached_partition = lru_cache(maxsize=65_536)(_partition_for)
 _long_name_partition = lru_cache(maxsize=64)(_partition_for)

@@ -8,9 +8,10 @@ from group_sidecar.coordinator.model.facts import MemberInfo
 from group_sidecar.coordinator.model.views import MemberView, member_view
 
 MIN_SESSION_TIMEOUT_MS, DEFAULT_SESSION_TIMEOUT_MS = 6_000, 45_000
-"""The assumed session timeouts of a member whose join was not seen: after the first it is in doubt, after the second
-it is overdue. The first is the default of `group.min.session.timeout.ms`. The second is the longest default of any
-client, that of Java since 3.0.
+"""The shortest and the longest session timeout assumed for a member whose join was not seen, in milliseconds.
+
+The shortest is the default of `group.min.session.timeout.ms`. The longest is the largest default of any client, that of
+Java since 3.0. The group is in doubt after the shortest timeout, and the member is overdue after the longest.
 """
 
 

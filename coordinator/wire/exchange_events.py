@@ -1,6 +1,6 @@
 """Turns requests and their replies into events.
 
-`request_events` returns the events of a request that went to the broker. `reply_events` returns the events of its
+`request_events` returns the events of a request that is sent to the broker. `reply_events` returns the events of its
 reply. `lost_reply_events` returns the events of a reply that will not arrive.
 """
 
@@ -65,7 +65,7 @@ def reply_events(exchange: Exchange, reply: Struct, now: float) -> Sequence[AnyE
 
 
 def lost_reply_events(exchange: Exchange) -> Sequence[AnyEvent]:
-    """Returns the events of a reply that will not arrive. The broker may or may not have carried out the request."""
+    """Returns the events of a reply that will not arrive. The broker may or may not have executed the request."""
     reader = _LOST.get(type(exchange.request))
     return list(reader(exchange, exchange.request)) if reader else ()
 

@@ -49,7 +49,7 @@ MANY_GROUPS_SINCE = 8
 _NO_OFFSET = -1
 """The offset that the broker returns, with empty metadata, for a partition without one. Clients may commit it too."""
 _NO_METADATA = ""
-"""What the broker stores if a client committed null metadata."""
+"""The metadata that the broker stores if a client commits null."""
 
 
 def commit(
