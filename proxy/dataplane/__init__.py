@@ -1,10 +1,10 @@
 """Moves bytes between clients and brokers.
 
-The core (`session`, `framing`, `commands`, `outcomes`) knows no sockets: a session gets bytes and returns commands.
+The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session receives bytes and returns commands.
 
-- `event_loop`, `poller`: share the thread with trio; wait for sockets with one epoll
+- `event_loop`, `poller`: share one thread with trio; wait for all sockets with one epoll
 - `connections`, `connection`: all connections, and one: read, ask the session, send
-- `endpoint_socket`: one socket, the bytes that wait for it, and splicing
+- `endpoint_socket`: one socket with its backlog, and splicing
 - `session`: the order of requests and replies on one client connection
 - `framing`: where frames begin and end in a stream
 - `commands`: what a session asks its connection to do

@@ -18,7 +18,7 @@ class ToUpstream(NamedTuple):
 
 
 class ShutUpstream(NamedTuple):
-    """Shut down sending to the broker after the pending bytes, because the client has closed its side."""
+    """Shut down the sending side towards the broker after the pending bytes, because the client has closed its side."""
 
 
 class Close(NamedTuple):

@@ -1,10 +1,10 @@
 """Carries one client connection and its broker connection: reads, asks the session, sends and closes.
 
-A ready socket is read once, then other sockets have their turn. Epoll is edge-triggered, so it reports new bytes once.
-A connection that leaves bytes unread must call `rearm`.
+A ready socket is read once, and then the poller serves other sockets. Epoll is edge-triggered and reports new bytes
+once. A connection that leaves bytes unread must call `rearm`.
 
-While a peer does not accept bytes, the connection does not read the other side. So one read bounds the bytes that are
-kept for a peer.
+While a peer does not accept bytes, the connection does not read the other side. So a backlog contains at most the bytes
+that one read produced.
 """
 
 from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
@@ -19,16 +19,18 @@ from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.runtime.logging import log
 
 HANGUP_EVENTS = EPOLLRDHUP | EPOLLET
-"""The epoll events that are awaited of a client that is not read: the client closes its side."""
+"""The epoll events of a client that is not read. Epoll then reports only that the client has closed its side."""
 FLUSH_SECONDS = 5.0
-"""How many seconds a connection that is closing may take to send its last bytes to the client."""
+"""The seconds that a closing connection may take to send its last bytes to the client."""
 LONG_BYTES = 65_536
-"""If at least this many bytes of a forwarded reply have not arrived, the kernel moves them (splice). Requests are
+"""If at least this many bytes of a forwarded reply have not arrived yet, the kernel moves them (splice). Requests are
 always copied: splicing requests costs the broker and the kernel more than it saves (decision 48)."""
 
 
 class InactivityTimeouts(NamedTuple):
-    """The seconds after which a connection without traffic is closed, by what it waits for. 0 means no limit."""
+    """The seconds after which a connection without traffic is closed. The limit depends on what the connection waits
+    for. 0 means no limit.
+    """
 
     idle: float = 0.0
     """The connection waits for nothing: the client has all replies."""
@@ -39,7 +41,9 @@ class InactivityTimeouts(NamedTuple):
 
 
 class SharedResources(NamedTuple):
-    """What all connections of a connection manager share. `connections`: the open connections by number."""
+    """The resources that all connections of a connection manager share. `connections`: the open connections by
+    number.
+    """
 
     poller: Poller
     traffic: TrafficCounters
@@ -54,7 +58,7 @@ class Connection:
         last_active: when bytes last moved on either side.
         awaits_reply: whether the client sent the last bytes, so that it probably waits for a reply.
         flowing: whether both sides are read.
-        client_hung_up: whether the client has closed its side. Its socket may still contain unread bytes.
+        client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
     """
 
     __slots__ = (
@@ -123,14 +127,16 @@ class Connection:
                 self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
-        except Exception:  # noqa: BLE001  As above.
+        except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
 
     def evict_held_request(self, reason: CloseReason) -> None:
-        """Stops holding an incomplete request, or keeping long requests until their replies. `reason` is counted."""
+        """Stops holding an incomplete request. If there is none, stops keeping long requests for their replies.
+        `reason` is counted if the connection must be closed.
+        """
         try:
             self.execute(self.session.evict_held_request(self.shared.poller.now, reason))
-        except Exception:  # noqa: BLE001  As above.
+        except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
 
     def fail(self) -> None:
@@ -178,7 +184,7 @@ class Connection:
         return self.flowing and self.session.can_use_fast_path and self.client.read_size == SMALL_READ_BYTES
 
     def inspect_request(self, chunk: bytes) -> FrameAction:
-        """Receives a chunk of the client for the compiled fast path, and returns what happens to the chunk.
+        """Receives a chunk of the client for the compiled fast path, and returns how the chunk is treated.
 
         After PASS the caller must send the chunk to the broker. After any other action the caller must call
         `execute_inspected_request`.
@@ -284,7 +290,9 @@ class Connection:
             self._watch()
 
     def _give_up_upstream(self) -> None:
-        """Drops the bytes for a broker that accepts no more. Replies that it has sent still go to the client."""
+        """Drops the backlog of a broker that accepts no more bytes. Replies that the broker has sent still go to the
+        client.
+        """
         self.upstream.backlog.clear()
         self.upstream_write_failed, self.flowing = True, False
 
@@ -323,7 +331,7 @@ class Connection:
             try:
                 self.upstream.shut()
             except OSError:
-                return  # The broker has closed. The next read finds that.
+                return  # The broker has closed. The next read reports the close.
 
     def _watch(self) -> None:
         """Updates the epoll events of both sockets to the events that this connection can serve now."""
@@ -347,7 +355,8 @@ class Connection:
         self.flowing = from_client == from_upstream == READ_EVENTS
 
     def _watch_upstream(self, wanted: int) -> None:
-        # Epoll would report a closed broker again and again while it is not read. So the socket leaves the epoll.
+        # Epoll would report a closed broker connection in each round while the socket is not read. So the epoll does
+        # not watch the socket.
         poller, upstream = self.shared.poller, self.upstream
         if not wanted:
             poller.pause(upstream.fd)
@@ -360,7 +369,7 @@ class Connection:
     # Closing.
 
     def overdue(self, now: float, timeouts: InactivityTimeouts) -> CloseReason | None:
-        """Returns why the connection was without traffic for too long, or None if it was not."""
+        """Returns the reason to close a connection that was without traffic for too long, otherwise None."""
         session, blocked = self.session, bool(self.client.backlog)
         if session.within_request and not (blocked or self.upstream.backlog):
             reason, seconds = CloseReason.STALLED, timeouts.stalled
@@ -373,7 +382,7 @@ class Connection:
         return reason if seconds and now - self.last_active > seconds else None
 
     def drain(self, now: float, quiet: float) -> None:
-        """Takes no further request, and closes the connection when the client has its replies.
+        """Accepts no further request, and closes the connection when the client has all replies.
 
         If the session does not parse the connection, or the client has closed its side, the connection closes after
         `quiet` seconds without traffic, unless a reply is probably awaited.
@@ -389,7 +398,7 @@ class Connection:
             self._watch()
 
     def _close(self, reason: CloseReason) -> None:
-        """Closes the connection after the pending bytes for the client."""
+        """Sends the pending bytes to the client, then closes the connection."""
         if reason is CloseReason.BROKER_CLOSED and self.client_ended:
             reason = CloseReason.CLIENT_CLOSED
         if not self.client.backlog:

@@ -1,4 +1,4 @@
-"""Carries all connections until they end.
+"""Serves all connections until they end.
 
 `ConnectionManager` closes connections that were without traffic for too long, and drains all connections at shutdown.
 """
@@ -23,14 +23,15 @@ except ImportError:  # There was no C compiler when the sidecar was installed.
 
 SWEEP_SECONDS = 1.0
 SWEEP_BATCH = 500
-"""The connections that are checked between two checkpoints. These checks take about a millisecond."""
+"""The number of connections that are checked between two of trio's checkpoints. These checks take about a
+millisecond."""
 QUIET_SECONDS = 0.2
-"""While draining, a connection that is not parsed is idle after so many seconds without traffic."""
+"""While draining, a connection that is not parsed is idle after this many seconds without traffic."""
 NO_TIMEOUTS = InactivityTimeouts()
 
 
 class ConnectionManager:
-    """Carries connections until they end. Add them, and run it in a task.
+    """Serves connections until they end. Call `add` for each connection, and `run` in a task.
 
     Args:
         poller: calls the connections when their sockets are ready.
@@ -65,14 +66,14 @@ class ConnectionManager:
 
     @property
     def send_mode(self) -> str:
-        """How small frames are sent, as text for people."""
+        """How small frames are sent, as text for a user."""
         if not self._outbox:
             return "not compiled"
         return "compiled, sent together" if self._outbox.batched else "compiled, sent one by one"
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that are held: by sessions, and for peers that have not accepted them yet."""
+        """The number of bytes that sessions hold and that backlogs contain."""
         connections = self._connections.values()
         return sum(
             connection.session.held_bytes + connection.client.backlog_bytes + connection.upstream.backlog_bytes
@@ -83,7 +84,7 @@ class ConnectionManager:
         """Takes over two non-blocking descriptors, and closes them when the connection ends.
 
         Raises:
-            OSError: a socket is no longer connected. The caller still owns both.
+            OSError: the poller cannot watch a socket. The caller still owns both descriptors.
         """
         connection = Connection(
             self._shared, EndpointSocket(client), EndpointSocket(upstream), session, trio.current_time()
@@ -98,7 +99,7 @@ class ConnectionManager:
         self._connections[session.origin.number] = connection
 
     def evict_held_request(self, connections: Iterable[int]) -> None:
-        """Makes these connections drop their long requests, because other connections need the memory."""
+        """Makes these connections drop their long requests, because requests of other connections need the space."""
         for number in connections:
             if (connection := self._connections.get(number)) is not None:
                 connection.evict_held_request(CloseReason.REQUEST_TOO_LONG)
@@ -121,7 +122,7 @@ class ConnectionManager:
                 await trio.lowlevel.checkpoint()
 
     def _sweep(self, left: list[int], now: float) -> None:
-        # Not inlined into `_sweep_forever`: its local variables would keep the last connection in memory.
+        # Not inlined into `_sweep_forever`, whose local variables would keep the last connection in memory.
         stalled = self._timeouts.stalled
         for connection in self._next_of(left):
             if connection.close_reason:
@@ -134,14 +135,14 @@ class ConnectionManager:
 
     def _next_of(self, left: list[int]) -> list[Connection]:
         """Removes the next numbers from `left`, and returns their connections without those that have ended."""
-        some = [
+        batch = [
             connection for number in left[-SWEEP_BATCH:] if (connection := self._connections.get(number)) is not None
         ]
         del left[-SWEEP_BATCH:]
-        return some
+        return batch
 
     async def drain(self, seconds: float) -> None:
-        """Takes no further requests, and closes each connection when its client has all replies.
+        """Accepts no further requests, and closes each connection when its client has all replies.
 
         Returns when no connection is left, or after `seconds`.
         """

@@ -10,25 +10,26 @@ READ_EVENTS = EPOLLIN | EPOLLRDHUP | EPOLLET
 """The epoll events of a socket that is read. Edge-triggered: epoll reports new bytes once and does not check sockets
 again before it sleeps. A caller that leaves bytes unread must re-arm the socket (decision 78)."""
 MAX_READ_BYTES = 524_288
-"""The most bytes of one read. A smaller number costs more system calls and wakes broker and client more often. A larger
-number needs more memory for each peer that does not read (decision 78)."""
+"""The maximum number of bytes of one read. A smaller number costs more system calls and wakes broker and client more
+often. A larger number needs more memory for each peer that does not read (decision 78)."""
 SMALL_READ_BYTES: Final = 478
-"""The most bytes of one read from a peer that sends little. With the header of a bytes object they fit into 512 bytes,
-the largest block of Python's own allocator. A larger block costs a call of malloc and free for each read."""
+"""The maximum number of bytes of one read from a peer that sends little. With the header of a bytes object, they fit
+into 512 bytes, which is the largest block of Python's own allocator. A larger block costs a call of malloc and free for
+each read."""
 SPLICE_BYTES = 262_144
-"""The most bytes that the kernel moves at a time. A larger number saves no CPU, and other connections wait longer. A
-smaller number costs more CPU (decision 48)."""
+"""The maximum number of bytes that the kernel moves at a time. A larger number saves no CPU and makes other connections
+wait longer. A smaller number costs more CPU (decision 48)."""
 YIELD_AFTER_BYTES = 1_048_576
-"""After so many moved bytes the thread yields the processor. A smaller number shortens the wait of small requests. But
-on busy processors each yield may cost a time slice of the scheduler, which is some milliseconds (decision 48)."""
+"""After this many moved bytes the thread yields the processor. A smaller number shortens the wait of small requests.
+But on a busy processor each yield may cost a time slice of the scheduler, which is some milliseconds (decision 48)."""
 
 
 def keep_read_buffers() -> None:
-    """Has the C library keep the memory of read buffers, in place of mapping it anew for each long read.
+    """Makes the C library keep the memory of read buffers instead of mapping new memory for each long read.
 
-    glibc maps each block above a threshold by itself and unmaps the block when it is freed. The kernel then has to
+    glibc maps each block above a threshold separately, and unmaps the block when it is freed. The kernel then has to
     clear 64 pages for each 256 KiB that are read. glibc raises the threshold to the size of a mapped block when that
-    block is freed (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are not changed.
+    block is freed (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are not affected.
     """
     block = bytes(2 * MAX_READ_BYTES)
     del block
@@ -37,13 +38,13 @@ def keep_read_buffers() -> None:
 class EndpointSocket:
     """One socket of a connection, as a non-blocking descriptor.
 
-    It has no socket object, because Python takes longer to make and close a socket object than to use it.
+    There is no socket object, because Python takes longer to create and close a socket object than to use it.
 
     Attributes:
         fd: the descriptor.
         backlog: the bytes that the peer has not accepted yet.
-        interest: the epoll events that are awaited.
-        read_size: the most bytes of the next read.
+        interest: the epoll events that the poller reports.
+        read_size: the maximum number of bytes of the next read.
     """
 
     __slots__ = ("backlog", "fd", "interest", "read_size")
@@ -93,7 +94,7 @@ class EndpointSocket:
         """Sends the bytes of the backlog that the peer accepts now.
 
         Raises:
-            BlockingIOError: the peer accepts none.
+            BlockingIOError: the peer accepts no bytes now.
             OSError: the connection is broken.
         """
         sent = os.write(self.fd, self.backlog[0])
@@ -102,14 +103,14 @@ class EndpointSocket:
 
     def shut(self) -> None:
         """Shuts down the sending side. Raises OSError if the connection is broken."""
-        named = socket.socket(fileno=self.fd)
+        socket_object = socket.socket(fileno=self.fd)
         try:
-            named.shutdown(socket.SHUT_WR)
+            socket_object.shutdown(socket.SHUT_WR)
         finally:
-            named.detach()
+            socket_object.detach()
 
     def close(self) -> None:
-        """Closes the socket and drops the backlog. Must be called once only."""
+        """Closes the socket and drops the backlog. Must be called only once."""
         self.backlog.clear()
         os.close(self.fd)
 
@@ -121,13 +122,14 @@ class SplicePipe:
         self._out, self._in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             self._room = fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, SPLICE_BYTES)
-        except OSError:  # The user has reached the limit on pipe memory, so the pipe keeps its size.
+        except OSError:  # The user has reached the limit on pipe memory, so the pipe keeps its default size.
             self._room = fcntl.fcntl(self._in, fcntl.F_GETPIPE_SZ)
         self._moved = 0
         """The bytes moved since the last yield."""
 
     def splice(self, source: EndpointSocket, target: EndpointSocket, most: int) -> int:
-        """Moves the bytes that have arrived, at most `most`, and keeps those that the target does not accept.
+        """Moves at most `most` of the bytes that have arrived. Bytes that the target does not accept go to the target's
+        backlog.
 
         Returns:
             The number of bytes that were read from the source, 0 at the end of its stream.

@@ -1,13 +1,13 @@
 """Lets the poller and trio share one thread.
 
-There are two ways:
+There are two modes:
 
 - `host`: the poller is the main loop of the process, and trio is its guest (`trio.lowlevel.start_guest_run`). The
   process sleeps in the poller. A thread of trio waits for trio's own events and wakes the poller through an eventfd. A
-  ready socket costs one system call and no iteration of trio's loop. The command line runs this way.
+  ready socket costs one system call and no iteration of trio's loop. The command line uses this mode.
 - `run_in_task`: a task of a running trio program waits for the poller's descriptor.
 
-In both ways trio's tasks run after each round, and the deferred work of the data path is done before.
+In both modes trio's tasks run between rounds, after the deferred work of the data path.
 """
 
 import os
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def run_in_task(poller: Poller) -> None:
-    """Runs rounds of a poller until cancelled."""
+    """Runs rounds of the poller until cancelled."""
     try:
         while True:
             if poller.has_deferred_work:
@@ -39,7 +39,9 @@ async def run_in_task(poller: Poller) -> None:
 
 
 def host(poller: Poller, program: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Runs a trio program like `trio.run`, and rounds of a poller in between. Returns and raises like the program."""
+    """Runs a trio program as `trio.run` does, and rounds of the poller between trio's steps. Returns or raises what the
+    program does.
+    """
     pending_calls: deque[Callable[[], object]] = deque()
     outcomes: list[Any] = []
     wakeup_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -69,7 +71,7 @@ def host(poller: Poller, program: Callable[..., Awaitable[T]], *args: Any) -> T:
 
 
 class _Clock(trio.abc.Clock):
-    """Trio's clock without its random offset. So the poller can read the time with `perf_counter` alone."""
+    """Trio's clock without its random offset, so that the poller can read the time with `perf_counter`."""
 
     def start_clock(self) -> None:
         pass

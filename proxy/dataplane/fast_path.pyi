@@ -9,7 +9,7 @@ class Outbox:
         batched: whether to use io_uring. Without io_uring each frame is sent when it is read.
 
     Attributes:
-        batched: whether frames are collected. False where the kernel does not allow io_uring.
+        batched: whether frames are collected. False if the kernel does not allow io_uring.
     """
 
     batched: bool

@@ -6,11 +6,11 @@ next read is small and the session can use the fast path. A chunk that the sessi
 `Outbox`, which sends the small frames of a round in one system call. `FastPath` leaves everything else to `connection`
 and `session`.
 
-This module contains no forwarding rule and no constant of its own. `Session.inspect_request` and
-`Session.inspect_reply` are the one place that decides whether a whole frame may pass. `FrameWalker` finds the frames of
-a stream that arrives in pieces, and asks the same session. docs/data-path.md describes both ways.
+This module contains no forwarding rule and no constant of its own. Only `Session.inspect_request` and
+`Session.inspect_reply` decide whether a whole frame may pass. `FrameWalker` finds the frames of a stream that arrives
+in pieces, and asks the same session. docs/data-path.md describes both paths.
 
-Where this module could not be compiled, `Connection` carries all frames. Small frames then cost more CPU.
+If this module could not be compiled, `Connection` carries all frames. Small frames then cost more CPU.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -58,9 +58,9 @@ cdef class FastPath
 cdef class Outbox:
     """Collects the frames of a round and sends them in one system call when the round is over.
 
-    A peer that receives a frame may take this processor at once, and the frames of other connections would wait. So no
-    frame leaves before all are ready. A round has at most one frame for each socket. Where the kernel does not allow
-    io_uring, each frame is sent when it is read.
+    A local peer that receives a frame may preempt this thread, and the frames of other connections would wait. So no
+    frame is sent before all frames of the round are ready. A round has at most one frame for each socket. If the kernel
+    does not allow io_uring, each frame is sent when it is read.
     """
 
     cdef ring ring
@@ -190,7 +190,7 @@ cdef class FastPath:
             connection.fail()
 
     cdef int receive_from_upstream(self, bytes chunk) except -1:
-        """As `receive_from_client`, for a chunk of the broker."""
+        """Handles a chunk of the broker as `receive_from_client` handles a chunk of the client."""
         action = self.connection.inspect_reply(chunk)
         if action is PASS:
             self.outbox.take(self, self.client_fd, chunk)
@@ -208,7 +208,7 @@ cdef class FastPath:
         return self.number in self.connections
 
     cdef int finish_send(self, int fd, bytes chunk, Py_ssize_t sent) except -1:
-        """Counts the bytes that the peer took, and hands the rest to the connection. `sent` below 0 is an error."""
+        """Counts the bytes that the peer accepted, and hands the rest to the connection. `sent` below 0 is an error."""
         sent = max(sent, 0)
         if fd == self.client_fd:
             self.traffic.sent_bytes += sent

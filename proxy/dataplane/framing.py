@@ -30,7 +30,7 @@ class FrameAction(Enum):
     """Forward the frame unchanged and decode a copy of the part that arrived with its first bytes. `FrameWalker` never
     gets this action: the session turns PEEK into PASS."""
     NEED_MORE = "more"
-    """The first bytes do not decide yet. `look` is called again when more bytes have arrived."""
+    """The first bytes are not enough to decide. `look` is called again when more bytes have arrived."""
 
 
 PASS: Final = FrameAction.PASS
@@ -38,7 +38,7 @@ HOLD: Final = FrameAction.HOLD
 COPY: Final = FrameAction.COPY
 PEEK: Final = FrameAction.PEEK
 NEED_MORE: Final = FrameAction.NEED_MORE
-"""Module constants, because Python looks up members of an enum slowly."""
+"""The members as module constants, because Python looks up members of an enum slowly."""
 
 
 class PassedBytes(NamedTuple):
@@ -65,11 +65,11 @@ class FrameWalker:
     """Cuts one direction of a connection into frames.
 
     Args:
-        head: the number of bytes, including the length, that `look` needs of a frame.
-        smallest: the shortest length that a frame may have. With the length's own bytes, it is at least `head`.
+        head: how many bytes of a frame `look` needs, including the length.
+        smallest: the shortest length that a frame may have. `smallest` and the length's own bytes are at least `head`.
         largest: the longest length that a frame may have. Any other length raises BadFrameLength.
-        look: called as look(buffer, start, end) with a frame's first bytes at `start`. `look` may change `head` and
-            `smallest` for the frames after this one.
+        look: called as look(buffer, start, end) with a frame's first bytes from `start`. `end` is the end of the
+            buffer. `look` may change `head` and `smallest` for the frames after this one.
 
     Attributes:
         passing: how many bytes of the last forwarded frame have not arrived yet. A caller that forwards such bytes by
@@ -108,7 +108,7 @@ class FrameWalker:
 
     @property
     def between_frames(self) -> bool:
-        """Whether no frame is incomplete."""
+        """Whether all frames that have begun are complete."""
         return not (self.passing or self._held_size or self._position < len(self._buffer))
 
     @property
@@ -187,11 +187,11 @@ class FrameWalker:
                 raise BadFrameLength(f"a frame of {size} bytes")
             if left < self.head:
                 break
-            look = self._inspect(buffer, position, end)
-            if look is FrameAction.PASS:
+            action = self._inspect(buffer, position, end)
+            if action is FrameAction.PASS:
                 self.passing = LENGTH_BYTES + size
             else:
-                if look is FrameAction.HOLD:
+                if action is FrameAction.HOLD:
                     self._held_size = LENGTH_BYTES + size
                 break
         self._move_to(position)

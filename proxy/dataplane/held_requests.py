@@ -1,11 +1,11 @@
 """Bounds the memory of requests that are held while they arrive in pieces.
 
 A connection announces the length of a frame before it sends the frame. The bound counts announced bytes, so incomplete
-frames never take more memory than the bound allows. A frame counts until its request has its reply. A request after a
-parked JoinGroup is kept for minutes.
+frames never take more memory than the bound allows. A frame counts until its request has its reply, which may take
+minutes for a request that follows a parked JoinGroup.
 
-If a new frame does not fit, the oldest frame of the client host with the most announced bytes is evicted. So a host
-keeps the frames within an equal share of the bound, whatever the other hosts announce.
+If a new frame does not fit, the oldest frame of the client host with the most announced bytes is evicted. So each host
+can keep frames up to an equal share of the bound, whatever the other hosts announce.
 """
 
 from collections import OrderedDict
@@ -14,25 +14,26 @@ from heapq import heapify, heappop, heappush
 UNAUTHENTICATED_FRAME = 524_288
 """The bytes of the longest frame before authentication: the default of Kafka's `sasl.server.max.receive.size`."""
 SMALL_FRAME = 16_384
-"""The bytes of the longest frame that is always held. TCP may cut any frame. 10,000 connections hold at most 160 MB of
-such frames."""
+"""The bytes of the longest frame that is always held. TCP may split any frame. 10,000 connections hold at most 160 MB
+of such frames."""
 UNAUTHENTICATED_SHARE = 8
 """The bound divided by this number is the bound for all connections that the broker has not admitted yet."""
 IPV6_NETWORK = 4
-"""The groups of an IPv6 address that identify a host. A host that has one address of a /64 network may use them all."""
+"""The number of leading 16-bit groups of an IPv6 address that identify a host: a host may use all addresses of its /64
+network."""
 
 
 class HeldRequests:
     """The requests of all clients of one broker that arrived in pieces.
 
     Args:
-        most_bytes: the most announced bytes that are held at a time, without small frames.
+        most_bytes: the maximum number of announced bytes that are held at a time. Small frames do not count.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._quotas = {True: _Quota(most_bytes), False: _Quota(most_bytes // UNAUTHENTICATED_SHARE)}
         self._frames: dict[int, tuple[_Quota, str]] = {}
-        """The quota that counts a connection's frame and the connection's host, by the connection's number."""
+        """By connection number: the quota that counts the connection's frame, and the connection's host."""
         self._evicted: dict[int, None] = {}
 
     def try_hold(self, connection: int, host: str, size: int, *, admitted: bool) -> bool:
@@ -55,7 +56,7 @@ class HeldRequests:
         return True
 
     def release(self, connection: int) -> None:
-        """Stops counting the frame of a connection, because the connection keeps none any more."""
+        """Stops counting the frame of a connection that no longer keeps the frame."""
         if self._frames and connection in self._frames:
             quota, host = self._frames.pop(connection)
             quota.remove(connection, host)
@@ -83,7 +84,7 @@ class _Quota:
         self._sums: dict[str, int] = {}
         """The announced bytes of each host."""
         self._heaviest: list[tuple[int, str]] = []
-        """A heap of hosts by their negated sums. It may contain a host several times, also with a sum that is stale."""
+        """A heap of hosts by their negated sums. The heap may contain a host several times, and stale sums."""
 
     def add(self, connection: int, host: str, size: int) -> None:
         """Counts a frame."""
@@ -105,9 +106,9 @@ class _Quota:
             del self._frames[host], self._sums[host]
 
     def find_evictable(self, host: str, size: int) -> int | None:
-        """Returns the connection whose frame is evicted for a new frame of `host`.
+        """Returns the connection whose frame must be evicted for a new frame of `host`.
 
-        Returns None if no frame is evicted. Then the new frame must not be held.
+        Returns None if the new frame must not be held.
         """
         if size > self.most:
             return None
@@ -129,5 +130,5 @@ class _Quota:
 
 
 def _network(host: str) -> str:
-    """The part of a client's address that it cannot choose freely."""
+    """Returns the part of a client's address that the client cannot choose freely."""
     return ":".join(host.split(":")[:IPV6_NETWORK]) if ":" in host else host

@@ -45,8 +45,8 @@ static void ring_close(struct ring *ring) {
     close(ring->fd);
 }
 
-static void *ring_memory(int fd, size_t size, off_t what) {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
+static void *ring_memory(int fd, size_t size, off_t region) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, region);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -83,8 +83,8 @@ static int ring_open(struct ring *ring, unsigned frames) {
 static unsigned ring_reap(struct ring *ring) {
     unsigned head = *ring->cq_head, tail = __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE), done = tail - head;
     for (; head != tail; head++) {
-        struct io_uring_cqe *said = &ring->cqes[head & *ring->cq_mask];
-        ((struct departure *)(uintptr_t)said->user_data)->sent = said->res;
+        struct io_uring_cqe *completion = &ring->cqes[head & *ring->cq_mask];
+        ((struct departure *)(uintptr_t)completion->user_data)->sent = completion->res;
     }
     __atomic_store_n(ring->cq_head, head, __ATOMIC_RELEASE);
     return done;
@@ -95,14 +95,14 @@ static unsigned ring_reap(struct ring *ring) {
 static unsigned ring_send(struct ring *ring, struct departure *frames, unsigned count) {
     unsigned tail = *ring->sq_tail;
     for (unsigned i = 0; i < count; i++) {
-        struct io_uring_sqe *asked = &ring->sqes[(tail + i) & *ring->sq_mask];
-        memset(asked, 0, sizeof *asked);
-        asked->opcode = IORING_OP_SEND;
-        asked->fd = frames[i].fd;
-        asked->addr = (uintptr_t)frames[i].data;
-        asked->len = frames[i].size;
-        asked->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-        asked->user_data = (uintptr_t)&frames[i];
+        struct io_uring_sqe *submission = &ring->sqes[(tail + i) & *ring->sq_mask];
+        memset(submission, 0, sizeof *submission);
+        submission->opcode = IORING_OP_SEND;
+        submission->fd = frames[i].fd;
+        submission->addr = (uintptr_t)frames[i].data;
+        submission->len = frames[i].size;
+        submission->msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+        submission->user_data = (uintptr_t)&frames[i];
     }
     __atomic_store_n(ring->sq_tail, tail + count, __ATOMIC_RELEASE);
     long entered = syscall(__NR_io_uring_enter, ring->fd, count, count, IORING_ENTER_GETEVENTS, NULL, 0);

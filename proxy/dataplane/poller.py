@@ -1,7 +1,7 @@
 """Waits for the sockets of clients and brokers with one epoll, and calls their callbacks.
 
-The callbacks that move bytes run here, without a task, a lock or a stream object. Slow and rare work runs in ordinary
-trio tasks. A round serves at most `MAX_EVENTS_PER_ROUND` sockets, each once.
+Callbacks move bytes without a task, a lock or a stream object. Slow and rare work runs in ordinary trio tasks. A round
+serves at most `MAX_EVENTS_PER_ROUND` sockets, each once.
 """
 
 from collections import deque
@@ -17,10 +17,10 @@ Callback = Callable[[int], None]
 callback of the same round may have closed the descriptor and opened another one with the same number."""
 
 MAX_EVENTS_PER_ROUND = 64
-"""The most sockets of one round. The kernel reports ready sockets in turn, so no socket starves."""
+"""The maximum number of sockets of one round. The kernel reports ready sockets in turn, so no socket starves."""
 MAX_DEFERRING_ROUNDS = 8
-"""The number of rounds with one socket after which the deferred calls are made. The processor's caches are cold after
-each sleep, so eight deferred replies in a row cost little more than one."""
+"""After this many rounds with at most one ready socket, the deferred calls are made. The processor's caches are cold
+after each sleep, so eight deferred replies in a row cost little more than one."""
 
 
 class Poller:
@@ -28,7 +28,7 @@ class Poller:
 
     Attributes:
         now: when this round began, on trio's clock.
-        has_deferred_work: whether a deferred call has more to do. Then the next round does not wait for sockets.
+        has_deferred_work: whether a deferred call has more to do. If so, the next round does not wait for sockets.
         time: returns the current time on trio's clock.
         failed: is called with each exception of a deferred call.
     """
@@ -48,7 +48,7 @@ class Poller:
         """Calls `callback` whenever a descriptor is ready for one of these events, or broken.
 
         With EPOLLET among the events, the callback is called once when the descriptor becomes ready. A descriptor that
-        is ready already is reported once after `watch`, `change` or `resume`.
+        is already ready is reported once after `watch`, `change` or `resume`.
 
         Raises:
             OSError: the descriptor is invalid, or epoll does not support its type.
@@ -57,7 +57,7 @@ class Poller:
         self._callbacks[fd] = callback
 
     def change(self, fd: int, events: int) -> None:
-        """Changes the events of a watched descriptor. Without any events, a broken descriptor is still reported."""
+        """Changes the events of a watched descriptor. If `events` is 0, a broken descriptor is still reported."""
         self._epoll.modify(fd, events)
 
     def pause(self, fd: int) -> None:
@@ -73,14 +73,16 @@ class Poller:
         self._after.append(call)
 
     def add_deferred_call(self, call: Callable[[], object]) -> None:
-        """Adds a call that is made before trio's tasks run, and otherwise after some rounds.
+        """Adds a call that is made before trio's tasks run, and at the latest after `MAX_DEFERRING_ROUNDS` rounds.
 
         If the call returns True, it is made again in the next round.
         """
         self._deferred_calls.append(call)
 
     def forget(self, fd: int) -> None:
-        """Removes the callback of a descriptor that the caller will close. Closing removes it from the epoll."""
+        """Removes the callback of a descriptor that the caller will close. Closing also removes the descriptor from the
+        epoll.
+        """
         del self._callbacks[fd]
 
     def fileno(self) -> int:
@@ -112,10 +114,10 @@ class Poller:
         for call in self._after:
             call()
         self._deferring_rounds += 1
-        catches_up = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self.has_deferred_work
-        if catches_up:
+        runs_deferred = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self.has_deferred_work
+        if runs_deferred:
             self.run_deferred()
-        return catches_up
+        return runs_deferred
 
     def run_deferred(self) -> None:
         """Makes the deferred calls. Must be called before trio's tasks run."""
@@ -130,9 +132,9 @@ class Poller:
     def host(self, pending_calls: deque[Callable[[], object]], outcomes: list[object]) -> None:
         """Runs rounds, and the pending calls between them, until `outcomes` is not empty."""
         while not outcomes:
-            caught_up = self.run_round(0 if pending_calls else None)
+            ran_deferred = self.run_round(0 if pending_calls else None)
             if pending_calls:
-                if not caught_up:
+                if not ran_deferred:
                     self.run_deferred()
                 for _ in range(len(pending_calls)):
                     pending_calls.popleft()()

@@ -5,9 +5,9 @@ from group_sidecar.codecs.headers import body_start
 from group_sidecar.codecs.messages.produce import ProduceResponse, acks_of
 
 SHORT_ACKS_SEARCH_BYTES, ACKS_SEARCH_BYTES = 256, 131_072
-"""Bytes of a request that are searched for acks at first, and at most. The second number has room for the longest
-client id and the longest transactional id. Only tagged fields that Kafka does not know can put acks further back. Such
-a request counts as one that gets a reply."""
+"""The numbers of bytes of a request that are searched for acks in the first and in the second, last attempt. The second
+number has room for the longest client id and the longest transactional id. Only tagged fields that Kafka does not know
+can move acks further back. Such a request counts as one that gets a reply."""
 
 
 def acks(version: int, buffer: bytes, start: int, stop: int) -> int | None:
@@ -19,5 +19,5 @@ def acks(version: int, buffer: bytes, start: int, stop: int) -> int | None:
             if body is not None and (acks := acks_of(version, head[body:])) is not None:
                 return acks
     except DecodeError:
-        return 1  # The broker refuses the request or closes. If the broker replies, the client must get the reply.
+        return 1  # The broker rejects the request or closes. If the broker replies, the client must get the reply.
     return None

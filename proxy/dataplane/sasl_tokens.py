@@ -34,7 +34,7 @@ class RawSaslTokens:
         self._replies = replies
 
     def begin(self, tokens: int) -> None:
-        """Expects this number of tokens after an accepted handshake. OPAQUE if the number is unknown."""
+        """Expects this number of tokens after an accepted handshake, or OPAQUE if the number is unknown."""
         self.handshaking = False
         self.tokens_left = tokens
         if tokens > 0:

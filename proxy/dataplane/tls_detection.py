@@ -1,12 +1,12 @@
 """Recognizes TLS on a port where plain Kafka is expected.
 
-A Kafka frame begins with its length. Read as a length, the first bytes of a TLS handshake mean 369 MB or more.
+A Kafka frame begins with its length. The first bytes of a TLS handshake, read as a length, mean 369 MB or more.
 `TlsDetection` waits for the broker's first bytes, which confirm that the broker speaks TLS.
 """
 
 MAX_HELLO_BYTES = 65_536
-"""The most bytes of a TLS client that go to the broker before the broker has sent TLS. A ClientHello takes a few
-records at most, and a record has at most 16 KiB (RFC 8446, 5.1)."""
+"""The maximum number of bytes of a TLS client that are sent to the broker before the broker has sent TLS. A ClientHello
+takes at most a few records of at most 16 KiB (RFC 8446, 5.1)."""
 _HANDSHAKE, _ALERT, _MAJOR_VERSION = 0x16, 0x15, 0x03
 
 
@@ -14,15 +14,15 @@ class TlsDetection:
     """The start of TLS on one connection.
 
     Attributes:
-        hello_bytes: how many bytes of a TLS client went to the broker before the broker has sent anything. 0 if no TLS
-            client waits for the broker.
+        hello_bytes: how many bytes of a TLS client were sent to the broker before the broker has sent anything. 0 if no
+            TLS client waits for the broker.
     """
 
     def __init__(self) -> None:
         self.hello_bytes = 0
 
     def sent(self, size: int) -> None:
-        """Counts bytes of the client that went to the broker."""
+        """Counts bytes of the client that were sent to the broker."""
         self.hello_bytes += size
 
     def is_confirmed_by(self, chunk: bytes) -> bool:
