@@ -1,7 +1,5 @@
-"""Accepts clients on a port and begins a connection to the broker for each.
-
-The address of the broker is the one that the last connection to that broker used, so no name is resolved here.
-`acceptor_thread` does the same in a thread, where it could be compiled.
+"""Accepts clients on a port and begins a connection to the broker for each client. The caller supplies the broker's
+address, so no name is resolved here. `acceptor_thread` does the same in a thread, if it could be compiled.
 """
 
 import errno
@@ -11,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 ACCEPT_BATCH = 32
-"""The most clients that are accepted before other sockets have their turn."""
+"""The maximum number of clients that are accepted before other sockets are served."""
 EXHAUSTION_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""The errors that mean that the system has no descriptor or memory for another connection."""
+"""The errors of a system that has no descriptor or memory for another connection."""
 
 
 class Target(NamedTuple):
@@ -56,7 +54,7 @@ class Acceptor:
             target: the broker's address, or None to begin no connection to the broker.
 
         Raises:
-            OSError: one of `EXHAUSTION_ERRNOS`, after the clients that could be accepted.
+            OSError: one of `EXHAUSTION_ERRNOS`, after the iterator has yielded the clients that could be accepted.
         """
         for _ in range(ACCEPT_BATCH):
             try:
@@ -70,7 +68,7 @@ class Acceptor:
             yield AcceptedClient(client.detach(), packed(self._listener.family, peer[0]), upstream, connected)
 
     def close(self) -> None:
-        """Does nothing. The owner of the listener closes it."""
+        """Does nothing, because the owner of the listener closes the listener."""
 
 
 def _start_connect(target: Target) -> tuple[int, bool]:
@@ -91,13 +89,13 @@ def packed(family: int, host: str) -> bytes:
 
 
 def start_connect(target: Target) -> socket.socket:
-    """Returns a socket whose connection was begun. Raises OSError if the connection fails at once."""
+    """Returns a socket that has begun to connect. Raises OSError if the connection fails at once."""
     peer = socket.socket(target.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     tune(peer)
-    failed = peer.connect_ex(target.address)
-    if failed and failed != errno.EINPROGRESS:
+    error_number = peer.connect_ex(target.address)
+    if error_number and error_number != errno.EINPROGRESS:
         peer.close()
-        raise OSError(failed, os.strerror(failed))
+        raise OSError(error_number, os.strerror(error_number))
     return peer
 
 

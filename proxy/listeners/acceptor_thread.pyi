@@ -13,7 +13,7 @@ class AcceptorThread:
         """Returns the descriptor that is readable when clients were accepted."""
 
     def take_accepted(self, target: Target | None) -> Iterator[AcceptedClient]:
-        """As `Acceptor.take_accepted`."""
+        """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
 
     def close(self) -> None:
         """Ends the thread, shuts down the listener, and closes the clients that were not taken."""

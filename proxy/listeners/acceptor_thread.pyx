@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""A compiled acceptor: its thread accepts clients and begins connections to the broker while the loop serves others.
+"""Accepts clients and begins connections to the broker in a thread, while the event loop serves other clients.
 
-The thread sends a record of each accepted client to the loop through a pipe. The pipe is small: if the loop falls
-behind, clients wait in the kernel. The thread runs without Python's lock, so thread and loop do not wait for each
-other. `acceptor` does the same without a thread.
+The thread sends a record of each accepted client to the event loop through a pipe. The pipe is small: if the event loop
+falls behind, clients wait in the kernel. The thread runs without Python's GIL, so thread and event loop do not wait for
+each other. `acceptor` does the same without a thread.
 """
 
 import fcntl
@@ -106,7 +106,7 @@ cdef class AcceptorThread:
         return self.read_fd
 
     def take_accepted(self, target):
-        """As `Acceptor.take_accepted`. Clients that were accepted for another target lose their broker connection."""
+        """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
         cdef const Record *record
         cdef int i, upstream, failed = 0
         cdef bint connected
@@ -157,7 +157,7 @@ cdef class AcceptorThread:
         close(self.read_fd)
 
     def run(self):
-        """Runs in the thread."""
+        """Accepts clients until the listener is shut down. The thread calls this method."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # The main thread handles signals.
         with nogil:
             self.accept()

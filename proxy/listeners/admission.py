@@ -1,4 +1,4 @@
-"""Admits accepted clients whose broker connection is established at once, without a task.
+"""Admits accepted clients whose broker connection is established at once, without starting a task.
 
 `Admission` checks the connection limit, remembers the socket address of each broker, and hands both sockets to the
 connection manager. `server` serves clients whose broker takes time to connect.
@@ -23,7 +23,7 @@ SessionFactory = Callable[[str, Address], Session]
 
 
 class PendingClient(NamedTuple):
-    """A client whose broker connection is not established. `attempt`: a connection that was begun, or None."""
+    """A client whose broker connection is not established. `attempt`: the socket that has begun to connect, or None."""
 
     client: int
     host: str
@@ -37,7 +37,7 @@ class Admission:
     Args:
         connection_manager: carries the admitted connections.
         traffic: counts connections, also refused ones.
-        most_connections: the most client connections at a time.
+        most_connections: the maximum number of client connections at a time.
 
     Attributes:
         log_throttle: limits how often a warning is logged.
@@ -53,7 +53,7 @@ class Admission:
     def target(self, address: Address) -> Target | None:
         """Returns the socket address of the last connection to a broker.
 
-        Returns None if there was no connection, or if the connection limit is reached.
+        Returns None if there was no connection to the broker, or if the connection limit is reached.
         """
         if self._traffic.client_connections >= self._most_connections:
             return None
@@ -62,7 +62,7 @@ class Admission:
     def admit(
         self, accepted: AcceptedClient, address: Address, target: Target | None, new_session: SessionFactory
     ) -> PendingClient | None:
-        """Joins a client and the connection to its broker if that connection is established.
+        """Joins a client and its broker connection if the broker connection is established.
 
         Args:
             accepted: the client and its broker connection.
@@ -71,7 +71,7 @@ class Admission:
             new_session: makes the session.
 
         Returns:
-            The client if the connection to its broker takes time, otherwise None.
+            The client if its broker connection is not established yet, or None if the client was joined or refused.
         """
         client, packed, upstream, connected = accepted
         self._traffic.connection_opened()

@@ -6,14 +6,15 @@ from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.runtime.logging import log
 
 OTHER_DESCRIPTORS = 256
-"""Descriptors for other purposes than client connections: the admin port, the sidecar's own connections, files and a
-gateway's listeners."""
+"""The number of descriptors for purposes other than client connections: the admin port, the sidecar's own connections,
+files and a gateway's listeners."""
 PER_CONNECTION = 2
-"""A client's socket and the broker's."""
+"""Descriptors of each client connection: the client's socket and the broker's socket."""
 
 
 def allowed_connections(limits: Limits) -> int:
-    """Raises the limit on descriptors if it is too low, and returns how many client connections fit into it.
+    """Raises the limit on descriptors if the limit is too low, and returns how many client connections the limit
+    allows.
 
     The result is at most `limits.connections`. If the system allows fewer connections than an operator has configured,
     a warning is logged. The default of `limits.connections` logs no warning.

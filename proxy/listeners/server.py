@@ -1,7 +1,7 @@
 """Listens for clients, and connects the clients whose broker takes time to connect.
 
-A broker takes time if its name must be resolved, if it is far away, or if it does not answer. `admission` serves all
-other clients at once.
+A connection takes time if the broker's name must be resolved, or if the broker is far away or does not answer.
+`admission` admits all other clients at once.
 """
 
 import errno
@@ -30,7 +30,7 @@ except ImportError:  # There was no C compiler when the sidecar was installed.
     ACCEPTOR = Acceptor
 
 BACKLOG = 1024
-"""The most clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
+"""The maximum number of clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
 CONNECT_SECONDS = 10.0
 EXHAUSTED_SECONDS = 0.2
 """How many seconds a port is paused when the system has no descriptor or memory for another connection."""
@@ -44,7 +44,7 @@ class ListenError(Exception):
 def listen(address: Address) -> list[socket.socket]:
     """Opens a port on all addresses of a host name. Port 0 picks a free port.
 
-    From then on clients can connect, and wait until they are accepted.
+    After this call, clients can connect and wait in the kernel until they are accepted.
 
     Raises:
         ListenError: the address is in use, or does not belong to this machine.
@@ -81,7 +81,7 @@ async def connect(address: Address, seconds: float = CONNECT_SECONDS) -> socket.
     The name is resolved at each call.
 
     Raises:
-        OSError: no address accepts a connection, or none in time.
+        OSError: no address has accepted a connection in time.
     """
     failure = OSError(errno.EHOSTUNREACH, "has no address")
     with trio.move_on_after(seconds):
@@ -98,8 +98,8 @@ async def _connected(peer: socket.socket) -> socket.socket:
     """Returns a socket when its connection is established. If the connection fails, closes it and raises OSError."""
     try:
         await trio.lowlevel.wait_writable(peer)
-        if failed := peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(failed, os.strerror(failed))
+        if error_number := peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(error_number, os.strerror(error_number))
     except BaseException:
         peer.close()
         raise
@@ -112,7 +112,7 @@ class Server:
     Args:
         connection_manager: carries the connections.
         traffic: counts connections, also refused ones.
-        most_connections: the most client connections at a time.
+        most_connections: the maximum number of client connections at a time.
         supervisor: handles unexpected failures.
         on_reachability_changed: called with a broker's address after a failed connection, and when the broker is
             reachable again.
@@ -192,13 +192,13 @@ class Server:
             upstream = await self._connect(address, attempt)
             target = admission.connected(address, upstream)
         except OSError as error:
-            # The client sees a connection that is closed at once, and retries later, as after a refused connection.
+            # The client sees that its connection is closed at once, and retries later as after a refused connection.
             self._traffic.upstream_connect_failures += 1
             admission.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
             admission.warn(UNREACHABLE, _reason(error), address=str(address))
             self._on_reachability_changed(address)
             return
-        except Exception as error:  # noqa: BLE001  A broker may have returned an impossible host name.
+        except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
             self._traffic.upstream_connect_failures += 1
             admission.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
             self._supervisor.failed(Task.CONNECTIONS, error, str(address))
@@ -214,7 +214,7 @@ class Server:
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
         """Returns the attempt when it is established, otherwise a new connection.
 
-        After a failed attempt the name is resolved again, because it may have another address.
+        After a failed attempt the name is resolved again, because the broker may have another address now.
         """
         if attempt is not None:
             with trio.move_on_after(CONNECT_SECONDS), suppress(OSError):
