@@ -1,5 +1,5 @@
 """Reads the partitions of ``__consumer_offsets`` that the broker leads.
 
-- `tail`: the connections, when to reconnect, and what is logged when the topic cannot be read
-- `partition_reader`: which partitions are read, from which offset, and how a Fetch reply is handled
+- `tail`: the connections, the reconnects, and the log lines about a topic that cannot be read
+- `partition_reader`: selects the partitions and offsets to read, and handles each Fetch reply
 """

@@ -1,12 +1,12 @@
 """Finds the partitions of `__consumer_offsets` that the broker leads, reads them, and handles each Fetch reply.
 
-`PartitionReader` follows each partition through its states: found, loading, loaded, moved, failed. `tail` has the
+`PartitionReader` follows each partition through its states: found, loading, loaded, moved, failed. `tail` owns the
 connections, and `LogFollower` turns the records into groups.
 
 The file has more than 400 lines because all these steps change the same table of readings.
 
-The work is done in slices of a few milliseconds. Clients' frames are handled between them, because all share one
-thread.
+The work is done in slices of a few milliseconds. Clients' frames are handled between the slices, because this work
+shares a thread with the data path.
 """
 
 import gc
@@ -32,15 +32,15 @@ from group_sidecar.proxy.runtime.logging import log
 DISCOVER_SECONDS = 2.0
 """Seconds between requests for the topic's partitions and their leaders."""
 REDISCOVER_SECONDS = 0.2
-"""Seconds until this request once a partition was found to have moved."""
+"""Seconds until the next request for partitions and leaders after a partition was found to have moved."""
 ASK_SECONDS = 0.1
 """Seconds between requests that show whether the broker's own coordinator has loaded a partition."""
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 300.0
 """Seconds until a partition that could not be read is read again from its start: doubled each time, up to the second
 value."""
 LARGEST_BATCH = 128 * 1024 * 1024
-"""Bytes. A batch cannot be larger than a segment, which has at most 100 MiB (`offsets.topic.segment.bytes`) unless that
-setting was raised."""
+"""The maximum size of a batch in bytes. A batch cannot be larger than a segment, which by default has at most 100 MiB
+(`offsets.topic.segment.bytes`)."""
 
 _MOVED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -55,13 +55,13 @@ _LED_ELSEWHERE = _MOVED[:-2]
 
 @dataclass(slots=True, eq=False)
 class PartitionReading:
-    """A partition that this broker leads.
+    """A partition that this broker leads, and the progress of reading it.
 
     Attributes:
-        begun_at: when its load began, on trio's clock.
+        begun_at: when the load of the partition began, on trio's clock.
         loaded: whether the reading has reached the end of the log once.
-        next_batch_bytes: the size of the next batch, where the reply cut it off; otherwise 0.
-        largest: the largest batch that was logged.
+        next_batch_bytes: the size of the next batch in bytes if the last reply cut off this batch, otherwise 0.
+        largest: the size in bytes of the largest batch that a warning was logged for.
         last_served_round: the last round in which the partition had records.
     """
 
@@ -81,7 +81,7 @@ class PartitionReading:
 
 @dataclass(slots=True)
 class _Failure:
-    """Why a partition could not be read, and when it is tried again."""
+    """Why a partition could not be read, and when the next attempt is made."""
 
     reason: str
     pause: float
@@ -91,7 +91,7 @@ class _Failure:
 class PartitionReader:
     """Reads one broker's partitions into its copy of the coordinator.
 
-    Two tasks may use it, for different partitions.
+    Two tasks may use a reader at a time, for different partitions.
 
     Attributes:
         read_counters: the counters for the metrics.
@@ -140,21 +140,23 @@ class PartitionReader:
         self._readings = kept
         self._copy.learn_coordinators({})
         self.read_counters.lags.clear()
-        with trio.CancelScope(shield=True):  # Stopped halfway, some groups would wrongly count as certain.
+        with trio.CancelScope(shield=True):  # If the loop stopped halfway, some groups would wrongly count as certain.
             for _ in self._follower.connection_lost(self._now(), coordinator_loaded=False):
                 await trio.lowlevel.checkpoint()
 
     def stop_reading(self) -> None:
-        """Forgets all that was read, because the broker denies the right to read or the topic does not exist."""
+        """Forgets all that was read. Called if the broker denies access to the topic, or if the topic's partition count
+        changes.
+        """
         self._readings.clear()
         self._copy.learn_coordinators({})
         self.read_counters.lags.clear()
         self._follower.stop_reading(self._now())
 
     def reload_group(self, group_id: str) -> bool:
-        """Has the partition of a group loaded again, because the copy of the group is wrong.
+        """Makes the partition of a group load again, because the copy of the group is wrong.
 
-        Returns whether the partition is read here. The load begins with the next `discover`, which is due soon.
+        Returns False if the partition is not read here. The load begins with the next `discover`, which is due soon.
         """
         count = self._follower.partitions.count
         number = partition_for(group_id, count) if count else -1
@@ -177,7 +179,7 @@ class PartitionReader:
     # Leadership.
 
     async def discover(self, client: KafkaClient) -> None:
-        """Finds the partitions that are to be loaded, and those that are not to be read any more."""
+        """Finds the partitions that must be loaded, and the partitions that must not be read any more."""
         self.discover_at = trio.current_time() + DISCOVER_SECONDS
         self._drop_partitions_to_reload()
         epochs, nodes = await leaders(client, OFFSETS_TOPIC)
@@ -232,8 +234,8 @@ class PartitionReader:
 
         Returns whether the reply contained any partition.
 
-        The broker serves the first partitions first. Where there is nothing new, it waits up to `wait` seconds. Raises
-        BrokerRefused where the partitions may not be read, and what `KafkaClient.ask` raises.
+        The broker serves the first partitions first. If there are no new records, the broker waits up to `wait`
+        seconds. Raises BrokerRefused if the partitions may not be read, and the exceptions of `KafkaClient.ask`.
         """
         self._rounds += 1
         asked = {reading.number: reading for reading in readings}
@@ -255,7 +257,7 @@ class PartitionReader:
     async def _check_serving(self, client: KafkaClient) -> None:
         """Asks whether the broker's coordinator serves the partitions that were read here.
 
-        Until it does, the broker replies to clients that it is loading.
+        Until the coordinator serves a partition, the broker replies to its clients that the coordinator is loading.
         """
         table, now = self._follower.partitions, trio.current_time()
         due = {number: at for number, at in self._ask_at.items() if number in table.unserved}
@@ -280,13 +282,14 @@ class PartitionReader:
             loads = self._is_current(reading) and not reading.loaded
             if loads and (reason := self._follower.overflowed(reading.number)):
                 self._fail(reading, reason)  # The bound was exceeded before the end was reached.
-            # If no partition has records, compaction has removed those that are missing up to the end.
+            # If no partition has returned records, compaction has removed the records up to the end.
             ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
-            if self._is_current(reading) and (reading.loaded or ended):  # During a load, later records overwrite most.
+            # Not merged earlier during a load, because later records overwrite most of the earlier ones.
+            if self._is_current(reading) and (reading.loaded or ended):
                 await self._apply_replayed(reading, asked_at)
         except DecodeError as error:
             self._fail(reading, str(error))
-        except Exception as error:  # noqa: BLE001 - the other partitions must go on
+        except Exception as error:  # noqa: BLE001 - the other partitions must still be read
             log.exception("a partition of the log cannot be followed", broker=self._broker, partition=reading.name)
             self._fail(reading, f"{type(error).__name__}: {error}")
         if self._is_current(reading):
@@ -324,7 +327,7 @@ class PartitionReader:
             )
 
     async def _apply_replayed(self, reading: PartitionReading, asked_at: float) -> None:
-        with trio.CancelScope(shield=True):  # Replayed records that are not merged would be missing later.
+        with trio.CancelScope(shield=True):  # Replayed records that are not merged now would be missing later.
             for facts in self._follower.merge(reading.number, asked_at, self._now()):
                 self._copy.report_facts(facts)
                 await self._yield_to_others(reading)
@@ -332,7 +335,7 @@ class PartitionReader:
     async def _yield_to_others(self, reading: PartitionReading) -> None:
         """Lets other tasks run."""
         if not reading.loaded:
-            gc.freeze()  # Loaded objects stay and have no cycles. To scan them would take a tenth of a second.
+            gc.freeze()  # Loaded objects stay and have no cycles. A scan of them would take 0.1 s.
         await trio.lowlevel.checkpoint()
 
     def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
@@ -390,14 +393,14 @@ class PartitionReader:
             self._fail(reading, error_name(code))
 
     def _fail(self, reading: PartitionReading, reason: str) -> None:
-        """Stops reading a partition. It is loaded again after a pause."""
-        number, before = reading.number, self._failures.get(reading.number)
+        """Stops reading a partition, which is loaded again after a pause."""
+        number, previous = reading.number, self._failures.get(reading.number)
         self._readings.pop(number, None)
         self.read_counters.lags.pop(number, None)
         self._follower.fail(number, reason, self._now())
-        pause = min(before.pause * 2, LONGEST_RETRY) if before else RETRY_SECONDS
+        pause = min(previous.pause * 2, LONGEST_RETRY) if previous else RETRY_SECONDS
         self._failures[number] = _Failure(reason, pause, trio.current_time() + pause)
-        if before is None or before.reason != reason:
+        if previous is None or previous.reason != reason:
             log.warning(
                 f"failed to load offsets and group metadata from {reading.name}",
                 broker=self._broker,
@@ -414,7 +417,7 @@ class PartitionReader:
         woken.set()
 
     def _is_current(self, reading: PartitionReading) -> bool:
-        """Whether the reading has not been replaced or dropped meanwhile."""
+        """Whether the reading is still in use: it was neither replaced nor dropped."""
         return self._readings.get(reading.number) is reading
 
     def _now(self) -> float:

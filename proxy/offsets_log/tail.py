@@ -1,6 +1,6 @@
-"""Keeps a copy of the coordinator up to date from `__consumer_offsets`, as long as the sidecar runs.
+"""Keeps a copy of the coordinator up to date from `__consumer_offsets` while the sidecar runs.
 
-`OffsetsTail` has the connections, reconnects, and logs why the log cannot be read. `PartitionReader` selects the
+`OffsetsTail` owns the connections, reconnects, and logs why the log cannot be read. `PartitionReader` selects the
 partitions and handles the records.
 
 A failure here does not affect the forwarding of clients. Loading has a connection of its own, so that the tail of one
@@ -28,13 +28,14 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 WAIT_SECONDS = 0.5
-"""Seconds that the broker may hold a Fetch of the tail when there is nothing new (`fetch.max.wait.ms`)."""
+"""Seconds that the broker may hold a Fetch of the tail if there are no new records (`fetch.max.wait.ms`)."""
 SHORT_WAIT_SECONDS = 0.02
-"""The same while a partition loads. A partition that has just been loaded then joins the tail's next Fetch soon."""
+"""Replaces `WAIT_SECONDS` while a partition loads, so that a partition soon joins the tail's Fetch after its load."""
 PAUSE_SECONDS = 0.01
-"""Seconds between two Fetches of the tail. Under load, each Fetch then returns more, and fewer are needed."""
+"""Seconds between two Fetches of the tail. Under load, each Fetch then returns more records, and fewer Fetches are
+needed."""
 IDLE_SECONDS = 0.1
-"""Seconds until the next Fetch of a load, where the last reply contained none of the partitions."""
+"""Seconds until the next Fetch of a load if the last reply contained none of the partitions."""
 DENIED_SECONDS = 60.0
 """Seconds until the sidecar checks again whether it may read the log."""
 
@@ -70,7 +71,8 @@ class OffsetsTail:
         state.
         """
         partitions_by_state = {
-            state: sorted(n for n, its in self._table.states.items() if its is state) for state in PartitionState
+            state: sorted(number for number, found in self._table.states.items() if found is state)
+            for state in PartitionState
         }
         fields: LogStatus = {"read": not self._failure_reason, "partitions": self._table.count}
         if self._failure_reason:
@@ -82,9 +84,9 @@ class OffsetsTail:
         return fields
 
     def reload_group(self, group_id: str) -> None:
-        """Has a group whose copy is wrong read again from the log.
+        """Reads a group again from the log, because the copy of the group is wrong.
 
-        Where the log is not read, the broker is asked about the group.
+        If the group's partition is not read, the copy forgets the group, and the broker is asked about it.
         """
         if not self._reader.reload_group(group_id):
             self._copy.forget_group_state(group_id, trio.current_time())
@@ -105,7 +107,7 @@ class OffsetsTail:
                 await trio.sleep(await self._connection_failed(_first_error(error)))
 
     async def _tail(self, client: KafkaClient) -> None:
-        """Finds partitions, and tails those that are loaded, for as long as the connection lasts."""
+        """Finds partitions and tails the loaded ones until the connection ends."""
         reader = self._reader
         await reader.discover(client)
         while True:
@@ -122,7 +124,7 @@ class OffsetsTail:
                 await reader.wait_for_change()
 
     async def _load(self) -> None:
-        """Loads partitions as they are found, over a connection that lasts as long as there are any."""
+        """Loads partitions as they are found. A connection is open only while there are partitions to load."""
         reader = self._reader
         while True:
             while not reader.loading:
@@ -155,11 +157,11 @@ class OffsetsTail:
             log.info(f"reading {OFFSETS_TOPIC}", broker=str(self._copy.address))
 
     async def _connection_failed(self, error: Exception) -> float:
-        """Notes that the connection ended, or that the log may not be read.
+        """Handles the error that ended the connection, for example a missing right to read the log.
 
         Returns the seconds until the next attempt.
 
-        Raises the error itself where neither the broker nor the network can be its cause.
+        Raises the error again if neither the broker nor the network can be its cause.
         """
         self._attempts.failures += 1
         self._failure_reason = str(error) or type(error).__name__
@@ -170,10 +172,10 @@ class OffsetsTail:
             self._reader.stop_reading()
         else:
             await self._reader.lose(epochs_count=expected)
-        news = self._attempts.enters_condition("denied" if denied else type(error).__name__)
+        is_new = self._attempts.enters_condition("denied" if denied else type(error).__name__)
         if not expected:
             raise error
-        if news:
+        if is_new:
             fields = {"broker": str(self._copy.address), "reason": self._failure_reason, **setting_hint(error)}
             if denied:
                 self._log_denied(error, fields)
@@ -199,7 +201,7 @@ def _denied(error: Exception) -> bool:
 
 
 def _first_error(error: Exception) -> Exception:
-    """Returns the first of the exceptions that a nursery has put together. The others followed from it."""
+    """Returns the first exception of a nursery's exception group. The other exceptions followed from the first."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
