@@ -1,17 +1,18 @@
 """An idempotent producer (KIP-98) without I/O: it decides what is sent next and what the broker's error code means.
 
-It has the queue of records, the one batch that is in flight, its partition and sequence number, and the counts of
-records written and dropped. `topic_writer` has the connection.
+`IdempotentProducer` holds the queue of records, the one batch in flight, the batch's partition and sequence number, and
+the counts of records written and dropped. `topic_writer` owns the connection.
 
 A batch is in flight until it is known whether the broker appended it. Until then, the batch is sent again
-unchanged: to the same partition, with the same records and the same sequence number. The broker recognizes it by the
-sequence number.
+unchanged: to the same partition, with the same records and the same sequence number. The broker recognizes a repeated
+batch by its sequence number.
 
-This is not possible if the broker has forgotten the producer, or no longer leads the partition. Then the producer takes
-a new id, and the records may be in the topic twice. Readers can still recognize them by (sidecar, boot, seq).
+The batch cannot be repeated if the broker has forgotten the producer, or no longer leads the partition. Then the
+producer takes a new id, and the records may be in the topic twice. Readers can still recognize duplicate records by
+(sidecar, boot, seq).
 
-There is one batch at a time, and one partition for as long as the broker leads it. So a sidecar's records keep their
-order.
+One batch is in flight at a time, and the partition does not change while the broker leads it. So a sidecar's records
+keep their order.
 """
 
 from collections import deque
@@ -28,7 +29,7 @@ from group_sidecar.codecs.record_batch_writer import EncodedRecords, RecordWrite
 from group_sidecar.metrics.records import Record
 
 QUEUE_FULL = "queue_full"
-"""Why a record was dropped: the queue was full, and it was the oldest."""
+"""Why a record was dropped: the queue was full, and the record was the oldest."""
 TOO_LARGE = "too_large"
 """Why a record was dropped: the topic does not accept a record of its size."""
 REFUSED = "refused"
@@ -37,10 +38,10 @@ REFUSED = "refused"
 NO_PARTITION = -1
 """Stands for a partition that is not chosen yet."""
 MAX_BATCH_RECORDS = 2_000
-"""The most records in a batch: half a megabyte of lines."""
+"""The maximum number of records in a batch, which take about half a megabyte."""
 _LAST_SEQUENCE = 0x7FFFFFFF
 _HEAD_ROOM = 32
-"""The most bytes that a record takes in addition to its key and value."""
+"""The maximum number of bytes that a record takes in addition to its key and value."""
 
 _WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _FORGOTTEN = (
@@ -58,23 +59,23 @@ _REFUSED = (
     ErrorCode.INVALID_RECORD,
 )
 DENIED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-"""The sidecar's user lacks a right."""
+"""The errors of a missing right of the sidecar's user."""
 _NOT_APPENDED = (*DENIED, ErrorCode.NOT_ENOUGH_REPLICAS)
-"""Errors that a broker only returns before it appends anything. It may return others after that, when it waits for
-followers."""
+"""Errors that a broker returns only before it appends a batch. The broker may return other errors after the append,
+while it waits for followers."""
 
 
 class SendOutcome(Enum):
     """The result of sending a batch."""
 
     DONE = auto()
-    """The next batch can be sent. This one is written, or its records are queued again in smaller batches."""
+    """The next batch can be sent. This batch is written, or its records are queued again for smaller batches."""
     REFUSED = auto()
-    """The next batch can be sent. This one was dropped, since the broker does not accept it."""
+    """The next batch can be sent. This batch was dropped, because the broker does not accept it."""
     RETRY = auto()
     """The batch is to be sent again after a pause."""
     DENIED = auto()
-    """As RETRY. The sidecar's user lacks a right."""
+    """The batch is to be sent again after a pause. The sidecar's user lacks a right."""
 
 
 @dataclass(slots=True)
@@ -95,19 +96,20 @@ class PartitionBatch(NamedTuple):
 
 
 class IdempotentProducer:
-    """Decides what is sent.
+    """Decides which batch is sent next, and to which partition.
 
     Args:
         key: the key of every record.
-        queue_records: the most records held.
-        batch_bytes: the most bytes of a batch before compression. A single larger record has a batch of its own.
+        queue_records: the maximum number of records held.
+        batch_bytes: the maximum number of bytes of a batch before compression. A single larger record has a batch of
+            its own.
 
     Attributes:
         records_written: records that the broker acknowledged.
-        records_dropped: by reason: `queue_full` (oldest first), `too_large`, `refused`.
+        records_dropped: dropped records by reason: `queue_full` (oldest first), `too_large`, `refused`.
         records_maybe_doubled: records that were sent again under a new id, and so may be in the topic twice.
-        leader_partitions: the partitions that the broker leads; None while they are not known.
-        current_partition: the partition that is written to; NO_PARTITION before the first batch.
+        leader_partitions: the partitions that the broker leads, or None while they are unknown.
+        current_partition: the partition that is written to, or NO_PARTITION before the first batch.
         has_producer_id: whether there is a producer id.
     """
 
@@ -155,9 +157,9 @@ class IdempotentProducer:
         return BatchPacker(tuple(self._taken), self._key, self._limit)
 
     def hold(self, encoded_records: EncodedRecords) -> None:
-        """Makes the first of the taken records the next batch, as they are encoded here.
+        """Makes the encoded records, which are the first of the taken records, the next batch.
 
-        The others are queued again.
+        The other taken records are queued again.
         """
         self._batch = _Batch(self._taken[: encoded_records.count], encoded_records)
         self._queue.extendleft(reversed(self._taken[encoded_records.count :]))
@@ -182,18 +184,16 @@ class IdempotentProducer:
             self._drop_producer_id()
 
     def connected(self) -> None:
-        """Resets what a new connection may change: the partitions that the broker leads, and the size that it
-        accepts.
-        """
+        """Resets the broker's partitions and the batch size that the broker accepts, because both may have changed."""
         self.leader_partitions = None
         self._limit = self._batch_bytes
 
     # Batches.
 
     def next(self) -> PartitionBatch | None:
-        """Returns what to send; None while there is no batch, no producer id, or no partition.
+        """Returns the batch to send, or None if there is no batch, no producer id, or no partition.
 
-        `answered` or `lost` must follow.
+        After a batch, `answered` or `lost` must be called.
         """
         batch = self._batch
         if batch is None or self._id is None or not self.leader_partitions:
@@ -206,7 +206,7 @@ class IdempotentProducer:
     def _choose(self, leader_partitions: Sequence[int]) -> int:
         """Returns the current partition while the broker leads it.
 
-        Otherwise the key selects one, so that sidecars of one broker spread out.
+        Otherwise the key selects a partition, so that the sidecars of one broker spread over its partitions.
         """
         if self.current_partition not in leader_partitions:
             self.current_partition = leader_partitions[crc32(self._key) % len(leader_partitions)]
@@ -257,7 +257,7 @@ class IdempotentProducer:
 
 
 class BatchPacker(NamedTuple):
-    """Records to be packed. `limit`: as `batch_bytes` of `IdempotentProducer`."""
+    """Records to be packed. `limit`: the maximum number of bytes of the batch before compression."""
 
     records: Sequence[Record]
     key: bytes

@@ -1,10 +1,10 @@
 """Writes records to a topic on the sidecar's own broker.
 
-`TopicWriter` has the connection, decides when a batch is sent and sent again, and logs why records do not get to the
+`TopicWriter` owns the connection, decides when a batch is sent or repeated, and logs why records do not get to the
 topic. `idempotent_producer` decides what is sent.
 
-A failure here does not affect the forwarding of clients: records wait in a bounded queue. The writer needs no other
-broker, because it writes to a partition that this broker leads.
+A failure here does not affect clients' connections: records wait in a bounded queue. The writer needs no other broker,
+because it writes to a partition that this broker leads.
 """
 
 import math
@@ -47,13 +47,13 @@ from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
 
 QUEUE_RECORDS = 65_536
-"""The most records held in memory, about 30 MB."""
+"""The maximum number of records held in memory, which take about 30 MB."""
 PRODUCE_TIMEOUT_SECONDS = 5.0
-"""Seconds that the broker may wait for its followers. The client waits longer than that for the broker."""
+"""Seconds that the broker may wait for its followers. The client waits longer for the broker's reply."""
 CLOSE_SECONDS = 3.0
 """Seconds that the remaining records may take when the sidecar stops."""
 PERMANENT_FAILURE_SECONDS = 60.0
-"""Seconds until the next attempt where a right is missing, or the broker is too old."""
+"""Seconds until the next attempt if a right is missing, or if the broker is too old."""
 
 _FORMAT_SINCE, _NAMES_UNTIL = 3, 12  # Produce (KIP-98, KIP-516).
 _ALL_IN_SYNC = -1
@@ -64,7 +64,7 @@ class TopicWriter:
     """Writes to one topic.
 
     Attributes:
-        last_flush: when the broker last acknowledged records, in seconds since the epoch; 0 before the first time.
+        last_flush: when the broker last acknowledged records, in seconds since the epoch. 0 before the first time.
         failures: how often records could not be written.
     """
 
@@ -83,7 +83,7 @@ class TopicWriter:
             topic: the name of the topic.
             settings: the batch size, the linger time and the compression.
             connect: opens a connection to the broker with the sidecar's own credentials.
-            queue_records: the most records held in memory.
+            queue_records: the maximum number of records held in memory.
         """
         self.last_flush = 0.0
         self.failures = 0
@@ -125,16 +125,16 @@ class TopicWriter:
             await self._has_room.wait()
 
     def close(self) -> None:
-        """Has `run` end once the queued records are written, or after `CLOSE_SECONDS`."""
+        """Makes `run` end when the queued records are written, or after `CLOSE_SECONDS`."""
         self._closing = True
         self._close_by = self._scope.deadline = trio.current_time() + CLOSE_SECONDS
         self._wakeup.set()
 
     async def run(self, epoch: Callable[[], float]) -> None:
-        """Writes until `close`, and reconnects with growing pauses. A cancellation alone does not end it.
+        """Writes until `close`, and reconnects with growing pauses. A cancellation without `close` does not end `run`.
 
         `epoch`: returns seconds since the epoch. Raises exceptions that neither the broker nor the network can cause.
-        It may be called again then.
+        After such an exception, `run` may be called again.
         """
         with trio.CancelScope(shield=True, deadline=self._close_by) as self._scope:
             while True:
@@ -149,7 +149,7 @@ class TopicWriter:
                     raise
 
     async def _write(self, client: KafkaClient, epoch: Callable[[], float]) -> None:
-        """Writes for as long as the connection lasts. Returns when the writer is closed and all records are written."""
+        """Writes until the connection fails. Returns when the writer is closed and all records are written."""
         producer = self._producer
         producer.connected()
         client.version_for(InitProducerIdRequest)
@@ -168,9 +168,9 @@ class TopicWriter:
                 return
 
     async def _find_leader_partitions(self, client: KafkaClient) -> None:
-        """Finds the partitions that the broker leads. Pauses where it leads none."""
-        reported = await leaders(client, self._topic)
-        starts = await log_starts(client, self._topic, reported.epochs) if reported.epochs else {}
+        """Finds the partitions that the broker leads. Pauses if the broker leads none."""
+        found = await leaders(client, self._topic)
+        starts = await log_starts(client, self._topic, found.epochs) if found.epochs else {}
         codes = {number: code for number, (code, _) in starts.items()}
         for code in codes.values():
             if code in DENIED:
@@ -178,16 +178,16 @@ class TopicWriter:
         leader_partitions = [number for number, code in codes.items() if not code]
         current_partition = self._producer.current_partition
         if current_partition != NO_PARTITION and _is_leadership_pending(
-            current_partition, leader_partitions, reported.nodes
+            current_partition, leader_partitions, found.nodes
         ):
             await self._wait_for_partition("takes up", f"the broker has yet to take up partition {current_partition}")
             return
         self._producer.set_leader_partitions(leader_partitions)
-        if not reported.epochs:
+        if not found.epochs:
             hint = "create it, with partitions that each broker leads"
             await self._wait_for_partition("no topic", "there is no such topic", hint=hint)
         elif not leader_partitions:
-            reason = f"it leads none of {len(reported.epochs)} partitions"
+            reason = f"it leads none of {len(found.epochs)} partitions"
             await self._wait_for_partition("leads none", reason, hint="add partitions to it")
 
     async def _wait_for_partition(self, condition: str, reason: str, **fields: object) -> None:
@@ -205,7 +205,7 @@ class TopicWriter:
         self._producer.number(reply.producer_id, reply.producer_epoch)
 
     async def _wait_for_records(self) -> bool:
-        """Waits for a record, and the linger time for more.
+        """Waits for a record, and then at most the linger time for more records.
 
         Returns False when the writer is closed and the queue is empty.
         """
@@ -247,7 +247,7 @@ class TopicWriter:
             raise BrokerRefused(f"{client.address} answers Produce", code)
         await trio.sleep(reply.throttle_time_ms / 1000)
 
-    # What is reported.
+    # Reporting.
 
     def _succeeded(self, now: float) -> None:
         self.last_flush = now
@@ -258,17 +258,17 @@ class TopicWriter:
             log.info("records are written to a topic", topic=self._topic)
 
     def _log_maybe_doubled(self) -> None:
-        doubted, self._maybe_doubled = (
+        newly_doubled, self._maybe_doubled = (
             self._producer.records_maybe_doubled - self._maybe_doubled,
             self._producer.records_maybe_doubled,
         )
-        if doubted:
-            log.warning("records may be in the topic twice", topic=self._topic, records=doubted)
+        if newly_doubled:
+            log.warning("records may be in the topic twice", topic=self._topic, records=newly_doubled)
 
     def _connection_failed(self, error: BrokerError | DecodeError) -> float:
         """Notes that the connection failed. Returns the seconds until the next attempt."""
         self._log_maybe_doubled()
-        reason, reported = str(error) or type(error).__name__, setting_hint(error)
+        reason, hint_fields = str(error) or type(error).__name__, setting_hint(error)
         if isinstance(error, UnsupportedApi):
             hint = "Kafka 0.11 is the oldest that takes records so that none is doubled"
             self._fail("unsupported", log.warning, reason, hint=hint)
@@ -280,11 +280,11 @@ class TopicWriter:
         if isinstance(error, BrokerUnreachable):  # The prober warns that the broker is unreachable.
             self._fail("unreachable", log.debug, reason)
         else:
-            self._fail(type(error).__name__, log.warning, reason, **reported)
+            self._fail(type(error).__name__, log.warning, reason, **hint_fields)
         return PERMANENT_FAILURE_SECONDS if isinstance(error, AuthenticationFailed) else self._attempts.pause()
 
     def _fail(self, condition: str, log_method: Callable[..., object], reason: str, **fields: object) -> None:
-        """Counts a failure, and logs it if the condition is a new one."""
+        """Counts a failure. Logs the failure if its condition is different from the last one."""
         self.failures += 1
         self._attempts.failures += 1
         self._is_accepting = False
@@ -302,11 +302,11 @@ def _is_leadership_pending(
 ) -> bool:
     """Whether the broker that leads `leader_partitions` is about to lead `current_partition` too.
 
-    `nodes`: leaders, from Metadata.
+    `nodes`: the leaders by partition, from Metadata.
 
     A broker that has just started takes over its partitions one after another. Its ListOffsets replies are ahead of
-    Metadata. So while Metadata does not contain the leader of `leader_partitions`, it does not prove that
-    `current_partition` has another leader.
+    Metadata. So the result is True while Metadata reports the same leader, or none, for `current_partition` and for one
+    of `leader_partitions`.
     """
     return current_partition not in leader_partitions and nodes.get(current_partition) in {
         nodes.get(number) for number in leader_partitions
@@ -314,9 +314,9 @@ def _is_leadership_pending(
 
 
 def _code_of(reply: ProduceResponse, topic: str, partition: int) -> int:
-    """Returns the error code of one partition. Raises DecodeError where the reply does not contain the partition."""
-    for reported in reply.responses:
-        for each in reported.partition_responses:
-            if (reported.name, each.index) == (topic, partition):
+    """Returns the error code of one partition. Raises DecodeError if the reply does not contain the partition."""
+    for topic_reply in reply.responses:
+        for each in topic_reply.partition_responses:
+            if (topic_reply.name, each.index) == (topic, partition):
                 return each.error_code
     raise DecodeError("ProduceResponse", "responses", f"lacks {topic}-{partition}, which was asked")

@@ -1,7 +1,7 @@
-"""The task that writes the journal.
+"""Writes the journal in a background task.
 
-It decides when snapshots are taken and when files are written, and gives the topic the same records as the folder.
-Records are made by `RecordBuilder`. `metrics.journal` writes files, and `topic_writer` writes to the topic.
+The task decides when snapshots are taken and when files are written, and writes the same records to the topic and the
+folder. `RecordBuilder` makes the records. `metrics.journal` writes files, and `topic_writer` writes to the topic.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,17 +26,18 @@ from group_sidecar.proxy.runtime.shared_snapshot import run_in_slices
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 RECORDS_AT_ONCE = 50
-"""Records made before other tasks run: half a millisecond."""
+"""The number of records that are made before other tasks run, which takes half a millisecond."""
 RECORDS_WRITTEN_AT_ONCE = 1_000
-"""Records made before they are written to the folder, and before the writer waits for room in the topic's queue."""
+"""The number of records that are made before the writer writes to the folder and waits for room in the topic's
+queue."""
 
 
 class JournalWriter:
     """Turns facts and snapshots into records, and writes them to a folder, to a topic, or to both.
 
     Attributes:
-        journal: the files in the folder; None without a folder.
-        topic: the writer to the topic; None without a topic.
+        journal: the files in the folder, or None without a folder.
+        topic: the writer to the topic, or None without a topic.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class JournalWriter:
         self._failing = False
 
     def outlets(self) -> Mapping[str, JournalWriterHealth]:
-        """Returns the folder and the topic that are configured, by the name of their setting.
+        """Returns the configured outlets, which are the folder and the topic, by the name of their setting.
 
-        Each counts records written and dropped.
+        Each outlet counts records written and dropped.
         """
         named: dict[str, JournalWriterHealth | None] = {"folder": self.journal, "topic": self.topic}
         return {name: outlet for name, outlet in named.items() if outlet}
@@ -78,12 +79,12 @@ class JournalWriter:
 
         Then writes the remaining records and closes the segment.
 
-        For the topic, the remaining records have a few seconds.
+        Records that are not in the topic after a few seconds are lost.
 
         Args:
             sources: the state that snapshots are made of.
             epoch: returns seconds since the epoch on the clock of the copies.
-            supervisor: restarts both parts after unexpected exceptions.
+            supervisor: restarts the tasks of the folder and of the topic after unexpected exceptions.
         """
         supervisor = supervisor or Supervisor()
         async with trio.open_nursery() as nursery:
@@ -100,7 +101,7 @@ class JournalWriter:
         while True:
             try:
                 await self._write_snapshot(sources, epoch)
-            finally:  # Facts are written even where the snapshot fails.
+            finally:  # Facts are written even if the snapshot fails.
                 await self._write()
             await trio.sleep(self._interval_seconds)
 
@@ -112,7 +113,7 @@ class JournalWriter:
                 await trio.to_thread.run_sync(self.journal.close)
 
     async def _write_snapshot(self, sources: ScrapeSources, epoch: Callable[[], float]) -> None:
-        # The sample contains figures of the sidecar only. Groups have records of their own.
+        # The sample contains only figures of the sidecar. Groups have their own records.
         sample = _sidecar_figures(sidecar_families(sources, await run_in_slices(count_groups(sources, epoch()))))
         now, queued = epoch(), 0
         drift = sources.drift()
