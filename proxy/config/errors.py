@@ -55,7 +55,7 @@ def error_lines(error: ValidationError, model: type[BaseModel], sources: Mapping
 def section_of(annotation: Any) -> type[BaseModel] | None:
     """Returns the section in a field's type: the type itself, an optional section or the item of a list.
 
-    None for a plain value.
+    Returns None for a plain value.
     """
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -65,15 +65,15 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
 
 def _line(fault: ErrorDetails, model: type[BaseModel], sources: Mapping[str, Settings]) -> str:
     path, reason = fault["loc"], _reason(fault, model)
-    where = next((name for name, settings in sources.items() if _holds(settings, path)), [*sources][-1])
-    return ": ".join(part for part in (where, ".".join(map(str, path)), reason) if part)
+    source = next((name for name, settings in sources.items() if _holds(settings, path)), [*sources][-1])
+    return ": ".join(part for part in (source, ".".join(map(str, path)), reason) if part)
 
 
 def _holds(settings: Any, path: _Path) -> bool:
     for key in path:
         try:
             settings = settings[key]
-        except (KeyError, IndexError, TypeError):  # The key does not exist, or the value above it is a plain one.
+        except (KeyError, IndexError, TypeError):  # The key does not exist, or its parent is a plain value.
             return False
     return bool(path)
 
@@ -89,6 +89,6 @@ def _reason(fault: ErrorDetails, model: type[BaseModel]) -> str:
 def _keys_at(path: _Path, root: type[BaseModel]) -> list[str]:
     model: type[BaseModel] | None = root
     for key in path:
-        if model and isinstance(key, str):  # A number is an index of a list of sections, which have one type.
+        if model and isinstance(key, str):  # A number is an index into a list of sections of one type.
             model = section_of(model.model_fields[key].annotation)
     return list(model.model_fields) if model else []

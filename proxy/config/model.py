@@ -1,7 +1,7 @@
 """All settings of the sidecar, and how they are read.
 
-Flags take precedence over environment variables, and these over the file. `sections` has the parts of the settings.
-`errors` has the texts for invalid ones.
+Flags take precedence over environment variables, and environment variables over the file. `sections` contains the
+sections of the settings. `errors` contains the texts for invalid settings.
 """
 
 import os
@@ -43,7 +43,7 @@ WILDCARDS = ("0.0.0.0", "::")
 
 
 class ConfigError(Exception):
-    """The settings are invalid. `lines`: one for each fault, for people."""
+    """The settings are invalid. `lines`: one line for each fault, as text for the user."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("; ".join(lines))
@@ -119,7 +119,7 @@ class Config(BaseSettings):
 
     @property
     def advertised_host(self) -> str:
-        """The host under which a gateway's clients reach it."""
+        """The host under which clients reach the gateway."""
         return self.gateway.advertise or self.listen.host
 
     def enabled_policies(self) -> list[Policy]:
@@ -166,7 +166,9 @@ def load_config(file: Path | None = None, flags: Settings | None = None) -> Conf
 
 
 def _unknown_variables() -> list[str]:
-    """Returns a line for each environment variable with the sidecar's prefix that is no setting. It may be misspelt."""
+    """Returns a line for each environment variable with the sidecar's prefix that is no setting, such as a misspelt
+    key.
+    """
     known = {name.upper() for name in Config.model_fields}
     names = [name for name in os.environ if name.upper().startswith(ENVIRONMENT)]
     return [f"{name}: unknown key" for name in names if name.upper().split("__")[1] not in known]

@@ -69,26 +69,26 @@ def page() -> str:
 def _rows(model: type[BaseModel], above: str) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
-        said = " ".join((field.description or (section.__doc__ if section else "") or "").split())
+        description = " ".join((field.description or (section.__doc__ if section else "") or "").split())
         key = f"`{above}{name}`"
         if section is None:
-            yield key, _value(field), _default(field), said
+            yield key, _value(field), _default(field), description
         elif get_origin(field.annotation) is tuple:
-            yield key, "list of sections", "", said
+            yield key, "list of sections", "", description
             yield from _rows(section, f"{above}{name}[].")
         else:
-            yield key, "section", "off" if field.default is None else "", said
+            yield key, "section", "off" if field.default is None else "", description
             yield from _rows(section, f"{above}{name}.")
 
 
 def _value(field: FieldInfo) -> str:
-    said = [*field.metadata, *_inner_metadata(field.annotation)]
-    bounds = [f"{word} {bound}" for item in said for word, bound in _bounds(item)]
+    constraints = [*field.metadata, *_inner_metadata(field.annotation)]
+    bounds = [f"{word} {bound}" for item in constraints for word, bound in _bounds(item)]
     return ", ".join([_type_label(field.annotation), *bounds])
 
 
 def _inner_metadata(annotation: Any) -> Iterator[object]:
-    """Yields the metadata of the value's type where the setting is optional."""
+    """Yields the metadata of the value's type if the setting is optional."""
     for kind in get_args(annotation):
         for item in getattr(kind, "__metadata__", ()):
             yield from item.metadata if isinstance(item, FieldInfo) else (item,)

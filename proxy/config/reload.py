@@ -1,7 +1,7 @@
 """Changes settings while the sidecar runs.
 
-`ConfigReloader` knows which keys may change and finds what has changed. It runs one reload after another, and keeps the
-result of the last one.
+`ConfigReloader` finds the keys that have changed, and checks whether they may change. It runs one reload at a time, and
+keeps the result of the last reload.
 """
 
 import json
@@ -17,7 +17,7 @@ from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.runtime.logging import log
 
 RELOADABLE_PREFIX = "policies."
-"""The prefix of the keys that may change. All others are built into running parts."""
+"""The prefix of the keys that may change. The values of all other keys are built into running parts."""
 UNSET = object()
 """The value of a key that is not set."""
 
@@ -27,7 +27,7 @@ class ReloadOutcome(NamedTuple):
 
     Attributes:
         applied: whether the new settings are in force; otherwise the old ones are.
-        lines: what has changed, or why nothing has: one line for each key.
+        lines: one line for each key, with the change or the reason why nothing has changed.
     """
 
     applied: bool
@@ -39,11 +39,11 @@ class ConfigReloader:
 
     Args:
         config: the settings in force.
-        read: returns the new settings, and may block; None where there is no file to read.
-        apply_policies: puts settings into force that differ in `policies` alone.
+        read: returns the new settings, and may block. None if there is no file to read.
+        apply_policies: puts settings into force that differ only in `policies`.
 
     Attributes:
-        last: the result of the last reading; at first, that of the start.
+        last: the result of the last reload. Before the first reload, the result of the start.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class ConfigReloader:
         self.last = LastReload(successful=True, succeeded_at=time.time())
 
     async def reload(self) -> ReloadOutcome:
-        """Reads the settings and puts them into force, or keeps the old ones. The log reports which."""
+        """Reads the settings and puts them into force, or keeps the old settings. Logs the result."""
         if self._read is None:
             reason = "there is no file to read: the sidecar was started without --config"
             log.warning("settings not reloaded", cause=reason)
             return ReloadOutcome(False, [reason])
         async with self._lock:
             try:
-                # A stop of the sidecar does not wait for a file system that hangs.
+                # The sidecar can stop even if the file system hangs.
                 changed = self._apply(await trio.to_thread.run_sync(self._read, abandon_on_cancel=True))
             except ConfigError as error:
                 log.error("settings not reloaded, the old ones stay in force", faults=error.lines)
@@ -89,7 +89,7 @@ class ConfigReloader:
 
 
 def _changes(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yields key, old value and new value where they differ and at least one of them was set explicitly."""
+    """Yields key, old value and new value of each setting that differs and was set explicitly before or after."""
     before, after = dict(_values(old)), dict(_values(new))
     for key in dict.fromkeys([*before, *after]):
         was, was_set = before.get(key, (UNSET, False))
@@ -101,8 +101,8 @@ def _changes(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
 def _values(section: BaseModel, above: str = "", listed: bool = False) -> Iterator[tuple[str, tuple[Any, bool]]]:
     """Yields the key and value of each plain setting, and whether it was set explicitly.
 
-    Null counts as unset. In a section of a list an explicit null counts as a value, because there an unset key takes
-    its value from elsewhere.
+    Null counts as unset. But in a section of a list an explicit null counts as a value, because an unset key there
+    takes its value from elsewhere.
     """
     for name in type(section).model_fields:
         value, key, is_set = getattr(section, name), above + name, name in section.model_fields_set

@@ -36,7 +36,7 @@ def _address(value: object) -> Address:
 
 
 def require_port(address: Address) -> Address:
-    """Returns the address. Raises ValueError where its port is 0, which would leave the choice to the system."""
+    """Returns the address. Raises ValueError if its port is 0, because the system would then choose a port."""
     if address.port == 0:
         raise ValueError("the port must be at least 1")
     return address
@@ -52,9 +52,9 @@ ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
 Positive = Annotated[WholeNumber, Field(ge=1)]
 Number = Annotated[float, reject_boolean("a number")]
 Interval = Annotated[Number, Field(ge=0.1)]
-"""Seconds between two rounds of work. A shorter interval would keep the process busy with that work alone."""
+"""Seconds between two rounds of work. A shorter interval would keep the process busy with this work."""
 Timeout = Annotated[Number, Field(ge=0), AfterValidator(_never_or_a_second)]
-"""Seconds; 0 for never. A timeout close to 0 would close every connection at once."""
+"""Seconds, or 0 for never. A timeout close to 0 would close every connection at once."""
 _TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")
 """A valid topic name (Kafka class ``org.apache.kafka.common.internals.Topic``)."""
 
