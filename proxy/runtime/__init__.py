@@ -1,7 +1,7 @@
 """Parts that every package of the proxy may use. They import no other package of the proxy.
 
 - `addresses`: HOST:PORT, and which local port belongs to which broker of a gateway
-- `backoff`: when something that failed is tried again
+- `backoff`: computes when a failed attempt is repeated
 - `supervision`: restarts, counts and logs background tasks that fail
 - `logging`, `event_log`: the log on standard error, and the lines about groups
 - `scrape`, `shared_snapshot`: long walks over all groups, in slices between frames and shared by several callers

@@ -29,10 +29,10 @@ def parse_address(text: str) -> Address:
 
 
 class AddressBook:
-    """The addresses that a gateway's clients use in place of the brokers' own.
+    """The addresses that a gateway's clients use instead of the brokers' addresses.
 
-    A node gets its port when it first appears, and keeps it. When the node's address changes, the port leads to the new
-    one.
+    A node gets a port when it first appears, and keeps this port. When the node's address changes, the port leads to
+    the new address.
 
     Args:
         advertised_host: the host under which clients reach the gateway.
@@ -48,7 +48,8 @@ class AddressBook:
     def advertise(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """Returns the address under which clients reach a node whose broker advertises `host` and `port`.
 
-        A negative id or an empty host stands for no node, such as an unavailable coordinator. It is returned unchanged.
+        A negative id or an empty host means that there is no node, such as an unavailable coordinator. The address is
+        then returned unchanged.
         """
         if node_id < 0 or not host:
             return host, port
@@ -58,5 +59,5 @@ class AddressBook:
         return self._advertised_host, self._ports[node_id]
 
     def upstream(self, node_id: int) -> Address:
-        """Returns the present address of a node's broker. Raises KeyError for an unknown node."""
+        """Returns the current address of a node's broker. Raises KeyError for an unknown node."""
         return self._upstreams[node_id]

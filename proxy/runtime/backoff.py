@@ -10,12 +10,12 @@ import trio
 Key = TypeVar("Key", bound=Hashable)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds between attempts: doubled each time up to the second value. Random jitter shortens them by up to a half, so
-that a fleet does not retry in step."""
+"""Seconds between attempts: doubled each time up to the second value. Random jitter shortens each pause by up to a
+half, so that a fleet does not retry in step."""
 
 
 class Backoff:
-    """Attempts at one thing.
+    """Counts failed attempts at one thing, and computes the pauses between attempts.
 
     Attributes:
         failures: how many attempts failed in a row.
@@ -27,13 +27,13 @@ class Backoff:
 
     def pause(self) -> float:
         """Returns the seconds until the next attempt."""
-        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.failures - 1, 16))
-        return longest * random.uniform(0.5, 1.0)
+        full_pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.failures - 1, 16))
+        return full_pause * random.uniform(0.5, 1.0)
 
     def enters_condition(self, condition: str) -> bool:
-        """Stores the condition. Returns whether it is a new one, which is worth a log line."""
-        before, self._condition = self._condition, condition
-        return condition != before
+        """Stores the condition. Returns whether the condition has changed, which is worth a log line."""
+        previous, self._condition = self._condition, condition
+        return condition != previous
 
 
 class _Attempt(NamedTuple):
@@ -44,12 +44,12 @@ class _Attempt(NamedTuple):
 
 
 class RetrySchedule(Generic[Key]):
-    """When each of many things may be attempted again.
+    """Decides when each of many things may be attempted again.
 
     Args:
-        limit: the most things that are due at a time.
+        limit: the maximum number of things that are due at a time.
         first: seconds until the second attempt at a thing.
-        longest: the most seconds between two attempts; they double each time.
+        longest: the maximum number of seconds between two attempts. The pause doubles with each attempt.
         memory: seconds for which a thing that is no longer wanted is remembered.
     """
 
@@ -66,7 +66,7 @@ class RetrySchedule(Generic[Key]):
         return list(islice(due, self._at_once))
 
     def record_attempt(self, keys: Iterable[Key]) -> None:
-        """Notes an attempt at each of these things."""
+        """Records an attempt at each of these things."""
         now = trio.current_time()
         for key in keys:
             pause = min(2 * self._last[key].pause, self._longest) if key in self._last else self._first

@@ -20,8 +20,8 @@ from group_sidecar.metrics.fact_counters import error_name
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
 MAX_CAUSES = 20_000
-"""Pairs of a group and an event that are throttled at a time. A broker may have problems with some thousands of
-groups."""
+"""The maximum number of pairs of a group and an event that are throttled at a time. A broker may have problems with
+some thousands of groups."""
 UNREQUESTED_DEPARTURES = {
     Departure.EXPIRED: "a member's session expired",
     Departure.DROPPED: "a member did not join or sync in time",
@@ -33,7 +33,7 @@ UNREQUESTED_DEPARTURES = {
 class EventLog:
     """Writes a line about a fact, at most once in 30 seconds for each group and event.
 
-    A line contains the number of events that it stands for. The flight recorder contains each of them.
+    A line contains the number of events that it stands for. The flight recorder contains every event.
     """
 
     def __init__(self, log_throttle: LogThrottle | None = None) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 GEN0_THRESHOLD, GEN1_THRESHOLD = 700, 10
 """CPython's default thresholds. The youngest generation is collected after 700 new objects, and the middle one after 10
-of these collections. Each of the latter is followed by a full collection."""
+of these collections. A full collection follows each collection of the middle generation."""
 LONG_FRAME = 4_096
 """Bytes of a frame beyond which the collector is paused while the frame is decoded. Decoding creates many objects at
 once, which soon become unused."""
 
 
 def keep_collections_short() -> None:
-    """Keeps all collections of this process short from now on."""
+    """Keeps all later collections of this process short."""
     gc.set_threshold(GEN0_THRESHOLD, GEN1_THRESHOLD, 0)
     if _freeze_survivors not in gc.callbacks:
         gc.callbacks.append(_freeze_survivors)

@@ -1,6 +1,6 @@
 """The log on standard error: its format, and the throttling of repeated lines.
 
-What clients and brokers send is never logged.
+Log lines may contain values from clients' and brokers' messages, but no credentials.
 """
 
 import logging
@@ -14,8 +14,8 @@ import structlog
 Format = Literal["auto", "console", "json"]
 
 MAX_CAUSES = 1024
-"""The default number of causes that are throttled at a time. It is bounded because some causes contain addresses, which
-clients choose."""
+"""The default number of causes that are throttled at a time. The number is bounded because some causes contain
+addresses, which clients choose."""
 
 
 class Logger(Protocol):
@@ -69,7 +69,7 @@ class LogThrottle:
     Args:
         every: seconds of silence after a line.
         clock: returns seconds, and never goes back.
-        most: causes that are remembered at a time; the oldest is evicted first.
+        most: the maximum number of causes that are remembered. The oldest cause is evicted first.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LogThrottle:
     def due(self, *cause: str) -> int:
         """Counts an occurrence.
 
-        Returns how many occurrences a line would stand for now; 0 where it is too early for a line.
+        Returns how many occurrences a line would stand for now, or 0 if it is too early for a line.
         """
         now = self._clock()
         logged_at, silent = self._seen.get(cause, (-self._every, 0))

@@ -2,9 +2,9 @@
 
 `Scraper` decides which part of a scrape runs in the thread of the data path, and shares a scrape between callers.
 
-Python code runs in this thread, in slices. Another thread would not finish it earlier. It would also delay the data
-path by up to `THREAD_SWITCH_SECONDS` after each system call, because of the GIL. Only the 20 MB body is joined in
-another thread, because that runs no Python code.
+Python code runs in the thread of the data path, in slices. Another thread would not finish earlier. Another thread
+would also delay the data path by up to `THREAD_SWITCH_SECONDS` after each system call, because of the GIL. Only the 20
+MB body is joined in another thread, because joining runs no Python code.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Scraper:
     """Answers scrapes, one after the other.
 
     Args:
-        sources: where the metrics are read from.
+        sources: the parts of the sidecar that the metrics are read from.
         epoch: returns seconds since the epoch.
 
     Attributes:
@@ -47,7 +47,7 @@ class Scraper:
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """Returns all metrics in the format that an Accept header requests, and the content type.
 
-        Where several callers wait, the first gets one scrape, and all others share the next.
+        If several callers wait, the first gets one scrape, and all others share the next scrape.
         """
         chosen, asked_at = choose_format(accept), trio.current_time()
         async with self._lock:
@@ -65,6 +65,6 @@ class Scraper:
         return _Body(body, chosen.content_type, begun_at)
 
     def _join_lines(self, chosen: Format, scraped: ScrapeResult) -> bytes:
-        # Counting the open descriptors of a large process takes milliseconds, too.
+        # In the worker thread too, because counting the open descriptors of a large process takes milliseconds.
         process = [encode_family(family, openmetrics=chosen.openmetrics) for family in self._process.collect()]
         return b"".join((*scraped.lines, *process, chosen.end))

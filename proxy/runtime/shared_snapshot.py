@@ -1,7 +1,7 @@
 """Takes snapshots of all groups in slices, so that clients' frames are handled between them.
 
-`SharedSnapshot` serves several callers from one snapshot. `run_in_slices` runs any such generator. Each slice ends with
-a checkpoint, which costs about 15 us: trio runs as a guest of the data path.
+`SharedSnapshot` serves several callers from one snapshot. `run_in_slices` runs any generator in slices. Each slice ends
+with a checkpoint, which costs about 15 us because trio runs as a guest of the data path.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -14,7 +14,7 @@ from group_sidecar.metrics.group_snapshot import CoordinatorCopy, GroupSnapshot,
 T = TypeVar("T")
 
 FRESH_SECONDS = 1.0
-"""Seconds for which a finished snapshot is used again."""
+"""Seconds for which a finished snapshot is reused."""
 
 
 async def run_in_slices(steps: Generator[None, None, T]) -> T:
@@ -34,7 +34,7 @@ class SharedSnapshot:
     Args:
         copies: returns the copies of the coordinators, one per broker.
         epoch: returns seconds since the epoch.
-        max_members: returns the most members that a group may have; None without limit.
+        max_members: returns the maximum number of members of a group, or None if there is no limit.
         drift: as in `group_snapshot.walk`.
     """
 
@@ -53,8 +53,8 @@ class SharedSnapshot:
         self._latest: tuple[GroupSnapshot, float] | None = None
 
     async def group_snapshot(self) -> GroupSnapshot:
-        """Returns all groups, as of now or of less than a second ago."""
-        async with self._lock:  # A caller that waited finds the other's snapshot.
+        """Returns a snapshot of all groups, which was finished less than `FRESH_SECONDS` ago."""
+        async with self._lock:  # A caller that has waited here finds the snapshot of another caller.
             self.forget()
             if self._latest is None:
                 taken = await run_in_slices(

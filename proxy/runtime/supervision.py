@@ -15,12 +15,12 @@ from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
 FAILING_SECONDS = 60.0
-"""Seconds after its last failure in which a part counts as failing. A part that is restarted works or fails again
-within the longest pause between two attempts and its own interval."""
+"""A part counts as failing for this many seconds after its last failure. A restarted part works or fails again within
+the longest pause between two attempts and its own interval."""
 
 
 class Task(StrEnum):
-    """The background parts, which are the closed set of values of the metric's label."""
+    """The background parts. Their values are all values of the metric's label."""
 
     ADMIN = "admin"
     """The admin port."""
@@ -53,10 +53,10 @@ class FailingTask:
 
     Attributes:
         task: the part.
-        broker: the broker that the part works for; empty where it works for no single one.
-        failures: how often it failed since the start of the process.
-        error: the type of its last exception. The message is only in the log, because it may contain confidential
-            details.
+        broker: the broker that the part works for, or empty if the part works for no single broker.
+        failures: how often the part failed since the start of the process.
+        error: the type of the part's last exception. The exception's message is only in the log, because it may contain
+            confidential details.
         seconds_ago: seconds since the last failure.
     """
 
@@ -103,7 +103,7 @@ class Supervisor:
 
     @contextmanager
     def guard(self, task: Task, broker: str = "") -> Iterator[None]:
-        """Catches, counts and logs every exception of its block. A cancellation passes."""
+        """Catches, counts and logs every exception of its block, but passes on a cancellation."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  No part may end the process or a client's connection.
@@ -142,7 +142,7 @@ class Supervisor:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Returns the first of the exceptions that nurseries have put together. The others followed from it."""
+    """Returns the first exception of nested exception groups. The other exceptions followed from the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

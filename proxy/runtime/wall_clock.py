@@ -1,9 +1,9 @@
 """Converts between the system's clock and the clock of the coordinator copies.
 
 The copies use seconds since the epoch on a clock that does not jump: trio's clock, plus its difference from the
-system's clock at the start. Sessions, freshness and the order of events depend on that. People and records get the
-system's time. The system's clock may be wrong at the start, may be set later, or may go on while the machine is
-suspended.
+system's clock at the start. Sessions, freshness and the order of events depend on a clock that does not jump. Users and
+records get the system's time. The system's clock may be wrong at the start, may be set later, or may go on while the
+machine is suspended.
 """
 
 import time
