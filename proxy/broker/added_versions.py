@@ -1,10 +1,11 @@
-"""Which versions of the group APIs the sidecar adds to those that a broker offers.
+"""Computes which versions of the group APIs the sidecar adds to the versions that a broker offers.
 
 The rule depends on the broker's ApiVersions alone. The ApiVersions reply and the decision about a request both use it,
 so the sidecar answers exactly the versions that it advertises.
 
 The sidecar asks the broker in a version that the broker has (`version_translation`). A version is added only if its new
-fields can be filled for such a broker without guessing. No version is added above one that fails this test.
+fields can be filled for such a broker without guessing. A version that fails this test also excludes all higher
+versions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,8 @@ NO_VERSIONS = (0, -1)
 
 
 def added_versions(offered: Versions) -> Versions:
-    """Returns the versions that the sidecar adds to a broker's own, by API key. They follow the broker's highest
-    version without a gap.
+    """Returns the versions that the sidecar adds to a broker's own, by API key. The added versions follow the broker's
+    highest version without a gap.
     """
     added: dict[int, tuple[int, int]] = {}
     for key, (oldest, newest, steps) in _ADDED.items():

@@ -1,7 +1,7 @@
 """Rewrites replies that a client must not get as the broker sent them.
 
-A gateway replaces the addresses in Metadata, FindCoordinator, DescribeCluster and Produce. Every sidecar changes the
-versions in ApiVersions. No other reply is re-encoded.
+A gateway replaces the addresses in replies to Metadata, FindCoordinator, DescribeCluster and Produce. Every sidecar
+adapts the versions in ApiVersions replies. This module changes no other reply.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -42,7 +42,7 @@ SERVED_APIS: Mapping[int, ApiVersion] = {
     key: ApiVersion(api_key=key, min_version=APIS[key].versions[0], max_version=APIS[key].versions[-1])
     for key in (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS)
 }
-"""The APIs that the sidecar offers where the broker does not have them at all."""
+"""The APIs that the sidecar offers if the broker does not have them at all."""
 
 _SCANNED_VERSIONS: Mapping[int, range] = {
     ApiKey.FIND_COORDINATOR: range(FIRST_VERSION_OF_MANY_KEYS, FindCoordinatorResponse.VERSIONS.stop),
@@ -66,7 +66,7 @@ def offered_api_versions(
         inspected: the APIs that the sidecar decodes.
         added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
         gateway: whether the sidecar is a gateway.
-        serve: whether to add `SERVED_APIS` where the broker lacks them.
+        serve: whether to add those of the `SERVED_APIS` that the broker lacks.
     """
     if gateway:
         passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))
@@ -91,7 +91,7 @@ def _raised(version: ApiVersion, added: Versions) -> ApiVersion:
 
 
 def group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
-    """Returns the reply with FindCoordinator in its lowest version alone.
+    """Returns the reply with only the lowest version of FindCoordinator.
 
     The sidecar answers v1 of this API key as the GroupMetadata request of KIP-40's draft.
     """
@@ -102,10 +102,10 @@ def group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
 
 
 def rewrite_addresses(reply: Struct, advertise: Advertise) -> Struct:
-    """Returns the reply with each broker's address replaced; an equal reply where it has none.
+    """Returns the reply with each broker's address replaced, or an equal reply if there is no address.
 
-    Tagged fields that the schema does not describe are left out. A newer broker may put addresses into them, and
-    clients must do without them (KIP-482).
+    Tagged fields that the schema does not describe are left out. A newer broker may put addresses into such fields, and
+    clients must work without such fields (KIP-482).
 
     Raises:
         ValueError: the reply has an address for which a gateway has no port.
@@ -150,7 +150,7 @@ def is_scannable(api_key: int, version: int) -> bool:
 
 
 def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advertise, most: int) -> bytes | None:
-    """Returns the whole frame of a long reply with each address replaced; None where the reply has no address.
+    """Returns the whole frame of a long reply with each address replaced, or None if the reply has no address.
 
     Entries are skipped, not decoded.
 
@@ -159,7 +159,7 @@ def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advert
         version: the version of the reply.
         frame: the reply without its length.
         advertise: returns the address that replaces a broker's.
-        most: the most entries that are skipped.
+        most: the maximum number of entries that are skipped.
 
     Raises:
         NotScannable: the reply has to be decoded.
@@ -174,7 +174,7 @@ def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advert
         tags = find_body_tags(body, most, topic_ids=version >= TOPIC_IDS_SINCE)
         if body[tags : tags + 1] == b"\0":
             return None
-        # Decode the tagged fields alone, as those of a reply without topics.
+        # Decode only the tagged fields, as if the reply had no topics.
         response, rest = decode_start(ProduceResponse, version, _NO_TOPICS + body[tags - _THROTTLE_BYTES :])
         changed = encode(rewrite_addresses(response, advertise), version).removeprefix(_NO_TOPICS) + rest
         changed = body[: tags - _THROTTLE_BYTES] + changed

@@ -1,10 +1,11 @@
 """The sidecar's own credentials at a broker: TLS, and SASL with PLAIN or SCRAM.
 
-`connect_with_credentials` opens a connection with them. Each way to fail has one line of text. Credentials of clients
-are never handled here.
+`connect_with_credentials` opens a connection with these credentials. Each exception has one line of text. Credentials
+of clients are never handled here.
 
-Passwords and keys are read whenever they are needed, so that they may change while the sidecar runs. They appear in no
-log line and in no error. A worker thread reads files and derives keys, because trio's thread also runs the data path.
+Passwords and keys are read whenever they are needed, so that they may change while the sidecar runs. Passwords and keys
+appear in no log line and in no error. A worker thread reads files and derives keys, because trio's thread also runs the
+data path.
 """
 
 import math
@@ -185,9 +186,7 @@ def _plain_exchange(username: str, password: str) -> _SaslExchange:
 
 
 def _scram_exchange(sasl: Sasl, password: str) -> _SaslExchange:
-    """Runs SCRAM (RFC 5802, RFC 7677). Raises ScramException where the broker does not prove that it knows the
-    password.
-    """
+    """Runs SCRAM (RFC 5802, RFC 7677). Raises ScramException if the broker does not prove knowledge of the password."""
     client = ScramClient([sasl.mechanism], sasl.username, password)
     client.set_server_first((yield client.get_client_first().encode()).decode())
     client.set_server_final((yield client.get_client_final().encode()).decode())
@@ -197,5 +196,5 @@ _SETTING_HINTS = {"SASL": {"setting": "own_connection.sasl"}, "TLS": {"setting":
 
 
 def setting_hint(error: Exception) -> dict[str, str]:
-    """Returns a log field that names the setting which may solve the error; empty where no setting would."""
+    """Returns a log field that names the setting that may solve the error, or no field if there is none."""
     return _SETTING_HINTS.get(error.may_require, {}) if isinstance(error, BrokerError) else {}

@@ -1,11 +1,11 @@
-"""What the broker lately granted each principal.
+"""Caches the rights that the broker recently granted to each principal.
 
 `AuthorizationCache` is a bounded table of grants that expire. `required_rights` lists the rights that an answer needs.
 `granted_rights` derives the rights that a reply of the broker proves. `principals` finds the principal of a connection.
 
-Only grants are cached, never denials. No right follows from another: a rule may deny Describe on a group that may be
-read, and an authorizer may be a custom class. A user who may describe the cluster sees in ListGroups also groups that
-the user may not describe (KIP-231). So the listing of a group is a right of its own.
+Only grants are cached, never denials. No right is derived from another right: a rule may deny Describe on a group that
+may be read, and an authorizer may be a custom class. A user who may describe the cluster sees in ListGroups also groups
+that the user may not describe (KIP-231). So the listing of a group is a separate right.
 """
 
 import math
@@ -36,10 +36,10 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.principals import Principal
 
 RULE_CHANGE_SECONDS = 5.0
-"""Seconds after a change of ACLs in which no grant is cached. The controller replies before every broker has applied
-the change."""
+"""For this many seconds after a change of ACLs, no grant is cached. The controller replies before every broker has
+applied the change."""
 MAX_TRIMMED_AT_ONCE = 1_000
-"""The most expired grants that one reply evicts, in about 1 ms. Expired grants that stay do no harm:
+"""The maximum number of expired grants that one reply evicts, in about 1 ms. Expired grants that stay do no harm:
 `AuthorizationCache.has_all` compares ages."""
 RULE_CHANGE_APIS = frozenset(
     {
@@ -66,7 +66,7 @@ class Operation(StrEnum):
     """The right to join the group."""
     DESCRIBE_TOPIC = "describe topic"
     OTHER = "other"
-    """Never granted."""
+    """A right that is never granted."""
 
 
 Right = tuple[Operation, str | UUID]
@@ -78,8 +78,8 @@ class AuthorizationCache:
 
     Args:
         seconds: how long a grant is valid from the time of the request; 0 caches nothing.
-        most: the most grants that are held. Beyond this limit, the principal without a new grant for longest loses its
-            oldest ones.
+        most: the maximum number of grants that are held. Beyond this limit, the principal without a grant for the
+            longest time loses its oldest grants.
         traffic: counts the grants that are held.
     """
 
@@ -109,7 +109,7 @@ class AuthorizationCache:
         self._trim(asked_at)
 
     def has_all(self, principal: Principal, rights: Iterable[Right], now: float) -> bool:
-        """Whether all of these rights were granted lately."""
+        """Whether all of these rights have grants that are still valid."""
         held = self._granted.get(principal)
         return held is not None and all(now - held.get(right, -math.inf) < self._seconds for right in rights)
 
@@ -119,7 +119,7 @@ class AuthorizationCache:
         self.forget()
 
     def end_rule_change(self, now: float) -> None:
-        """Notes that the rules have changed, or may have. Call it once for each `begin_rule_change`."""
+        """Notes that the rules may have changed. Must be called once for each `begin_rule_change`."""
         self._changes_under_way -= 1
         self._not_before = max(self._not_before, now + RULE_CHANGE_SECONDS)
 
@@ -152,7 +152,7 @@ class AuthorizationCache:
 
 
 def required_rights(exchange: Exchange, manager: GroupMetadataManager, now: float) -> Iterator[Right]:
-    """Yields the rights that a client needs to get all that the copy knows in answer to its request."""
+    """Yields the rights that a client needs to get the copy's complete answer to the client's request."""
     request = exchange.request
     if isinstance(request, ListGroupsRequest):
         yield Operation.LIST, ""
@@ -189,7 +189,7 @@ def granted_rights(exchange: Exchange, reply: Struct) -> Iterator[Right]:
 
 
 def without_omissions(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-    """Yields the events of a reply that hold even if the broker left out what its client may not see.
+    """Yields the events of a reply that are true even if the broker left out entries that the client may not see.
 
     Such a reply does not prove that a group or an offset is missing.
     """
@@ -214,7 +214,7 @@ def _rights_from_offsets(exchange: Exchange, reply: OffsetFetchResponse) -> Iter
         return
     if topics or exchange.version > KAFKA_STORAGE_SINCE:  # v1 reports the group's error on each partition.
         yield Operation.DESCRIBE_GROUP, request.group_id
-        # To v1 without topics, a broker returns all topics, whether the client may see them or not.
+        # A broker replies to v1 without topics with all topics, even topics that the client may not see.
         if request.topics or exchange.version > KAFKA_STORAGE_SINCE:
             yield from topics
 

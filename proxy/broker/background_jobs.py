@@ -1,7 +1,7 @@
 """Runs jobs that the sidecar does at a broker on its own initiative, over its own connection.
 
-The module connects when a job is due, waits after a failure, and applies replies to the copy as it applies those to a
-client. The jobs themselves are in `reconcile` and `shrink`.
+The module connects when a job is due, waits after a failure, and applies replies to the copy like replies to a client.
+The jobs themselves are in `reconcile` and `shrink`.
 """
 
 from functools import partial
@@ -28,16 +28,16 @@ reported."""
 
 
 class BackgroundJob(Protocol[Due]):
-    """A job that is done at a broker again and again."""
+    """A job that is repeated at a broker."""
 
     task: Task
     """The background part that the job belongs to."""
 
     async def due(self) -> Due | None:
-        """Returns what is to be done now; None where there is nothing."""
+        """Returns the work that is due now, or None if nothing is due."""
 
     async def run(self, client: KafkaClient, due: Due) -> None:
-        """Does what is due. May raise what `KafkaClient.ask` raises."""
+        """Does the work that is due. May raise the exceptions of `KafkaClient.ask`."""
 
 
 async def run_background_job(

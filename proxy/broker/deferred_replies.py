@@ -1,10 +1,10 @@
 """Holds the replies of one broker that were forwarded before they were decoded.
 
-`BrokerState` owns the queue. It empties the queue before it gives access to anything that such a reply may change, so
-every decision is made with the knowledge of all earlier replies. The event loop empties it too, before trio's tasks
-have their turn.
+`BrokerState` owns the queue, and applies the queued replies before it gives access to state that they may change. So
+every decision takes all earlier replies into account. The event loop also applies the queued replies, before trio's
+tasks run.
 
-Many replies are decoded in one go, because the processor's caches stay warm (decision 47).
+Replies are decoded in batches, because the processor's caches then stay warm (decision 47).
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ class DeferredReplies:
 
     Attributes:
         waiting: whether replies are queued and `apply` is not running. While `apply` runs, the handlers themselves
-            read the state. Their reads must not apply a later reply first.
+            read the state. The handlers' reads must not apply a later reply first.
     """
 
     def __init__(self) -> None:

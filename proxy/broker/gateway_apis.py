@@ -1,4 +1,4 @@
-"""The versions of each API that may pass a gateway.
+"""Lists the versions of each API that may pass a gateway.
 
 A gateway's clients must never see a broker's own address. So a request passes only in a version whose reply is known to
 carry no broker address, or an address that `address_rewrite` replaces. A newer Kafka may add addresses to any API, as
@@ -12,7 +12,7 @@ from group_sidecar.codecs.api_registry import APIS, ApiKey
 
 LAST_FETCH_WITHOUT_ENDPOINTS = 15
 """From v16, a Fetch reply may carry brokers' addresses after all its records (KIP-951). A consumer needs nothing else
-from v16, so a gateway does not offer it. Otherwise a gateway would have to hold every fetched byte to find the
+from v16, so a gateway does not offer v16. Otherwise a gateway would have to hold every fetched byte to find the
 addresses."""
 LAST_QUORUM_WITHOUT_LISTENERS = 1
 """From v2 a DescribeQuorum reply carries the controllers' addresses (KIP-853)."""

@@ -1,8 +1,8 @@
-"""Single requests about groups and offsets, in whatever version the broker has.
+"""Sends single requests about groups and offsets, in a version that the broker has.
 
-The module handles the differences between the versions of an API, such as where each has its error code.
+The module handles the differences between the versions of an API, such as the place of the error code.
 
-Every function raises what `KafkaClient.ask` raises, and BrokerRefused where the broker replies with an error.
+Every function raises the exceptions of `KafkaClient.ask`, and BrokerRefused if the broker replies with an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,19 +33,20 @@ from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient
 from group_sidecar.proxy.runtime.addresses import Address
 
 START_OF_LOG, END_OF_LOG = -2, -1
-"""Timestamps in ListOffsets that stand for the ends of the log (Kafka class ``ListOffsetsRequest``)."""
+"""Timestamps in ListOffsets that mean the start and the end of the log (Kafka class ``ListOffsetsRequest``)."""
 
 _STATES_FROM, _TYPES_FROM = 4, 5  # ListGroups (KIP-518, KIP-848).
 _NULL_TOPICS_FROM, _GROUPS_FROM, _NAMES_UNTIL = 2, 8, 9  # OffsetFetch (KIP-88, KIP-709, KIP-848).
 PARTITIONS_PER_REQUEST = 500
-"""Partitions in one request for log ends. Decoding the reply keeps the data path waiting for some milliseconds."""
+"""The maximum number of partitions in one ListOffsets request. Decoding the reply delays the data path by some
+milliseconds."""
 _COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
 _NO_CREATION_FROM = 4  # Metadata: in older versions a request for a topic by name may create it.
 
 LISTS_ALL_GROUPS = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
-"""Results of `describe_acls_error` where ListGroups returns all groups. A user who may describe ACLs may describe the
-cluster, and so may list all groups. Other users may not see some of them (KIP-231)."""
-# Asks for rules of a principal that does not exist, so that the reply is short where there is an authorizer.
+"""Results of `describe_acls_error` that mean that ListGroups returns all groups. A user who may describe ACLs may
+describe the cluster, and so may list all groups. Other users may not see some groups (KIP-231)."""
+# Asks for rules of a principal that does not exist, so that the reply is short if there is an authorizer.
 _ANY_ACL = DescribeAclsRequest(
     resource_type_filter=4,
     resource_name_filter="kafka-cluster",
@@ -76,7 +77,7 @@ async def brokers(client: KafkaClient) -> tuple[Node, ...]:
 
 
 async def describe_acls_error(client: KafkaClient) -> int:
-    """Returns the error code of a DescribeAcls reply: SECURITY_DISABLED where the broker has no authorizer."""
+    """Returns the error code of a DescribeAcls reply: SECURITY_DISABLED if the broker has no authorizer."""
     reply: DescribeAclsResponse = await client.ask(_ANY_ACL)
     return reply.error_code
 
@@ -84,8 +85,8 @@ async def describe_acls_error(client: KafkaClient) -> int:
 async def listed_groups(
     client: KafkaClient, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> tuple[ListedGroup, ...]:
-    """Returns the groups that this broker coordinates. Raises UnsupportedApi where the broker cannot filter as
-    requested.
+    """Returns the groups that this broker coordinates. Raises UnsupportedApi if the broker lacks the requested
+    filter.
     """
     lowest = _TYPES_FROM if types else _STATES_FROM if states else 0
     request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
@@ -198,7 +199,7 @@ def nodes_of(reply: MetadataResponse) -> tuple[Node, ...]:
 
 
 async def metadata(client: KafkaClient, names: Iterable[str] | None) -> MetadataResponse:
-    """Returns metadata of the named topics. All topics are requested for None, and where a request by name might create
+    """Returns metadata of the named topics. Requests all topics if `names` is None or a request by name might create
     topics.
     """
     version = client.version_for(MetadataRequest)

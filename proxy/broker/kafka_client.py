@@ -1,8 +1,8 @@
 """A small Kafka client: one connection to one broker, one request at a time.
 
-It connects, negotiates versions, matches each reply to its request, and knows when a session must be authenticated
-again. Each failure has one line of text. The client never retries. TLS and SASL are in `authentication`. Clients'
-traffic never passes here.
+The client connects, negotiates versions, matches each reply to its request, and knows when a session must be
+authenticated again. Each exception has one line of text. The client never retries. TLS and SASL are in
+`authentication`. Traffic of the sidecar's clients never passes here.
 
 The file has more than 400 lines because each way to fail has its own exception and its own text.
 """
@@ -32,11 +32,11 @@ CLIENT_ID = "kafka-group-sidecar"  # Also the name of the distribution.
 DEFAULT_TIMEOUT = 10.0
 """Seconds to wait for a connection, and for each reply."""
 LARGEST_REPLY = 64 * 1024 * 1024
-"""Bytes. A Metadata reply with 100,000 partitions takes about a tenth of this."""
+"""The maximum size of a reply in bytes. A Metadata reply with 100,000 partitions takes about a tenth of this size."""
 MAX_INLINE_BYTES = 16_384
-"""Bytes of a reply beyond which a worker thread decodes it, or compares it with the sidecar's own answer. Otherwise
-trio's thread does it, which also runs the data path. A Fetch reply is always decoded in trio's thread: nearly all of it
-is records, which stay undecoded."""
+"""Bytes of a reply beyond which a worker thread decodes it, or compares it with the sidecar's own answer. Trio's
+thread, which also runs the data path, handles shorter replies. A Fetch reply is always decoded in trio's thread: nearly
+all of it is records, which stay undecoded."""
 SLOW_API_VERSIONS_SECONDS = 0.5
 """Seconds to wait for a reply to ApiVersions. After that, the broker gets a second request that Kafka 0.9 would
 answer."""
@@ -67,11 +67,11 @@ class BrokerUnreachable(BrokerError):
 
 
 class BrokerClosed(BrokerError):
-    """The connection was closed before the reply was complete, or has failed before."""
+    """The connection was closed before the reply was complete, or an earlier request on the connection failed."""
 
 
 class BrokerTimeout(BrokerError):
-    """No reply came in time."""
+    """No reply arrived in time."""
 
 
 class UnsupportedApi(BrokerError):
@@ -95,7 +95,7 @@ class AuthenticationFailed(BrokerError):
 
 
 def tls_reason(error: BaseException) -> str:
-    """Returns why TLS broke the stream; empty where TLS was not the cause."""
+    """Returns why TLS broke the stream, or an empty string if TLS was not the cause."""
     cause = error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {cause.verify_message}"
@@ -107,15 +107,15 @@ def tls_reason(error: BaseException) -> str:
 Secure = Callable[[trio.abc.Stream, Address], Awaitable[trio.abc.Stream]]
 """Puts TLS on a stream to an address. Raises TlsFailed."""
 Authenticate = Callable[["KafkaClient"], Awaitable[float]]
-"""Authenticates a session, and returns its lifetime in seconds; infinity where it has no limit. Raises
-AuthenticationFailed, and what `ask` raises."""
+"""Authenticates a session, and returns the session's lifetime in seconds, or infinity if there is no limit. Raises
+AuthenticationFailed, and the exceptions of `ask`."""
 
 
 class KafkaClient:
     """One connection to one broker. Only one task at a time may send requests.
 
     Attributes:
-        address: where the broker is.
+        address: the address of the broker.
         versions: the versions that the broker offers.
     """
 
@@ -150,9 +150,7 @@ class KafkaClient:
         return bool(self._common(request))
 
     def version_for(self, request: type[Struct], lowest: int = 0, highest: int = 0x7FFF) -> int:
-        """Returns the highest version between these two that both sides know. Raises UnsupportedApi where there is
-        none.
-        """
+        """Returns the highest common version between these two. Raises UnsupportedApi if there is none."""
         if fit := [version for version in self._common(request) if lowest <= version <= highest]:
             return fit[-1]
         name = api_name(request.KEY)
@@ -167,16 +165,17 @@ class KafkaClient:
 
         Args:
             request: a request that has a reply.
-            version: the version to use; None for the highest that both sides know.
+            version: the version to use, or None for the highest version that both sides know.
 
         Returns:
-            The reply, an instance of the API's response class. Bytes after it are ignored, as Kafka's clients do.
+            The reply, an instance of the API's response class. Bytes after the reply are ignored, as in Kafka's
+            clients.
 
         Raises:
             UnsupportedApi: there is no common version. The connection stays usable.
-            DecodeError: the reply does not match its API and version, and the connection stays usable; or the reply
-                belongs to another request.
-            BrokerClosed, BrokerTimeout: the connection broke off, or no reply came in time.
+            DecodeError: the reply does not match its API and version (the connection stays usable), or belongs to
+                another request (the connection is not used again).
+            BrokerClosed, BrokerTimeout: the connection broke off, or no reply arrived in time.
             AuthenticationFailed: the session had to be authenticated again, and the broker refused.
         """
         if version is None:
@@ -193,7 +192,7 @@ class KafkaClient:
         try:
             body = await self._exchange(request, version)
         except (BrokerClosed, BrokerTimeout) as error:
-            # A listener that requires SASL answers ApiVersions, and nothing else.
+            # Before authentication, a listener that requires SASL replies only to ApiVersions.
             if self._answered or self._authenticate:
                 raise
             raise type(error)(f"{error}: it may want SASL", may_require="SASL") from None
@@ -201,7 +200,7 @@ class KafkaClient:
         return body
 
     async def ping(self) -> None:
-        """Checks that the broker still answers. Raises what `ask` raises."""
+        """Checks that the broker still answers. Raises the exceptions of `ask`."""
         await self.ask(ApiVersionsRequest() if self.speaks(ApiVersionsRequest) else _EMPTY_DESCRIBE_GROUPS, version=0)
 
     async def wait_closed(self) -> None:
@@ -220,7 +219,7 @@ class KafkaClient:
         raise DecodeError("Response", "", "the broker sends what nobody asked for")
 
     async def negotiate(self) -> None:
-        """Learns `versions`. Must be called before any request. Raises what `ask` raises, and BrokerRefused."""
+        """Learns `versions`. Must be called before any request. Raises the exceptions of `ask`, and BrokerRefused."""
         version = _API_VERSIONS_VERSION
         try:
             body = await self._ask_api_versions(version)
@@ -252,8 +251,8 @@ class KafkaClient:
             raise
 
     async def exchange_token(self, token: bytes) -> bytes:
-        """Sends a raw SASL token after SaslHandshake v0 (KIP-43), and returns the broker's token. Each token follows
-        its length.
+        """Sends a raw SASL token after SaslHandshake v0 (KIP-43), and returns the broker's token. The length precedes
+        each token.
         """
         with self._round_trip("a SASL token"):
             await self._stream.send_all(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
@@ -264,11 +263,11 @@ class KafkaClient:
         return range(max(lowest, request.VERSIONS[0]), min(highest, request.VERSIONS[-1]) + 1)
 
     async def _ask_api_versions(self, version: int) -> bytes | None:
-        """Returns the body of the ApiVersions reply; None where the broker ignores the request.
+        """Returns the body of the ApiVersions reply, or None if the broker ignores the request.
 
-        Kafka 0.9 ignores it and handles the next request. So the client sends a second request after a while, and the
-        first reply shows which of the two the broker answered. With credentials the second request is not sent: a
-        listener with SASL would reject it, and Kafka 0.9 does not accept the credentials in this form.
+        Kafka 0.9 ignores ApiVersions and handles the next request. So the client sends a second request after a while,
+        and the first reply shows which of the two requests the broker answered. With credentials the second request is
+        not sent: a listener with SASL would reject it, and Kafka 0.9 does not accept the credentials in this form.
         """
         if self._authenticate:
             return await self._exchange(_api_versions_request(), version)
@@ -301,9 +300,7 @@ class KafkaClient:
         return number, encode_request(request, RequestHeader(request.KEY, version, number, self._client_id))
 
     def _reply_body(self, request: Struct, version: int, number: int, reply: bytes) -> bytes:
-        """Returns the part of a reply after its header. Raises DecodeError where the reply belongs to another
-        request.
-        """
+        """Returns the part of a reply after its header. Raises DecodeError if the reply belongs to another request."""
         name, found = api_name(request.KEY), int.from_bytes(reply[:4], "big", signed=True)
         if found != number:
             self._usable = False
@@ -373,10 +370,10 @@ async def connect(
         port: the TCP port.
         client_id: the name of this client in the broker's logs and quotas.
         timeout: seconds to wait for the connection, and again for each reply.
-        largest_reply: bytes of a reply beyond which it is refused unread.
-        secure: puts TLS on the connection; None for a plain connection.
-        authenticate: authenticates the session; None for no authentication.
-        versions: the versions that the broker is known to offer; None to ask the broker.
+        largest_reply: the maximum size of a reply in bytes. A longer reply is refused unread.
+        secure: puts TLS on the connection, or None for a plain connection.
+        authenticate: authenticates the session, or None for no authentication.
+        versions: the versions that the broker is known to offer, or None to ask the broker.
 
     Raises:
         BrokerUnreachable: no connection could be opened.
@@ -410,7 +407,7 @@ async def _open(address: Address, timeout: float) -> trio.abc.Stream:  # noqa: A
 
 
 def error_name(code: int) -> str:
-    """Returns Kafka's name of an error with its code, or the code alone where the project does not name it."""
+    """Returns Kafka's name of an error with its code, or only the code if `ErrorCode` does not contain it."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:
@@ -418,7 +415,7 @@ def error_name(code: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the innermost reason. Where all addresses of a name fail, trio raises one error around the others."""
+    """Returns the innermost reason. If all addresses of a name fail, trio raises one error around the others."""
     inner = error.__cause__
     if isinstance(inner, ExceptionGroup):
         inner = inner.exceptions[0]

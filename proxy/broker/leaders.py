@@ -18,7 +18,7 @@ from group_sidecar.proxy.broker.kafka_client import KafkaClient
 _NO_LEADER = -1
 """The leader's node id of a partition without a leader."""
 _PAUSE_PER_READ_TIME = 1_000
-"""The pause until the next request, in multiples of the time that decoding the reply took. That is 2 us for each
+"""The pause until the next request, in multiples of the time that decoding the reply took. Decoding takes 2 us for each
 partition of the cluster."""
 
 
@@ -30,8 +30,8 @@ class LeaderPartitions:
         self._due_at = float("-inf")
 
     async def partitions(self, client: KafkaClient) -> frozenset[TopicPartition]:
-        """Returns the broker's partitions of all visible topics except internal ones. Raises what `KafkaClient.ask`
-        raises.
+        """Returns the broker's partitions of all visible topics except internal ones. Raises the exceptions of
+        `KafkaClient.ask`.
         """
         if client.speaks(MetadataRequest) and trio.current_time() >= self._due_at:
             by_leader, seconds = await _partitions_by_leader(client)
@@ -45,7 +45,7 @@ async def _partitions_by_leader(client: KafkaClient) -> tuple[dict[int, set[Topi
     version = client.version_for(MetadataRequest)
     request = MetadataRequest(topics=None if version else (), allow_auto_topic_creation=False)
     body = await client.ask_undecoded(request, version)
-    # Decoding takes long where there are many topics, and must not block the data path.
+    # Decoding takes long if there are many topics, and must not block the data path.
     return await trio.to_thread.run_sync(_read, body, version)
 
 

@@ -1,11 +1,11 @@
-"""Requests by which the sidecar reads ``__consumer_offsets``, in whatever version the broker has.
+"""Sends the requests that read ``__consumer_offsets``, in a version that the broker has.
 
-They find the partitions of a topic, which of them this broker leads, where these start, and their records.
+The requests find a topic's partitions, the partitions that this broker leads, their log starts, and their records.
 
 A broker answers ListOffsets, and Fetch up to v10, only for partitions that it leads. So the sidecar need not know the
 broker's node id, which Metadata may list under the sidecar's address.
 
-Every function raises what `KafkaClient.ask` raises.
+Every function raises the exceptions of `KafkaClient.ask`.
 """
 
 import itertools
@@ -39,9 +39,7 @@ _NOT_SERVED = (
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """Where to continue in a partition. `next_batch_bytes`: the size of the next batch where it is known; 0 where it is
-    not.
-    """
+    """Where to continue in a partition. `next_batch_bytes`: the size of the next batch, or 0 if it is unknown."""
 
     partition: int
     leader_epoch: int
@@ -50,9 +48,9 @@ class FetchPosition:
 
 
 class Leaders(NamedTuple):
-    """The leader epochs of a topic's partitions, and the leaders of those that have one, both by partition.
+    """The leader epochs of a topic's partitions, and the leaders of the partitions that have one, both by partition.
 
-    An epoch is -1 where the broker does not report it.
+    An epoch is -1 if the broker does not report the epoch.
     """
 
     epochs: dict[int, int]
@@ -60,9 +58,9 @@ class Leaders(NamedTuple):
 
 
 async def leaders(client: KafkaClient, topic: str) -> Leaders:
-    """Returns the leaders of a topic's partitions; nothing where there is no such topic. The topic is not created.
+    """Returns the leaders of a topic's partitions, or nothing if there is no such topic. Never creates the topic.
 
-    Raises BrokerRefused where the broker replies with another error.
+    Raises BrokerRefused if the broker replies with another error.
     """
     reply = await metadata(client, (topic,))
     for found in reply.topics:
@@ -81,9 +79,9 @@ async def leaders(client: KafkaClient, topic: str) -> Leaders:
 
 
 async def log_starts(client: KafkaClient, topic: str, epochs: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """Returns by partition the broker's error code, and the start of the log where the broker leads the partition.
+    """Returns the broker's error code and the start of the log by partition. The start is 0 if there is an error.
 
-    `epochs`: the partitions to ask about, each with the epoch that its leader must have; -1 for any.
+    `epochs`: the partitions to ask about, each with the epoch that its leader must have, or -1 for any epoch.
     """
     asked = tuple(
         ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=START_OF_LOG)
@@ -102,16 +100,16 @@ async def log_starts(client: KafkaClient, topic: str, epochs: Mapping[int, int])
 async def fetch(
     client: KafkaClient, topic: str, wanted: Iterable[FetchPosition], *, size: int, wait: float
 ) -> tuple[PartitionData, ...]:
-    """Returns records of some partitions. These include records of open and aborted transactions.
+    """Returns records of some partitions, including records of open and aborted transactions.
 
-    The broker serves the first partitions first. A batch larger than `size` is still returned. Brokers before Fetch v3
-    need its size in `next_batch_bytes` for that.
+    The broker serves the first partitions first. A batch larger than `size` is still returned. For that, brokers before
+    Fetch v3 need the batch's size in `next_batch_bytes`.
 
     Args:
         client: the connection.
         topic: the topic to read.
-        wanted: where to continue in each partition.
-        size: the most bytes of all partitions together.
+        wanted: the position at which to continue in each partition.
+        size: the maximum number of bytes of all partitions together.
         wait: seconds that the broker may wait for new records.
     """
     version = client.version_for(FetchRequest, highest=_LEADER_ONLY_UNTIL)
@@ -141,8 +139,8 @@ async def fetch(
 async def loading_partitions(client: KafkaClient, partitions: Iterable[int], count: int) -> set[int]:
     """Returns those of these partitions of the offsets topic that the broker's coordinator does not serve yet.
 
-    The broker is asked to describe groups that do not exist. Where it cannot be asked or does not report a group, its
-    partition counts as served. `count`: the number of partitions of the topic.
+    The broker is asked to describe groups that do not exist. If the broker cannot be asked or does not report a group,
+    the group's partition counts as served. `count`: the number of partitions of the topic.
     """
     if not client.speaks(DescribeGroupsRequest):
         return set()

@@ -1,9 +1,9 @@
-"""Requests that lost their replies because their connections ended, until each has been handled.
+"""Queues requests that lost their replies because their connections ended, until each request is handled.
 
-A connection may end while hundreds of KiB of requests are in flight. To handle all of them at once took 65 ms, in which
-no client was served. So more than a few such requests wait and are handled in slices. Any group may have changed by a
-request that waits. So while any request waits, all questions go to the broker. The effect of a lost reply on a group is
-decided in `dispatcher`.
+A connection may end while hundreds of KiB of requests are in flight. Handling all these requests at once took 65 ms, in
+which no client was served. So more than a few such requests wait and are handled in slices. A waiting request may have
+changed any group. So while any request waits, all questions go to the broker. `PendingReply.lost` decides the effect of
+a lost reply on a group.
 """
 
 from collections import deque
@@ -13,11 +13,11 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TableSize
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Pending
 
 BYTES_AT_ONCE = 8_192
-"""Bytes of requests that are handled in one slice: 3 ms where each request names 600 groups."""
+"""Bytes of requests that are handled in one slice, which takes 3 ms if each request names 600 groups."""
 DECODED_BYTES = 1_024
 """Bytes that a request counts for when it was decoded before it was forwarded. Such a request takes less time."""
 MAX_WAITING_BYTES = 4_194_304
-"""The most bytes that wait. Beyond this limit, the requests of a connection are handled at once."""
+"""The maximum number of bytes that wait. Beyond this limit, the requests of a connection are handled at once."""
 
 
 class LostRequests:
@@ -37,8 +37,8 @@ class LostRequests:
         return TableSize("lost_requests", len(self._waiting), self._bytes + len(self._waiting) * ENTRY_BYTES)
 
     def defer(self, requests: Sequence[Pending], now: float) -> bool:
-        """Queues the requests of a connection that has ended. Returns False, and queues none, where they are few or
-        exceed the bound.
+        """Queues the requests of a connection that has ended. Returns False and queues nothing if the requests are few
+        or exceed the bound.
         """
         size = sum(map(_size, requests))
         if size <= BYTES_AT_ONCE or self._bytes + size > MAX_WAITING_BYTES:

@@ -4,8 +4,8 @@ A local answer is made only when no earlier reply is pending on the connection. 
 while a token is in flight, nothing on its connection is answered locally. `authorization_cache` holds the rights of the
 principals.
 
-No secret is kept. A PLAIN token is identified by a keyed digest of the whole token. Some brokers tell users apart by
-the password alone (tokens over PLAIN), but to every broker the same token is the same user.
+No secret is kept. A PLAIN token is identified by a keyed digest of the whole token. Some brokers distinguish users only
+by the password (tokens over PLAIN), but to every broker the same token is the same user.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from group_sidecar.proxy.dataplane.outcomes import Origin
 SASL_ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """Mechanisms whose first token names a user, with the number of tokens that the client sends (RFC 4616, RFC 5802)."""
 LIFETIME_SINCE = 1
-"""The SaslAuthenticate version from which the broker reports the lifetime of a session (KIP-368). The broker may end an
-older session at any time, so its principal counts as unknown."""
+"""The SaslAuthenticate version from which the broker reports the lifetime of a session (KIP-368). With older versions
+the broker may end a session at any time, so the session's principal counts as unknown."""
 UNAUTHENTICATED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """Requests that a broker answers before authentication, on any listener."""
 
@@ -36,7 +36,7 @@ _SCRAM_FIRST = re.compile(rb"([ny],(?:a=[^,]+)?,n=[^,]+),r=[^,]+")
 
 
 class Principal(NamedTuple):
-    """A user as far as the sidecar can tell.
+    """A user, as far as the sidecar can distinguish users.
 
     Equal principals are the same user to the broker, but one user may have several principals.
     """
@@ -46,12 +46,12 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("anonymous")
-"""The principal of every client on a listener without SASL. They share it, because the broker sees the sidecar's
-address in place of theirs."""
+"""The principal of every client on a listener without SASL. These clients share one principal, because the broker sees
+the sidecar's address instead of the clients' addresses."""
 
 
 class SentToken(NamedTuple):
-    """A token that a client sent in SaslAuthenticate. `digest` is empty where the request could not be decoded."""
+    """A token that a client sent in SaslAuthenticate. `digest` is empty if the request could not be decoded."""
 
     version: int
     sent_at: float = 0.0
@@ -81,7 +81,7 @@ class Principals:
         self._known: dict[int, _Authentication] = {}
 
     def token(self, token: bytes, version: int, now: float) -> SentToken:
-        """Returns what is kept of a token that goes to the broker."""
+        """Returns what the sidecar keeps of a token that is sent to the broker."""
         digest = hashlib.blake2b(token, key=_SECRET, digest_size=32).digest()
         first = _SCRAM_FIRST.fullmatch(token)
         return SentToken(version, now, digest, first[1] if first else b"")
@@ -110,7 +110,7 @@ class Principals:
         self._known.setdefault(origin.number, _Authentication("")).trusted = False
 
     def served(self, origin: Origin) -> bool:
-        """Notes that the broker answered a request that requires authentication, if the listener has it.
+        """Notes that the broker answered a request that requires authentication on a listener with SASL.
 
         Returns whether the connection has not used SASL.
         """
@@ -127,9 +127,9 @@ class Principals:
         return known.served or (known.trusted and known.rounds >= SASL_ROUNDS.get(known.mechanism, math.inf))
 
     def principal_of(self, origin: Origin, now: float) -> Principal | None:
-        """Returns the principal of a connection; None where it is not known. Without SASL this is ANONYMOUS.
+        """Returns the principal of a connection, or None if it is unknown. Without SASL the principal is ANONYMOUS.
 
-        Whether the broker serves anonymous clients is for the caller to check.
+        The caller must check whether the broker serves anonymous clients.
         """
         if origin.number not in self._known:
             return ANONYMOUS
@@ -143,7 +143,7 @@ class Principals:
     def gone(self, origin: Origin) -> Principal | None:
         """Forgets a connection that has ended.
 
-        Returns the principal that only this connection had; None without SASL.
+        Returns the principal that only this connection had, or None without SASL.
         """
         if origin.number not in self._known:
             return None
@@ -152,7 +152,7 @@ class Principals:
 
 
 def _principal_named(mechanism: str, token: SentToken) -> Principal | None:
-    """Returns the principal that a mechanism's first token names; None where it is not known."""
+    """Returns the principal that a mechanism's first token names, or None if the principal is unknown."""
     if mechanism == "PLAIN":
         return Principal(mechanism, token.digest)
     return Principal(mechanism, token.user) if mechanism in SASL_ROUNDS and token.user else None
@@ -161,6 +161,6 @@ def _principal_named(mechanism: str, token: SentToken) -> Principal | None:
 def _connection_principal(origin: Origin) -> Principal:
     """Returns a principal for the user of one connection whose name is not known.
 
-    It shares its grants with no other connection.
+    No other connection shares the grants of this principal.
     """
     return Principal("connection", str(origin.number).encode())

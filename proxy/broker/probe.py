@@ -1,4 +1,4 @@
-"""Asks the broker periodically for what no client's traffic shows.
+"""Asks the broker periodically for information that no client's traffic shows.
 
 The module decides which requests are sent and when, and logs when the broker's condition changes. The copy of the
 broker (`ProbedBroker`) uses the replies. A failure here does not affect the forwarding of clients.
@@ -42,21 +42,22 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 ROUND_SECONDS = 15.0
-"""Seconds between rounds of requests where no journal sets the interval."""
+"""Seconds between rounds of requests if no journal sets the interval."""
 LONGEST_ROUND = 60.0
-"""Seconds. Brokers close a connection that is idle for ten minutes (`connections.max.idle.ms`)."""
+"""The maximum number of seconds between rounds. Brokers close a connection that is idle for ten minutes
+(`connections.max.idle.ms`)."""
 UNLISTED_SECONDS = 1.0
 """Seconds between rounds while the broker cannot list its groups yet."""
 STARTS_SECONDS = 60.0
-"""Seconds between requests for all log starts. These move when retention deletes a segment, which is a few times an
+"""Seconds between requests for all log starts. A log start moves when retention deletes a segment, a few times an
 hour."""
 MIN_TRIGGER_SECONDS = 1.0
-"""The minimum of seconds between two rounds, however often the data path triggers one."""
+"""The minimum number of seconds between two rounds, however often the data path triggers a round."""
 SHORT_CONNECTION_SECONDS = 1.0
-"""Seconds. A connection that the broker closes sooner than this counts as a failure."""
+"""A connection that the broker closes after fewer seconds counts as a failure."""
 FRESH_SHARE_OF_ROUND = 1 / 3
 """A fraction of a round. A log end that a client's reply contained within this time is not requested. So no log end
-gets older than a round and this fraction, and those of active consumers are newer."""
+gets older than a round and this fraction, and the log ends of active consumers are newer."""
 
 _CONDITIONS: tuple[tuple[type[Exception], str], ...] = (
     (BrokerUnreachable, "broker unreachable"),
@@ -94,7 +95,7 @@ class ProbedBroker(Protocol):
         """Opens a connection with the sidecar's own credentials. Raises BrokerError and DecodeError."""
 
     def reset_learned(self) -> None:
-        """Called first at each connection. What an earlier connection showed may not hold any more."""
+        """Called first at each connection, because information from earlier connections may be stale."""
 
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """Called at each connection with the versions that the broker offers."""
@@ -102,13 +103,13 @@ class ProbedBroker(Protocol):
     def learn_authorizer(self, present: bool) -> None:
         """Called at each connection with whether the broker has an authorizer.
 
-        Not called where the broker cannot be asked.
+        Not called if the broker cannot be asked.
         """
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
-        """Called once with the groups that the broker lists; None where the broker lacks ListGroups.
+        """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
 
-        Not called where the broker may hide some groups.
+        Not called if the broker may hide some groups.
         """
 
     @property
@@ -122,7 +123,7 @@ class ProbedBroker(Protocol):
         """Returns the partitions whose log ends and log starts are needed in any case."""
 
     def stale_log_ends(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
-        """Returns those of these partitions whose log end no reply has contained since then."""
+        """Returns those of these partitions whose log end no reply has contained since the time `since`."""
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
         """Called with log ends of partitions that this broker leads, and the time of the request."""
@@ -151,7 +152,7 @@ async def probe_forever(
 class ProbeTrigger:
     """Starts a round of the prober at once.
 
-    For the data path, which may notice first that a broker went down or came back.
+    The data path uses the trigger, because it may notice first that a broker is down or reachable again.
     """
 
     def __init__(self) -> None:
@@ -184,7 +185,7 @@ class _Prober:
         self._groups_listed = False
         self._lists_all_groups = True
         self._starts_due_at = float("-inf")
-        self._starts_asked: set[TopicPartition] = set()  # Their starts were requested since then.
+        self._starts_asked: set[TopicPartition] = set()  # Partitions whose starts were requested in this period.
         self._leader_partitions = LeaderPartitions()
 
     async def run(self) -> None:
@@ -195,7 +196,7 @@ class _Prober:
                 await trio.sleep_forever()
 
     async def _attempt(self) -> None:
-        """Connects, and sends rounds of requests for as long as the connection lasts."""
+        """Connects, and sends rounds of requests until the connection ends."""
         connected, idle, connected_at = False, False, trio.current_time()
         try:
             async with self._copy.connect() as client:

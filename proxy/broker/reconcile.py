@@ -1,10 +1,10 @@
 """Asks the broker about groups in doubt, about missing groups and topic ids, and about names of topics.
 
-The module decides which requests are sent, when, and when again. `coordinator.wire.exchange_events` applies a reply as
-it applies the reply to any client.
+The module decides which requests are sent, when, and when they are repeated. `coordinator.wire.exchange_events` applies
+a reply like a reply to any client.
 
-The log does not contain what a group was doing when the sidecar began to read it. One reply of the broker supplies
-that, and later traffic keeps it up to date.
+The log does not contain the state of a group when the sidecar begins to read, such as a rebalance in progress. One
+reply of the broker supplies this state, and later traffic keeps the state up to date.
 """
 
 import sys
@@ -79,8 +79,8 @@ class _Reconciler:
         self._name_schedule: RetrySchedule[UUID] = RetrySchedule(NAMES_AT_ONCE, RETRY_SECONDS, LONGEST_RETRY)
 
     async def due(self) -> _Due | None:
-        """See `BackgroundJob`. Does not return while topic ids are in use and nothing is due, so that their rounds
-        share one connection.
+        """See `BackgroundJob`. Does not return while topic ids are in use and nothing is due, so that the rounds for
+        these ids share one connection.
         """
         while True:
             due = await self._due_now()
@@ -136,7 +136,8 @@ class _Reconciler:
     async def _learn_offsets(self, client: KafkaClient, group_id: str) -> None:
         """Requests all offsets of a forgotten group.
 
-        The reply cannot be used where the group is not known yet, or commits meanwhile. So there are several attempts.
+        The reply cannot be used if the group is unknown, or if the group commits before the reply. So there are several
+        attempts.
         """
         self._offset_schedule.record_attempt([group_id])
         left = self._copy.offsets_wanted[group_id] = self._copy.offsets_wanted[group_id] - 1
@@ -154,7 +155,7 @@ class _Reconciler:
     async def _list(self, client: KafkaClient) -> None:
         """Requests the list of groups, if the broker shows all groups to the sidecar's own user."""
         if not client.speaks(ListGroupsRequest):
-            return  # Such an old broker cannot list its groups.
+            return  # The broker is too old to list its groups.
         if client.speaks(DescribeAclsRequest) and await describe_acls_error(client) not in LISTS_ALL_GROUPS:
             return
         note_count = self._copy.manager.note_count

@@ -1,17 +1,18 @@
 """Shrinks groups that have more members than a policy allows.
 
-The module decides which groups are shrunk, how many at a time, and when again. It removes members and reports it.
-`coordinator.rules.excess_members` selects the members.
+The module decides which groups are shrunk, how many at a time, and when a group is shrunk again. The module removes
+members and reports each removal. `coordinator.rules.excess_members` selects the members.
 
-A group can exceed its limit where no policy kept members out. The sidecar may have started later, the limit may have
-been lowered, or the group may have moved to this broker. Kafka makes such a group rebalance when its coordinator loads
-it (KIP-389). The sidecar sends LeaveGroup for the newest members instead, which has the same effect.
+A group can exceed its limit if no policy kept members out. The sidecar may have started later, the limit may have been
+lowered, or the group may have moved to this broker. Kafka makes such a group rebalance when its coordinator loads it
+(KIP-389). The sidecar sends LeaveGroup for the newest members instead, which has the same effect.
 
 The current size of a group counts, not the reason for it. The sidecar checks all groups that have changed, and shrinks
 each that is Stable and too large. In a group that is rebalancing, the policy on joins applies.
 
-No member is removed unless the broker has just described the group as Stable with the same members. Where the log is
-not read, the sidecar does not see members that bypass it. So it cannot notice that they make a group too large.
+No member is removed unless the broker has just described the group as Stable with the same members. If the log is not
+read, the sidecar does not see members that bypass it. So the sidecar cannot notice that such members make a group too
+large.
 
 Groups of KIP-848 are not shrunk. Kafka does not shrink them either, and LeaveGroup does not apply to them.
 """
@@ -84,7 +85,7 @@ class _Shrinker:
         )
         self._denied = False
 
-    # Which groups.
+    # Selection of groups.
 
     async def due(self) -> list[str] | None:
         """See `BackgroundJob`. Returns the groups to shrink."""
@@ -114,7 +115,8 @@ class _Shrinker:
         return self._schedule.due(wanted) or None
 
     def _inspect(self, group: Group) -> _Inspection:
-        # Overdue members count, because they may send heartbeats that bypass the sidecar. The broker will tell.
+        # Overdue members count, because they may send heartbeats that bypass the sidecar. The broker's description
+        # decides.
         size = len(group.members) + len(group.overdue)
         return _Inspection(group.changes, self._excess(self._view(group.group_id), size) if size > 1 else ())
 
@@ -142,7 +144,7 @@ class _Shrinker:
         last_reported = self._reported.get((group.group_id, policy.name))
         return group.generation >= 0 and last_reported != (group.generation, limit)
 
-    # What is done.
+    # Removal.
 
     async def run(self, client: KafkaClient, due: list[str]) -> None:
         """See `BackgroundJob`."""
@@ -155,8 +157,8 @@ class _Shrinker:
     async def _confirmed(self, client: KafkaClient, group_id: str) -> GroupView | None:
         """Returns the group as the broker describes it.
 
-        Returns None where the group is not Stable, the copy has other members, or the reply does not describe exactly
-        this group.
+        Returns None if the group is not Stable, the copy has other members, or the reply does not describe exactly this
+        group.
         """
         reply = await describe_and_learn(self._copy, client, (group_id,))
         if [each.group_id for each in reply.groups] != [group_id]:
@@ -203,7 +205,7 @@ class _Shrinker:
                 break
         return removed
 
-    # What is reported.
+    # Reporting.
 
     def _report(self, what: str, group: GroupView, policy: Policy, limit: int, members: Sequence[MemberView]) -> None:
         """Logs one line, and reports a fact for each member that the group has lost, or would have lost in audit
@@ -249,7 +251,7 @@ def _leave_requests(
 ) -> Iterator[tuple[Sequence[MemberView], LeaveGroupRequest]]:
     """Yields the requests that remove members, each with its members.
 
-    One request has them all where the broker supports that.
+    One request contains all members if the broker supports such a request.
     """
     if version < _MANY_SINCE:
         for member in members:

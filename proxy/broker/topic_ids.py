@@ -1,9 +1,9 @@
-"""Which topic ids the broker still has.
+"""Tracks which topic ids the broker still has.
 
-`TopicIds` holds the ids that questions are about and when the broker last confirmed them, and decides which to ask
-about next. Times are arguments, in seconds since the epoch as `BrokerState.epoch` returns them.
+`TopicIds` holds the ids that questions are about and when the broker last confirmed the ids. `TopicIds` also decides
+which ids to ask about next. Times are arguments, in seconds since the epoch as `BrokerState.epoch` returns them.
 
-A broker answers UNKNOWN_TOPIC_ID for a deleted topic, also when a topic of the same name was created since (KIP-516). A
+A broker answers UNKNOWN_TOPIC_ID for a deleted topic, even if a topic of the same name was created since (KIP-516). A
 deletion need not appear in any traffic that the sidecar sees. So a confirmation is valid for `FRESH_SECONDS` only.
 """
 
@@ -19,9 +19,9 @@ ROUND_SECONDS = 0.5
 IDLE_SECONDS = 30.0
 """Seconds without a question by id after which no id is tracked, and after which an unused id is dropped."""
 MAX_TOPIC_IDS = 1000
-"""Ids that are tracked at a time. A question about further ids is left to the broker."""
+"""The maximum number of ids that are tracked. A question about further ids is left to the broker."""
 IDS_AT_ONCE = 100
-"""Ids in one Metadata request. The reply lists all partitions of each topic."""
+"""The maximum number of ids in one Metadata request. The reply lists all partitions of each topic."""
 
 
 class TopicIds:
@@ -62,7 +62,7 @@ class TopicIds:
     # Questions to the broker.
 
     def due(self, now: float) -> list[UUID]:
-        """Returns the ids to ask about now; none where nothing is due."""
+        """Returns the ids to ask about now, which are none if nothing is due."""
         if now - self._asked_at > IDLE_SECONDS:
             self._drop(self.names)
             self._wanted.clear()
@@ -76,7 +76,9 @@ class TopicIds:
         return self._left_in_round[:IDS_AT_ONCE]
 
     def learn(self, asked: Iterable[UUID], existing: Mapping[UUID, str]) -> None:
-        """Notes that of the ids in `asked`, which `due` returned, the broker has those in `existing` and no others."""
+        """Stores the broker's reply about the ids in `asked`, which `due` returned. The broker has only those in
+        `existing`.
+        """
         asked = set(asked)
         self._left_in_round = [topic_id for topic_id in self._left_in_round if topic_id not in asked]
         unknown = asked - self.names.keys()
@@ -97,9 +99,9 @@ class TopicIds:
                 self.revision += 1
 
     def _drop_unused(self, now: float) -> None:
-        """Drops ids that no reply was made from lately.
+        """Drops ids that no recent reply was made from.
 
-        The new revision has cached replies made again, which shows whether their ids are still used.
+        The new revision invalidates cached replies. Replies that are made again show which ids are still used.
         """
         if now - self._dropped_at < IDLE_SECONDS:
             return

@@ -5,8 +5,8 @@ comparison is in `verification_window` and `verification_diff`.
 
 The copy may be a moment behind the broker, so a first difference is not conclusive. The broker is asked again. The
 copy's own answer is recorded before that request, at each change of the group, and once the copy has had time to catch
-up. A field counts as different only if the broker's value is none that the copy had in this time. So a group that
-commits all the time can be verified as well.
+up. A field counts as different only if the copy never had the broker's value in this time. So a group that commits all
+the time can also be verified.
 
 A difference is logged once. The copy then learns the group again, and questions about the group go to the broker until
 both sides have agreed twice in a row.
@@ -41,31 +41,33 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 MAX_WAITING_SAMPLES = 64
-"""Answers that wait to be verified. Further ones are not verified."""
+"""The maximum number of answers that wait to be verified. Further answers are not verified."""
 MAX_CASES = 1000
-"""Open cases, each of a group and an API that differ. While there are this many, no answers are sampled."""
+"""The maximum number of open cases. A case is a group that differs for an API. While there are this many cases, no
+answers are sampled."""
 CASES_AT_ONCE = 100
 MAX_LOGGED_GROUPS = 3
-"""Groups that the log names where more of them differ at once."""
+"""The maximum number of groups that the log names if several groups differ at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a group that differed is compared again: doubled while it differs, up to the second value."""
 RELOAD_SECONDS = 30.0
-"""Seconds from when the copy begins to learn groups again until it may learn others again. Each time it loads a
+"""Seconds from when the copy begins to learn groups again until it may learn others again. Each time, the copy loads a
 partition of the log."""
 IDLE_SECONDS = 60.0
 """Seconds without a request after which the connection is closed."""
 AGREEMENTS = 2
-"""Comparisons in a row that must agree until a group is trusted again."""
+"""The number of comparisons in a row that must agree until a group is trusted again."""
 MAX_INCONCLUSIVE = 6
-"""Comparisons in a row without a result until the group is trusted again: about a minute. By then the copy has learnt
-the group again. Such a question may never get an answer again, for example because its topic was deleted."""
+"""The number of comparisons in a row without a result until the group is trusted again, after about a minute. By then
+the copy has learnt the group again. Such a question may never get an answer again, for example because its topic was
+deleted."""
 
 FindFallbackReason = Callable[[Struct, int, float], FallbackReason | None]
-"""Returns why the copy may not be used to answer a request of a version at a time; None where it may."""
+"""Returns why the copy may not be used to answer a request of a version at a time, or None if the copy may be used."""
 
 
 Reload = Callable[[str], None]
-"""Has the copy forget a group and learn it again."""
+"""Makes the copy forget a group and learn it again."""
 
 
 class TrustedGroups(ChangeCounter, Protocol):
@@ -90,7 +92,7 @@ class VerifiedBroker(ComparedBroker, Protocol):
 
 
 class Sample(NamedTuple):
-    """A question, and the client's answer from after the correlation id."""
+    """A question, and the part of the client's answer after the correlation id."""
 
     exchange: Exchange
     answer: bytes
@@ -111,7 +113,7 @@ class SampleQueue:
         self._paused_until = time.monotonic() + seconds
 
     def sample_answer(self, exchange: Exchange, answer: bytes) -> None:
-        """Called with every answer; keeps a share of them. Never blocks."""
+        """Keeps a share of the answers. Must be called with every answer. Never blocks."""
         if random.random() >= self._share:
             return
         try:
@@ -175,7 +177,7 @@ class _Verifier:
                 await trio.sleep(self._attempts.pause())
 
     async def _next(self, until: float) -> _Job | None:
-        """Returns the cases that are due, else the next sample; None where there is neither until that time."""
+        """Returns the cases that are due, else the next sample. Returns None if there is neither before `until`."""
         due = min((case.due for case in self._cases.values()), default=math.inf)
         with trio.move_on_at(min(until, due)):
             return await self._copy.samples.receiving.receive()
@@ -183,7 +185,7 @@ class _Verifier:
         return cases[:CASES_AT_ONCE] or None
 
     async def _connected(self, job: _Job | None) -> None:
-        """Connects, and works for as long as there is something to do."""
+        """Connects, and works until there is no further job."""
         try:
             async with self._copy.connect(additional=True) as client:
                 while job is not None:
@@ -280,7 +282,7 @@ class _Verifier:
         self._close([case for case in cases if case.is_over])
 
     def _distrust(self, cases: Sequence[_Case]) -> None:
-        """Marks these groups as distrusted. Has the copy learn each group again, once per case."""
+        """Marks these groups as distrusted. Makes the copy learn each group again, once per case."""
         if trio.current_time() >= self._reload_at:
             for case in cases:
                 if not case.reloaded:
@@ -308,7 +310,7 @@ class _Verifier:
         self._report_distrusted()
 
     def _report_distrusted(self) -> None:
-        """Updates the count of distrusted groups. Suspends sampling where there are too many cases."""
+        """Updates the count of distrusted groups. Suspends sampling if there are too many cases."""
         groups = len({group for group, _ in self._cases})
         self._copy.traffic.distrusted_groups += groups - self._distrusted
         self._distrusted = groups
@@ -319,9 +321,9 @@ class _Verifier:
 
 
 def _question_about_group(exchange: Exchange, group: str) -> Exchange:
-    """Returns the same question about one of its groups alone.
+    """Returns the same question about only one of its groups.
 
-    It names no member, since a member may have left before it is asked again.
+    The new question names no member, because a member may have left before the question is asked again.
     """
     request: Any = exchange.request
     for name in ("groups", "group_ids"):

@@ -3,8 +3,8 @@
 The module has no side effects and may run in a thread, because large replies take long.
 
 The comparison ignores the order of groups, members, topics and partitions, which a broker takes from hash tables. It
-ignores throttle times. It ignores a member's host where the sidecar's answer contains the client's true host, because
-the broker knows only the sidecar's.
+ignores throttle times. It ignores a member's host if the sidecar's answer contains the client's true host, because the
+broker knows only the sidecar's host.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,8 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.schema import Struct, decode_start
 
 MAX_SHOWN_FIELDS = 10
-"""Fields of a difference that are logged. `LONGEST_SHOWN` is the most characters of each value."""
+"""The maximum number of fields of a difference that are logged. `LONGEST_SHOWN` is the maximum length of each value in
+characters."""
 LONGEST_SHOWN = 200
 
 _IGNORED: Mapping[str, Any] = {"throttle_time_ms": 0}
@@ -31,7 +32,7 @@ _MISSING = object()
 _REFUSALS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 Difference = tuple[Struct | None, Struct | None]
-"""A group in the sidecar's answer and in the broker's; None where the answer lacks it."""
+"""A group in the sidecar's answer and in the broker's answer. None if the answer lacks the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Comparison:
     """The result of a comparison.
 
     Attributes:
-        differences: by group; None stands for the reply as a whole.
+        differences: the differences by group. The key None means the part of the reply that belongs to no group.
         hidden: groups without a result, because the broker hides something from the sidecar's user.
     """
 
@@ -62,7 +63,7 @@ def compare(
         true_hosts: whether the sidecar's answer contains members' true hosts, which the broker does not know.
 
     Raises:
-        DecodeError: one of the bodies is no such reply.
+        DecodeError: one of the bodies is not a reply to this request and version.
     """
     if ours == theirs:
         return Comparison()
@@ -90,7 +91,8 @@ def compare_over_window(
     A field that did not change must have the same value at the broker. For a field that changed, the broker must have
     one of its values. A number may also lie between two of them, since not every change was recorded.
 
-    Args and raises as `compare`; `ours` is in the order of time. A difference contains the sidecar's last answer.
+    The arguments and exceptions are those of `compare`. `ours` contains the answers in the order of time. A difference
+    contains the sidecar's last answer.
     """
     *earlier, last = (
         compare(request, version, each, theirs, sees_all=sees_all, true_hosts=true_hosts) for each in ours
@@ -134,7 +136,9 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _by_group(request: Struct, reply: Any, ignored: Mapping[str, Any]) -> dict[str | None, Struct]:
-    """Returns the parts of a reply by group, and under None what belongs to no group. Each part is normalized."""
+    """Returns the parts of a reply by group. The part that belongs to no group has the key None. Each part is
+    normalized.
+    """
     if isinstance(request, OffsetFetchRequest) and not reply.groups and request.group_id:
         return {request.group_id: _normalized(reply, ignored)}
     parts: dict[str | None, Struct] = {group.group_id: _normalized(group, ignored) for group in reply.groups}
@@ -160,7 +164,7 @@ def _only_common_topics(ours: Any, theirs: Any) -> Difference:
 def _normalized(value: Any, ignored: Mapping[str, Any]) -> Any:
     """Returns the value without ignored fields, with its arrays in a fixed order."""
     if isinstance(value, tuple):
-        if not value or isinstance(value[0], tuple):  # Tagged fields are already in the order of their numbers.
+        if not value or isinstance(value[0], tuple):  # Empty, or unknown tagged fields, which KIP-482 orders.
             return value
         items = [_normalized(item, ignored) for item in value]
         return tuple(sorted(items, key=_identity(items)))
@@ -177,7 +181,7 @@ def _normalized(value: Any, ignored: Mapping[str, Any]) -> Any:
 
 
 def _identity(items: Sequence[Any]) -> Callable[[Any], Any]:
-    """Returns a sort key for items of one type: their names and ids, or the items themselves where they have none."""
+    """Returns a sort key for items of one type: their names and ids, or the items themselves if they have none."""
     if not isinstance(items[0], Struct):
         return _itself
     names = {each.name for each in fields(items[0])}
@@ -229,7 +233,7 @@ def _differing_fields(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, 
 
 
 def _topic_label(name: Any) -> Any:
-    """Returns a topic's name, or its id where it has no name."""
+    """Returns a topic's name, or the topic's id if the name is empty."""
     return (name[0] or name[1]) if isinstance(name, tuple) else name
 
 

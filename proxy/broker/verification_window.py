@@ -19,20 +19,21 @@ from group_sidecar.proxy.broker.kafka_client import MAX_INLINE_BYTES, KafkaClien
 from group_sidecar.proxy.broker.verification_diff import Comparison, Difference, compare_over_window
 
 PAUSE_PER_COMPARISON_TIME = 50.0
-"""After a comparison in a thread, no sample is taken for this many times as long as it took. Even a thread slows the
-data path down."""
+"""After a comparison in a thread, no sample is taken for this multiple of the comparison's duration. Even work in a
+thread slows down the data path."""
 CATCH_UP_SECONDS = 2.0
 """Seconds that the copy gets to learn what the broker's reply contains."""
 POLL_SECONDS = 0.02
 """Seconds between two checks whether a verified group has changed."""
 MAX_KEPT_ANSWERS, FEW_KEPT_ANSWERS = 100, 4
-"""Answers of the copy that are recorded in one window; and the smaller bound for large answers or many groups."""
+"""The maximum number of the copy's answers that are recorded in one window, and the smaller bound for large answers or
+many groups."""
 MANY_GROUPS = 100
 """More groups than this in one question make the smaller bound apply."""
 
 Reply = Callable[[Struct, int, float], bytes | None]
-"""Returns the copy's answer to a request of a version at a time in seconds since the epoch, from after the correlation
-id. It ignores whether the copy may be used to answer. None where it cannot answer."""
+"""Returns the part of the copy's answer after the correlation id, or None if the copy cannot answer. The arguments are
+a request, its version, and a time in seconds since the epoch. Ignores whether the copy may be used to answer."""
 
 
 class ChangeCounter(Protocol):
@@ -67,11 +68,12 @@ class ComparedBroker(Protocol):
 
 @dataclass(slots=True)
 class _Window:
-    """The broker's answer to a question, and the sidecar's own answers from before it until the copy has caught up.
+    """The broker's answer to a question, and the sidecar's own answers from before this answer until the copy has
+    caught up.
 
     Attributes:
         changes: the change counters of the groups at the last check.
-        ours: what the copy would have answered, each different from the one before.
+        ours: the answers that the copy would have made, each different from the previous one.
         theirs: the body of the broker's reply.
         moved: groups that have changed in this time.
         complete: whether the copy could answer at the last check.
@@ -95,8 +97,8 @@ class WindowResult(NamedTuple):
     """The result of a window.
 
     Attributes:
-        differences: by group; None where both sides agree. A group is missing where the copy cannot answer for it, or
-            the broker hides it.
+        differences: the difference by group, or None if both sides agree. A group is missing if the copy cannot answer
+            for the group, or if the broker hides it.
         moved: groups that changed in this time.
     """
 
@@ -119,7 +121,7 @@ class VerificationWindows:
     async def compare_over_time(
         self, client: KafkaClient, questions: Sequence[tuple[Exchange, Collection[str]]]
     ) -> list[WindowResult]:
-        """Compares the broker's present answer about groups with all answers of the copy around that time.
+        """Compares the broker's current answer about groups with all answers of the copy around the same time.
 
         The copy's answer is recorded before the broker is asked, after each change, and once the copy has had time to
         catch up.
@@ -139,7 +141,7 @@ class VerificationWindows:
         return [await self._result(window) for window in windows]
 
     def _note_changes(self, window: _Window) -> bool:
-        """Whether any of the groups has changed since the last check."""
+        """Records which of the groups have changed since the last check. Returns whether any has changed."""
         manager = self._copy.manager
         changed = [group for group, last in window.changes.items() if manager.changes_of(group) != last]
         window.changes |= {group: manager.changes_of(group) for group in changed}
@@ -165,7 +167,7 @@ class VerificationWindows:
     async def compare(self, exchange: Exchange, ours: Sequence[bytes], theirs: bytes) -> Comparison:
         """Compares answers of the copy at several moments with the body of the broker's reply.
 
-        `ours`: each from after the correlation id.
+        `ours`: the part of each answer after the correlation id.
         """
         if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
             ours = [each[1:] for each in ours]  # Remove the header's tagged fields: the sidecar writes none.
