@@ -77,7 +77,7 @@ class AuthorizationCache:
     """The rights that the broker granted to each principal. Times are seconds since the epoch.
 
     Args:
-        seconds: how long a grant is valid from the time of the request; 0 caches nothing.
+        seconds: how long a grant is valid from the time of the request. 0 means that nothing is cached.
         most: the maximum number of grants that are held. Beyond this limit, the principal without a grant for the
             longest time loses its oldest grants.
         traffic: counts the grants that are held.

@@ -16,7 +16,7 @@ class DeferredReplyHandler:
     """Decodes deferred replies. A base class instead of a protocol: mypyc then calls the method without a lookup."""
 
     def handle_deferred(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
-        """Applies a reply to the state. It must not raise."""
+        """Applies a reply to the state. Must not raise."""
         raise NotImplementedError
 
 

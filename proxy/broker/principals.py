@@ -28,7 +28,7 @@ UNAUTHENTICATED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.
 """Requests that a broker answers before authentication, on any listener."""
 
 _SECRET = secrets.token_bytes(32)
-"""The key of all digests. It exists in this process only."""
+"""The key of all digests. The key exists only in this process."""
 
 # The user in SCRAM's first message. A message with extensions after its nonce does not match: with the extension of a
 # delegation token (KIP-48), the same name is another user.
@@ -57,7 +57,7 @@ class SentToken(NamedTuple):
     sent_at: float = 0.0
     digest: bytes = b""
     user: bytes = b""
-    """The user in SCRAM's first message; empty for any other token."""
+    """The user in SCRAM's first message, or empty for any other token."""
 
 
 @dataclass(slots=True)

@@ -39,15 +39,15 @@ from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 ROUND_SECONDS = 1.0
 """Seconds between checks whether a group is too large."""
 CHECKS_PER_SLICE, CHECKS_PER_INSPECTION = 1000, 20
-"""Groups that are checked in one slice, in about a millisecond; and how many checks the inspection of a changed group
-counts for."""
+"""The number of groups that are checked in one slice of about a millisecond, and the number of checks that the
+inspection of a changed group counts as."""
 GROUPS_A_SECOND = 10
 """Groups that are shrunk in a second. All members of such a group join again. A broker full of large groups must not
 get all their joins at once."""
 RETRY_SECONDS, LONGEST_RETRY, REMEMBERED_SECONDS = 1.0, 300.0, 600.0
-"""Seconds until the same group is shrunk again, doubled each time up to the second value; and seconds after which the
-attempts are forgotten. Members that bypass the sidecar rejoin at once. Without the pause their group would rebalance
-all the time."""
+"""Seconds until the same group is shrunk again, doubled each time up to the second value. The third value is the
+seconds after which the attempts are forgotten. Members that bypass the sidecar rejoin at once. Without the pause their
+group would rebalance all the time."""
 _MANY_SINCE, _REASON_SINCE = 3, 5  # LeaveGroup (KIP-345, KIP-800).
 
 

@@ -45,7 +45,7 @@ class TopicIds:
     def are_fresh(self, now: float, deleted_at: float = NEVER) -> bool:
         """Whether the broker has lately confirmed all ids that `are_confirmed` returns True for.
 
-        `deleted_at`: when the last sign of a deletion was seen; a confirmation before that time does not count.
+        `deleted_at`: when the last sign of a deletion was seen. A confirmation before that time does not count.
         """
         self._asked_at = now
         return now - self._checked_at <= FRESH_SECONDS and self._checked_at > deleted_at

@@ -2,9 +2,9 @@
 
 The module has no side effects and may run in a thread, because large replies take long.
 
-The comparison ignores the order of groups, members, topics and partitions, which a broker takes from hash tables. It
-ignores throttle times. It ignores a member's host if the sidecar's answer contains the client's true host, because the
-broker knows only the sidecar's host.
+The comparison ignores the order of groups, members, topics and partitions, which a broker takes from hash tables. The
+comparison also ignores throttle times. It ignores a member's host if the sidecar's answer contains the client's true
+host, because the broker knows only the sidecar's host.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Changes settings while the sidecar runs.
 
-`ConfigReloader` finds the keys that have changed, and checks whether they may change. It runs one reload at a time, and
-keeps the result of the last reload.
+`ConfigReloader` finds the keys that have changed, and checks whether they may change. `ConfigReloader` also runs one
+reload at a time, and keeps the result of the last reload.
 """
 
 import json
@@ -26,7 +26,7 @@ class ReloadOutcome(NamedTuple):
     """The result of a reload.
 
     Attributes:
-        applied: whether the new settings are in force; otherwise the old ones are.
+        applied: whether the new settings are in force. Otherwise the old settings are in force.
         lines: one line for each key, with the change or the reason why nothing has changed.
     """
 

@@ -103,12 +103,12 @@ class TopicWriter:
 
     @property
     def records_written(self) -> int:
-        """Records that the broker acknowledged."""
+        """The number of records that the broker acknowledged."""
         return self._producer.records_written
 
     @property
     def records_dropped(self) -> Mapping[str, int]:
-        """Dropped records by reason; see `IdempotentProducer`."""
+        """The number of dropped records by reason. See `IdempotentProducer`."""
         return self._producer.records_dropped
 
     def append(self, record: Record) -> None:
@@ -304,9 +304,9 @@ def _is_leadership_pending(
 
     `nodes`: the leaders by partition, from Metadata.
 
-    A broker that has just started takes over its partitions one after another. Its ListOffsets replies are ahead of
-    Metadata. So the result is True while Metadata reports the same leader, or none, for `current_partition` and for one
-    of `leader_partitions`.
+    A broker that has just started takes over its partitions one after another. The ListOffsets replies of such a broker
+    are ahead of Metadata. So the result is True while Metadata reports the same leader, or none, for
+    `current_partition` and for one of `leader_partitions`.
     """
     return current_partition not in leader_partitions and nodes.get(current_partition) in {
         nodes.get(number) for number in leader_partitions

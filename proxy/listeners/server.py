@@ -81,7 +81,7 @@ async def connect(address: Address, seconds: float = CONNECT_SECONDS) -> socket.
     The name is resolved at each call.
 
     Raises:
-        OSError: no address has accepted a connection in time.
+        OSError: the name cannot be resolved, or no address has accepted a connection in time.
     """
     failure = OSError(errno.EHOSTUNREACH, "has no address")
     with trio.move_on_after(seconds):

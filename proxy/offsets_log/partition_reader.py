@@ -120,7 +120,7 @@ class PartitionReader:
 
     @property
     def loaded(self) -> list[PartitionReading]:
-        """The loaded partitions. Those that have been without records for longest come first."""
+        """The loaded partitions. The partitions without records for the longest time come first."""
         loaded = (reading for reading in self._readings.values() if reading.loaded)
         return sorted(loaded, key=lambda reading: reading.last_served_round)
 

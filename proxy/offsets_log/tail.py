@@ -67,9 +67,7 @@ class OffsetsTail:
         return self._reader.read_counters
 
     def status(self) -> LogStatus:
-        """Returns whether the log is read, and if not, why; the number of partitions; and the broker's partitions by
-        state.
-        """
+        """Returns whether the log is read or why not, the partition count, and the broker's partitions by state."""
         partitions_by_state = {
             state: sorted(number for number, found in self._table.states.items() if found is state)
             for state in PartitionState

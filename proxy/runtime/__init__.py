@@ -1,4 +1,4 @@
-"""Parts that every package of the proxy may use. They import no other package of the proxy.
+"""Parts that every package of the proxy may use. These parts import no other package of the proxy.
 
 - `addresses`: HOST:PORT, and which local port belongs to which broker of a gateway
 - `backoff`: computes when a failed attempt is repeated

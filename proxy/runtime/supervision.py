@@ -20,7 +20,7 @@ the longest pause between two attempts and its own interval."""
 
 
 class Task(StrEnum):
-    """The background parts. Their values are all values of the metric's label."""
+    """The background parts. The values of this enum are all values of the metric's label."""
 
     ADMIN = "admin"
     """The admin port."""
@@ -78,7 +78,7 @@ class Supervisor:
     """Runs background parts, and contains their exceptions.
 
     Attributes:
-        failures: unexpected exceptions since the start of the process, by part; every part has an entry.
+        failures: the number of unexpected exceptions since the start of the process, by part. Every part has an entry.
     """
 
     def __init__(self) -> None:
