@@ -1,7 +1,7 @@
-"""What a session and its dispatcher exchange: the client, what happens to a request, and what the client gets.
+"""The types that a session and its dispatcher exchange: clients, outcomes of requests, and pending replies.
 
-`PendingReply` is the base class of everything that the session keeps to have a reply handled. The handlers define one
-subclass for each kind of request. The session only passes these objects on.
+The session keeps a `PendingReply` for each forwarded request whose reply must be handled. The handlers define one
+subclass for each kind of request. The session only passes these objects to the dispatcher.
 """
 
 from abc import ABC, abstractmethod
@@ -14,14 +14,18 @@ from group_sidecar.metrics.traffic_counters import CloseReason
 from group_sidecar.proxy.dataplane.framing import FrameAction
 
 OPAQUE = -1
-"""As a number of raw tokens: the connection is never parsed again."""
+"""A number of raw SASL tokens that means: the connection is never parsed again."""
 _numbers = count(1)
 
 
 @dataclass(slots=True)
 class Origin:
-    """Who is asking. `client_host` is the peer's address, `inet_address` the same as brokers tell it (as Java prints an
-    InetAddress without a name); `number` tells connections apart.
+    """The client of a connection.
+
+    Attributes:
+        client_host: the client's IP address.
+        number: identifies the connection in this process.
+        inet_address: the client's address as brokers return it: like a Java InetAddress without a name, with a slash.
     """
 
     client_host: str
@@ -34,17 +38,18 @@ class Origin:
 
 @final
 class HangUp(NamedTuple):
-    """Neither forward nor answer: end the connection, once the client has the replies to what it sent before."""
+    """Close the connection when the client has the replies to all earlier requests. Do not forward or answer."""
 
     reason: CloseReason
 
 
 class Reply(NamedTuple):
-    """What the client gets.
+    """What the client gets in place of the broker's reply.
 
-    `frame`: a whole frame that replaces the broker's. `raw_tokens`: how many SASL tokens the client will send next
-    (OPAQUE: all that it sends). `hang_up`: the client gets neither this reply nor a later one, and the connection ends
-    for this reason.
+    Attributes:
+        frame: a whole frame that replaces the broker's frame, or None to forward the broker's frame.
+        raw_tokens: how many raw SASL tokens the client sends next, or OPAQUE if their number is unknown.
+        hang_up: why the connection ends, or None. The client then gets neither this reply nor a later one.
     """
 
     frame: bytes | None = None
@@ -57,7 +62,7 @@ UNCHANGED = Reply()
 
 
 class PendingReply(ABC):
-    """Handles the reply to a request that was forwarded. The session keeps it until the reply comes."""
+    """Handles the reply to a forwarded request. The session keeps this object until the reply arrives."""
 
     __slots__ = ()
 
@@ -68,48 +73,60 @@ class PendingReply(ABC):
 
     @abstractmethod
     def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
-        """Returns what to do with the reply's frame of `size` bytes. HOLD: pass it to `reply` before it is forwarded.
-        COPY: forward it, and pass it to `reply` later. PEEK: the same with its first bytes, for `peeked`. PASS: forward
-        it unread. A HangUp ends the connection before any of the reply leaves.
+        """Returns what to do with the reply's frame of `size` bytes.
+
+        - HOLD: pass the frame to `reply` before it is forwarded.
+        - COPY: forward the frame, and pass it to `reply` later.
+        - PEEK: forward the frame, and pass its first bytes to the `reply` of `peeked` later.
+        - PASS: forward the frame unread.
+        - A HangUp: end the connection before any byte of the reply is forwarded.
         """
 
     @abstractmethod
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """Handles the reply. Returns what the client gets; the result does not matter for a reply that was forwarded.
-        It may raise any exception. The caller then counts the reply as undecodable, and calls `unreadable`.
+        """Handles the reply, and returns what the client gets. For a reply already forwarded the result is ignored.
+
+        The function may raise any exception. The caller then counts the reply as undecodable, and calls `unreadable`.
 
         Args:
-            frame: without its length.
+            frame: the frame without its length.
             origin: the client.
-            now: the shell's clock when the reply came.
+            now: when the reply arrived, in seconds on the poller's clock.
         """
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """Returns what the client gets for a reply for which `reply` raised an exception."""
+        """Returns what the client gets if `reply` raised an exception."""
         return UNCHANGED
 
     def lost(self, now: float) -> None:
-        """Handles that the reply will not come, because the connection has ended."""
+        """Handles the loss of the reply, because the connection has ended."""
         return
 
     def evict(self, reason: CloseReason) -> "PendingReply | HangUp | None":
-        """Returns what handles the reply when the request's bytes are not kept any more; None where the reply passes
-        unread. A HangUp ends the connection, because the reply cannot be handled without the request.
+        """Returns the object that handles the reply without the request's bytes, or None if the reply passes unread.
+
+        A HangUp ends the connection, because the reply cannot be handled without the request.
         """
         return HangUp(reason)
 
     def peeked(self) -> "PendingReply":
-        """Returns what handles the reply's first bytes. It is called after `classify_reply` has returned PEEK."""
+        """Returns the object that handles the reply's first bytes. Called after `classify_reply` has returned PEEK."""
         return self
 
     def max_reply_seconds(self) -> float:
-        """Returns how many seconds the broker may take to reply; 0 where that is not known."""
+        """Returns how many seconds the broker may take to reply, or 0 if unknown."""
         return 0.0
 
 
 @final
 class CopiedRequest(NamedTuple):
-    """A request that was forwarded before it was decoded. It is decoded with its reply. `frame`: without its length."""
+    """A request that was forwarded before it was decoded. It is decoded together with its reply.
+
+    Attributes:
+        frame: the frame without its length.
+        origin: the client.
+        at: when the request arrived, in seconds on the poller's clock.
+    """
 
     frame: bytes
     origin: Origin
@@ -117,12 +134,12 @@ class CopiedRequest(NamedTuple):
 
 
 Pending: TypeAlias = CopiedRequest | PendingReply
-"""What the session keeps until a reply comes."""
+"""What the session keeps of a forwarded request until the reply arrives."""
 HeldOrForwarded: TypeAlias = Literal[FrameAction.HOLD] | HangUp | PendingReply | None
-"""What happens to a request, by its first bytes. HOLD: collect it, and decide then. A PendingReply: forward it unread,
-and have its reply handled. None: forward it and its reply unread."""
+"""What happens to a request, decided from its first bytes. HOLD: collect the request, and decide when it is complete. A
+PendingReply: forward the request unread, and have its reply handled. None: forward the request and its reply unread."""
 Classified: TypeAlias = Literal[FrameAction.COPY] | HeldOrForwarded
-"""The same. COPY: forward it, and keep it as a `CopiedRequest`."""
+"""Like `HeldOrForwarded`, or COPY: forward the request, and keep it as a `CopiedRequest`."""
 
 
 class Pass(NamedTuple):
@@ -130,17 +147,22 @@ class Pass(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Forward the request, and have its reply handled. `frame`: whole, to replace the client's frame."""
+    """Forward the request, and have its reply handled.
+
+    `frame`: a whole frame that replaces the client's frame, or None to forward the client's frame.
+    """
 
     pending: Pending
     frame: bytes | None = None
 
 
 class Answer(NamedTuple):
-    """Answer when the request's turn comes.
+    """Answer the request when all earlier requests have their replies.
 
-    `make(now)` returns the whole reply frame, or what to do instead of answering. `inject`: whole frames that are sent
-    to the broker first. Their replies are handled and not forwarded, and the turn comes after them.
+    Attributes:
+        make: called as make(now). Returns the whole reply frame, or another outcome for the request.
+        inject: whole frames that are sent to the broker first, with their pending replies. `make` is called after these
+            replies were handled. The client does not get them.
     """
 
     make: Callable[[float], "bytes | RequestOutcome"]
@@ -152,10 +174,12 @@ RequestOutcome: TypeAlias = Pass | Forward | Answer | HangUp
 
 
 class Dispatcher(Protocol):
-    """Understands frames. Frames come without their length, and sizes do not include it. No method raises.
+    """Classifies and handles frames. Frames are passed without their length, and sizes do not include the length.
+
+    No method raises an exception.
 
     Attributes:
-        must_classify_all: whether every request must be classified, each Fetch included.
+        must_classify_all: whether every request must be classified, including each Fetch.
     """
 
     must_classify_all: bool
@@ -164,46 +188,49 @@ class Dispatcher(Protocol):
         """Returns what happens to a request of `size` bytes."""
 
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> HeldOrForwarded:
-        """Returns what happens to a request for which `classify` returned HOLD or COPY, and of which only a part has
-        come.
-        """
+        """Returns what happens to an incomplete request for which `classify` has returned HOLD or COPY."""
 
     def evict_partial(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
     ) -> HangUp | PendingReply | None:
-        """Returns what happens to a request that is not whole and may not be held any longer, for a reason."""
+        """Returns what happens to an incomplete request that may not be held any longer.
+
+        `reason`: the reason of a HangUp.
+        """
 
     def evict_kept(self, pending: Pending, origin: Origin, reason: CloseReason) -> PendingReply | HangUp | None:
-        """Returns what replaces `pending` when the request that it belongs to is not kept any longer, for a reason; a
-        HangUp where the reply cannot be handled without the request.
+        """Returns what replaces `pending` when its request is not kept any longer.
+
+        Returns a HangUp with `reason` if the reply cannot be handled without the request, or None if the reply passes
+        unread.
         """
 
     def release(self, origin: Origin) -> None:
-        """Notes that nothing of a client's requests is kept any more."""
+        """Notes that the session keeps no request of this client any more."""
 
     def request(self, frame: bytes, origin: Origin, now: float) -> RequestOutcome:
-        """Returns what happens to a request that was held."""
+        """Returns what happens to a complete held request."""
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
-        """Returns HOLD for a reply that is always held; a HangUp where it is too long."""
+        """Returns HOLD for a reply that is always held, or a HangUp if the reply is too long."""
 
     def classify_reply(self, pending: Pending, size: int, now: float) -> FrameAction | HangUp:
         """Returns what to do with a reply's frame of `size` bytes. See `PendingReply.classify_reply`."""
 
     def reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
-        """Handles a reply. Returns what the client gets; the result does not matter for a reply that was forwarded."""
+        """Handles a reply, and returns what the client gets. For a reply already forwarded the result is ignored."""
 
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
-        """Notes that a client speaks TLS. Returns why its connection ends; None where it passes unread."""
+        """Counts a client that speaks TLS. Returns why its connection ends, or None if all its bytes pass unread."""
 
     def max_reply_seconds(self, pending: Pending | None) -> float:
-        """Returns how many seconds the broker may take to reply; 0 where that is not known."""
+        """Returns how many seconds the broker may take to reply, or 0 if unknown."""
 
     def defer_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
-        """Queues a reply that was forwarded. It is handled before the state that it may change is read."""
+        """Queues a forwarded reply. The reply is handled before anyone reads state that the reply may change."""
 
     def defer_reply_head(self, pending: Pending, head: bytes, origin: Origin, now: float) -> None:
-        """Queues the first bytes of a reply that is forwarded, likewise."""
+        """Queues the first bytes of a forwarded reply. They are handled as in `defer_reply`."""
 
     def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
-        """Notes that a connection has ended, and that these replies will not come."""
+        """Notes that a client's connection has ended, and that the `pending` replies will not arrive."""

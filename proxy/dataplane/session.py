@@ -1,23 +1,22 @@
-"""One client connection and its upstream twin, without sockets.
+"""The protocol state of one client connection and its broker connection, without sockets.
 
-Owns: the order of things. Which request each reply belongs to, whose turn it is, when a local answer may be computed,
-when bytes pass without being parsed. Must not know: groups, policies, sockets, how raw SASL tokens are counted
-(`sasl_tokens`) and TLS is recognized (`tls_detection`). What a frame means is the business of the desk (`Dispatcher`),
-and what bytes go where the shell's.
-
-It has more than 400 lines because all of its parts change one queue of owed replies, which has one owner.
+A session matches replies to requests, decides when a local answer may be computed, and decides which bytes pass
+without being parsed. It knows no groups, policies or sockets. The dispatcher (`Dispatcher`) knows what a frame means.
+The connection (`connection.py`) executes the commands that the session returns.
 
 Rules:
-- Replies leave in the order of requests. So they come, too: one that is not the next closes the connection.
-- A local answer waits until everything before it has been answered, and is computed then. While it waits, nothing
-  behind it is read: the broker too handles one request of a connection at a time.
-- A forwarded frame goes on as the original bytes, unless the desk replaced it.
-- What need not be understood before it goes on is understood when the sockets that were ready have been served, or
-  before the desk decides anything. So no answer ever misses what an earlier reply told.
-- A client that sends what cannot be, or ends within a frame, first gets the replies that it is owed, as from a broker.
+- Replies leave in the order of the requests. The broker's replies must arrive in this order too. Any other correlation
+  id closes the connection.
+- A local answer is computed when all earlier requests have their replies. Until then the session reads no later
+  request. A broker also handles one request of a connection at a time.
+- A frame is forwarded as the original bytes, unless the dispatcher replaced the frame.
+- A reply that need not be decoded before it is forwarded is decoded later: after all ready sockets were served, or
+  before the dispatcher's next decision. So every local answer includes the effects of all earlier replies.
+- A client that sends an impossible length, or closes within a frame, first gets the replies that it is owed. A broker
+  does the same.
 
-It is longer than other files: requests, replies and turns change the same few fields, and each rule is about two of
-them.
+The file has more than 400 lines, because requests, replies and local answers all change one queue of in-flight
+requests, and one class owns this queue.
 """
 
 from collections import deque
@@ -57,37 +56,40 @@ from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES, TlsDete
 
 LONGEST_REPLY: Final = 0x7FFFFFFF
 MAX_IN_FLIGHT: Final = 4096
-"""Replies owed on one connection beyond which its client is not read: what is remembered stays bounded."""
+"""The maximum number of in-flight requests of one connection. At this number the client is not read."""
 MAX_KEPT_BYTES: Final = 262_144
-"""Bytes kept of requests whose replies are owed, beyond which the client is not read. The broker handles one request of
-a connection at a time, so a client loses nothing by it."""
+"""If this many bytes of in-flight requests are kept, the client is not read. The client loses no speed, because the
+broker handles one request of a connection at a time."""
 KEPT_REQUEST_OVERHEAD: Final = 256
-"""Bytes that a kept request takes beside its own, about."""
+"""The approximate memory in bytes that a kept request takes in addition to its own bytes."""
 LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
-"""Bytes kept of one request that are no reason to forget it: such a request needs no room to be held."""
+"""A request that takes at most this many bytes is never evicted, because `HeldRequests` does not count small frames."""
 ANSWER_BYTES_PER_TURN = 262_144
-"""Bytes of answers that are made in one go: then the client has to take them, and other connections have their turn."""
+"""After this many bytes of local answers the session pauses, until the client has accepted the answers and other
+connections had their turn."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
-"""Bytes a second that a request must come with to be held for long. 512 KiB then take the 30 s after which Kafka's
-clients give up."""
+"""The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
+30 s of the clients' default `request.timeout.ms`."""
 REQUEST_COST, BYTE_COST = 4_096, 32
-"""Bytes of answers that a request which is looked into counts as, and that each of its bytes counts as: it takes 30 us
-and more, and more the longer it is."""
+"""A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
+bytes. To decode a request takes at least 30 us, and more for a long request."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
-"""For so long after it looked into a Fetch reply the desk is not offered another: they are the bulk of all bytes."""
+"""After a Fetch reply was decoded, the connection's Fetch requests and their replies pass unread for this many seconds,
+because Fetch replies are the bulk of all bytes."""
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN: Final = -1
-"""As an API key: a SASL token, which has no header."""
+"""Stands for the API key of a raw SASL token, which has no header."""
 
-_tuple: Final = tuple.__new__  # As NamedTuple's own, which costs twice as much.
+_tuple: Final = tuple.__new__  # Makes a NamedTuple at half the cost of the NamedTuple's own __new__.
 _unpack_request: Final = REQUEST_HEAD.unpack_from
 _unpack_reply: Final = REPLY_HEAD.unpack_from
 
 _InFlight = tuple[int, int, float, Pending | None, bool, int]
-"""A reply that is owed: its correlation id, the API key, when the request came, the pending reply, whether the request
-was injected, and the bytes kept for the reply. A bare tuple, because one is made for everything that passes."""
+"""An in-flight request: its correlation id, its API key, the time at which it arrived, the pending reply or None if the
+reply passes unread, whether the request was injected, and how many bytes are kept until the reply. A plain tuple is
+faster than a NamedTuple, and every request that passes needs one."""
 
 
 class _PendingAnswer(NamedTuple):
@@ -97,21 +99,22 @@ class _PendingAnswer(NamedTuple):
 
 
 class Session:
-    """Feeds on bytes from both sides and says what to send.
+    """Receives bytes from both sides, and returns the commands that say what to send.
 
     Args:
-        desk: understands frames.
-        traffic: is told of requests that were answered.
+        dispatcher: classifies and handles frames.
+        traffic: counts the requests that have their replies.
         origin: the client.
-        largest_frame: longest request in bytes that is accepted (the broker's `socket.request.max.bytes`).
+        largest_frame: the length in bytes of the longest request that is accepted (the broker's
+            `socket.request.max.bytes`).
 
     Attributes:
-        can_use_fast_path: whether nothing is held, no reply waits for its turn, and the client is read. Most chunks are
-            then one whole frame, and `inspect_request` or `inspect_reply` decides whether the frame passes.
-        in_flight: the replies that are owed, in their order.
-        fetch_inspection_due: when a Fetch reply may be looked into again.
-        kept_bytes: what is kept of requests until their replies have come, or until they are answered here.
-        paused: requests wait here until the client has taken what was made for it; `resume` says that it has.
+        can_use_fast_path: whether no frame is incomplete, no local answer waits, and the client is read. Most chunks
+            are then one whole frame, and `inspect_request` or `inspect_reply` decides whether the frame passes.
+        in_flight: the forwarded requests that have no reply yet, in order.
+        fetch_inspection_due: the time from which Fetch requests are classified again.
+        kept_bytes: how many bytes of requests are kept until the broker's reply or the local answer.
+        paused: whether requests wait until the client has accepted its answers. `resume` ends the pause.
     """
 
     def __init__(self, dispatcher: Dispatcher, traffic: TrafficCounters, origin: Origin, largest_frame: int) -> None:
@@ -129,18 +132,18 @@ class Session:
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
         self._pending_answer: _PendingAnswer | None = None
-        self._held_since: float | None = None  # When the request began that is held until it is whole.
+        self._held_since: float | None = None  # When the first bytes of the incomplete held request arrived.
         self._tokens = RawSaslTokens(self._requests, self._replies)
         self._tls = TlsDetection()
         self._client_ended = False
-        self._client_fault: CloseReason | None = None  # The client's: it waits for the replies that are owed.
+        self._client_fault: CloseReason | None = None  # Why the connection ends after the last reply in flight.
         self._close_reason: CloseReason | None = None
         self._closed = False
         self._stopping = False
 
     @property
     def should_read_client(self) -> bool:
-        """Whether the shell should read from the client: not while an answer waits for its turn."""
+        """Whether the connection should read from the client. It must not while a local answer waits."""
         return (
             self._pending_answer is None
             and not self.paused
@@ -154,27 +157,29 @@ class Session:
 
     @property
     def _has_room(self) -> bool:
-        """Whether a further reply may be owed."""
+        """Whether one more request may be in flight."""
         return len(self.in_flight) < MAX_IN_FLIGHT and self.kept_bytes < MAX_KEPT_BYTES
 
     @property
     def is_idle(self) -> bool:
-        """Whether neither side has to hear anything more."""
+        """Whether no reply is in flight, and the connection does not end because of a fault of the client."""
         return self._has_no_in_flight and self._client_fault is None
 
     @property
     def opaque(self) -> bool:
-        """Whether bytes pass without being parsed, for good."""
+        """Whether all further bytes pass without being parsed."""
         return self._tokens.tokens_left == OPAQUE
 
     @property
     def within_request(self) -> bool:
-        """Whether the client owes the rest of a request."""
+        """Whether the client is read, and has sent only a part of a request."""
         return self.should_read_client and not self._requests.between_frames
 
     def is_too_slow(self, now: float, seconds: float, *, flowing: bool) -> bool:
-        """Returns whether a request that is held comes too slowly: later than `seconds` after it has begun, and slower
-        than SLOWEST_REQUEST since. `flowing`: whether the client is read; the time in which it is not does not count.
+        """Returns whether the held request arrives too slowly.
+
+        A request has `seconds` of grace. For each second after these, MIN_REQUEST_BYTES_PER_SECOND must have arrived.
+        `flowing`: whether both sides are read. If not, the grace starts again.
         """
         if self._held_since is None:
             return False
@@ -183,12 +188,13 @@ class Session:
         return self._requests.held_bytes < (now - self._held_since - seconds) * MIN_REQUEST_BYTES_PER_SECOND
 
     def max_reply_seconds(self, seconds: float) -> float:
-        """How long the broker may take for the reply that comes next, where that is more than `seconds`."""
+        """Returns how many seconds the broker may take for the next reply: at least `seconds`, longer for a join."""
         return max(seconds, self.dispatcher.max_reply_seconds(self.in_flight[0][3])) if self.in_flight else seconds
 
     def stop(self) -> bool:
-        """Takes no request any more that the broker has had no byte of. Returns whether all others have their replies,
-        or nobody knows: the connection may end.
+        """Takes no further requests, except the rest of a request that was forwarded in part.
+
+        Returns whether the connection may end: all requests have their replies, or the connection is not parsed.
         """
         self._stopping = True
         self.can_use_fast_path = False
@@ -196,32 +202,32 @@ class Session:
 
     @property
     def passthrough_reply_bytes(self) -> int:
-        """How many of the broker's next bytes go on whatever they are."""
+        """How many of the broker's next bytes belong to a reply that passes, and are forwarded without inspection."""
         return self._replies.passing
 
     def release_kept(self, kept: int) -> None:
-        """So many bytes of a request need not be kept any longer."""
+        """Stops counting the `kept` bytes of a request, because they are not kept any longer."""
         self.kept_bytes -= kept
         if kept and not self.kept_bytes:
             self.dispatcher.release(self.origin)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes held in this session, for the metric that shows it."""
+        """How many bytes this session holds, for the metric."""
         return self._requests.held_bytes + self._replies.held_bytes + self.kept_bytes
 
     def receive_client(self, chunk: bytes, now: float) -> list[Command]:
-        """What the client sent. `now` in seconds of the shell's clock."""
+        """Receives a chunk of the client. `now`: the time in seconds on the poller's clock."""
         if self.can_use_fast_path:
             return self.receive_inspected_request(chunk, self.inspect_request(chunk, now))
         self._now = now
         return self._receive_any(chunk)
 
     def inspect_request(self, chunk: bytes, now: float) -> FrameAction:
-        """Returns PASS if a chunk of the client is one whole request that goes to the broker unchanged.
+        """Returns PASS if a chunk of the client is one whole request that is forwarded unchanged.
 
-        Must only be called while `can_use_fast_path`. After PASS the reply is owed, and the caller must send the chunk.
-        After any other action the caller must call `receive_inspected_request`.
+        Must only be called while `can_use_fast_path`. After PASS the request counts as in flight, and the caller must
+        send the chunk. After any other action the caller must call `receive_inspected_request`.
         """
         self._now = now
         action = self._look_at_request(chunk, 0, len(chunk)) if self._requests.is_frame(chunk) else NEED_MORE
@@ -251,14 +257,17 @@ class Session:
         return self._commands()
 
     def receive_upstream(self, chunk: bytes, now: float) -> list[Command]:
-        """What the broker sent."""
+        """Receives a chunk of the broker."""
         if self.can_use_fast_path:
             return self.receive_inspected_reply(chunk, self.inspect_reply(chunk, now))
         self._now = now
         return self._receive_any_reply(chunk)
 
     def inspect_reply(self, chunk: bytes, now: float) -> FrameAction:
-        """As `inspect_request`, for a chunk of the broker."""
+        """Returns PASS if a chunk of the broker is one whole reply that is forwarded unchanged.
+
+        After PASS the caller must send the chunk. After any other action it must call `receive_inspected_reply`.
+        """
         self._now = now
         return self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
 
@@ -282,7 +291,7 @@ class Session:
         return self._commands()
 
     def forwarded_reply_bytes(self, count: int, now: float) -> list[Command]:
-        """The shell has passed on so many of `passthrough_reply_bytes`."""
+        """Notes that the connection has forwarded `count` of the `passthrough_reply_bytes` by itself."""
         self._now = now
         self._replies.passing -= count
         if not self._replies.passing:
@@ -290,7 +299,7 @@ class Session:
         return self._commands()
 
     def resume(self, now: float) -> list[Command]:
-        """The client has taken all that it was sent, and other connections have had their turn."""
+        """Ends a pause: the client has accepted all bytes, and other connections had their turn."""
         self._now = now
         self.paused = False
         if not self._closed:
@@ -298,41 +307,44 @@ class Session:
         return self._commands()
 
     def evict_held_request(self, now: float, reason: CloseReason) -> list[Command]:
-        """The request that is held may not be held any longer, for a reason. It goes on unread, in what has come, or
-        the connection ends. A request that is whole and waits for its reply is forgotten, or the connection ends.
+        """Stops holding an incomplete request, or else stops keeping long requests that wait for their replies.
+
+        The incomplete request is forwarded unread, or the connection ends with `reason`. The reply to a request that is
+        not kept any longer passes unread, or the connection ends.
         """
         self._now, self._held_since = now, None
-        if defer_reply_head := b"" if self._closed else self._requests.evict_partial():
-            _, key, version, correlation = _unpack_request(defer_reply_head)
-            note = self.dispatcher.evict_partial(key, version, self.origin, reason)
-            if type(note) is HangUp:
-                self._client_fault = note.reason
+        if arrived := b"" if self._closed else self._requests.evict_partial():
+            _, key, version, correlation = _unpack_request(arrived)
+            outcome = self.dispatcher.evict_partial(key, version, self.origin, reason)
+            if type(outcome) is HangUp:
+                self._client_fault = outcome.reason
             else:
-                self.in_flight.append((correlation, key, now, note, False, 0))
-                self._out.append(ToUpstream(defer_reply_head))
+                self.in_flight.append((correlation, key, now, outcome, False, 0))
+                self._out.append(ToUpstream(arrived))
         elif self.kept_bytes:
             self._evict_kept(reason)
         return self._commands()
 
     def _evict_kept(self, reason: CloseReason) -> None:
-        """Keeps no long request any more. The replies to those that were forwarded go on unread."""
+        """Stops keeping all long requests. The dispatcher decides whether the reply to each can do without it."""
         if self._pending_answer is not None and len(self._pending_answer.request) > LONGEST_KEPT:
-            self._close_reason = reason  # It was not forwarded, and perhaps only the sidecar can answer it.
+            self._close_reason = reason  # The request was not forwarded, and perhaps only the sidecar can answer it.
             return
-        for place, (correlation, key, since, note, injected, kept) in enumerate(list(self.in_flight)):
-            if note is None or kept <= LONGEST_KEPT:
+        for position, (correlation, key, since, pending, injected, kept) in enumerate(list(self.in_flight)):
+            if pending is None or kept <= LONGEST_KEPT:
                 continue
-            half_come = place == 0 and self._replies.held_bytes > 0  # It is held, to be read with its request.
-            left = HangUp(reason) if half_come else self.dispatcher.evict_kept(note, self.origin, reason)
-            if type(left) is HangUp:
-                self._close_reason = left.reason
+            # A reply that has arrived in part is being held, and cannot be handled without its request.
+            reply_held = position == 0 and self._replies.held_bytes > 0
+            outcome = HangUp(reason) if reply_held else self.dispatcher.evict_kept(pending, self.origin, reason)
+            if type(outcome) is HangUp:
+                self._close_reason = outcome.reason
                 return
-            self.in_flight[place] = correlation, key, since, left, injected, 0
+            self.in_flight[position] = correlation, key, since, outcome, injected, 0
             self.release_kept(kept)
         self._go_on()
 
     def client_closed(self, now: float) -> list[Command]:
-        """The client will send no more. What it sent before is still served."""
+        """Handles the end of the client's stream. Requests that the client sent before are still served."""
         if self._closed:
             return []
         self._now = now
@@ -341,22 +353,26 @@ class Session:
         return self._commands()
 
     def upstream_closed(self, now: float) -> list[Command]:
-        """The broker will send no more."""
+        """Handles the end of the broker's stream, which ends the connection."""
         if self._closed:
             return []
         self._now = now
         between = self._replies.between_frames
-        ended = CloseReason.BROKER_CLOSED if between else CloseReason.TRUNCATED_FRAME
-        self._close_reason = self._close_reason or self._client_fault or ended
+        broker_reason = CloseReason.BROKER_CLOSED if between else CloseReason.TRUNCATED_FRAME
+        self._close_reason = self._close_reason or self._client_fault or broker_reason
         return self._commands()
 
     def close(self, now: float) -> list[Command]:
-        """The connection is over, whoever ended it; to be called once at least. Nothing is sent."""
+        """Ends the session when either side has ended the connection. Returns no commands.
+
+        Must be called at least once for each session. Further calls have no effect.
+        """
         if not self._closed:
             self._closed = True
             self._requests.end()
             self._replies.end()
-            self.dispatcher.gone([note for _, _, _, note, *_ in self.in_flight if note is not None], self.origin, now)
+            lost = [pending for _, _, _, pending, *_ in self.in_flight if pending is not None]
+            self.dispatcher.gone(lost, self.origin, now)
             self._pending_answer = None
             self.in_flight.clear()
             self.kept_bytes = 0
@@ -378,7 +394,7 @@ class Session:
         out, self._out = self._out, []
         return out
 
-    # From the client.
+    # Bytes of the client.
 
     def _serve_requests(self, chunk: bytes = b"") -> None:
         requests = self._requests
@@ -403,7 +419,7 @@ class Session:
             self._end_requests()
 
     def _client_fault_at_start(self) -> CloseReason | None:
-        """Why a connection ends whose client sent a length that cannot be. None: it is TLS, and passes."""
+        """Returns why the connection ends after an impossible length, or None if it is TLS, which passes."""
         if self.in_flight or not is_client_hello(self._requests.start):
             return CloseReason.BAD_FRAME_LENGTH
         if refused := self.dispatcher.check_tls_client(self.origin):
@@ -414,7 +430,7 @@ class Session:
         return None
 
     def _begin_tls(self, chunk: bytes) -> list[Command]:
-        """The broker has spoken to a TLS client. From a broker that speaks TLS, all passes from here on."""
+        """Handles the broker's first bytes to a TLS client. If they are TLS, all further bytes pass unparsed."""
         if self._tls.is_confirmed_by(chunk):
             self._tokens.make_opaque()
             self._out.append(ToClient(chunk))
@@ -423,7 +439,7 @@ class Session:
         return self._commands()
 
     def _pause_if_enough(self) -> None:
-        """Pauses where enough was made, unless nothing more waits."""
+        """Pauses if this turn's answers are enough and more requests wait."""
         if self._answer_bytes >= ANSWER_BYTES_PER_TURN and self._requests.has_more:
             self.paused = True
 
@@ -440,44 +456,44 @@ class Session:
         if cut:
             self._client_fault = CloseReason.TRUNCATED_FRAME
         if not cut or self._requests.passing:
-            # Of a frame that was passed on in part the broker must learn that no more comes: it owes no reply to it.
+            # The broker never replies to a request that was forwarded in part. It must learn that no more bytes follow.
             self._out.append(ShutUpstream())
 
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if self._tokens.tokens_left or not self._has_room:
-            # What was read in one go may hold thousands of requests: the rest waits, as what is not read.
+            # One read may contain thousands of requests. Those beyond the limits wait in the buffer.
             return self._look_at_token() if self._has_room else NEED_MORE
         size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
-            wanted = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
-            if wanted is None and end - start < min(LENGTH_BYTES + size, ACKS_SEARCH_BYTES):
+            required_acks = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
+            if required_acks is None and end - start < min(LENGTH_BYTES + size, ACKS_SEARCH_BYTES):
                 return NEED_MORE
-            if wanted == 0:
+            if required_acks == 0:
                 self.traffic.request_unanswered(key)
                 return PASS
-        note: object = (
+        classified: object = (
             None
             if key == FETCH and self._now < self.fetch_inspection_due
             else self.dispatcher.classify(key, version, size)
         )
         stop = start + LENGTH_BYTES + size
-        if stop > end and (note is HOLD or note is COPY):
-            note = self.dispatcher.hold(key, version, size, self.origin)
-            self._held_since = self._now if note is HOLD else None
-        if note is HOLD:
+        if stop > end and (classified is HOLD or classified is COPY):
+            classified = self.dispatcher.hold(key, version, size, self.origin)
+            self._held_since = self._now if classified is HOLD else None
+        if classified is HOLD:
             return HOLD
         kept = 0
-        if note is COPY:
+        if classified is COPY:
             pending: Pending | None = _tuple(
                 CopiedRequest, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             )
             kept = size + KEPT_REQUEST_OVERHEAD
             self.kept_bytes += kept
-        elif type(note) is HangUp:
-            self._client_fault = note.reason
+        elif type(classified) is HangUp:
+            self._client_fault = classified.reason
             return NEED_MORE
         else:
-            pending = cast("Pending | None", note)
+            pending = cast("Pending | None", classified)
         self.in_flight.append((correlation, key, self._now, pending, False, kept))
         return PASS
 
@@ -489,8 +505,8 @@ class Session:
     def _apply_outcome(self, outcome: RequestOutcome, request: bytes, since: float | None = None) -> None:
         since = self._now if since is None else since
         if isinstance(outcome, Answer):
-            for data, note in outcome.inject:
-                self._send(data, note, self._now, injected=True)
+            for frame, pending in outcome.inject:
+                self._send(frame, pending, self._now, injected=True)
             self._pending_answer = _PendingAnswer(outcome, request, since)
             self.kept_bytes += len(request)
             self._send_pending_answer()
@@ -501,17 +517,17 @@ class Session:
         else:
             self._send(request, None, since)
 
-    def _send(self, data: bytes, note: Pending | None, since: float, *, injected: bool = False) -> None:
-        _, key, version, correlation = REQUEST_HEAD.unpack_from(data)
-        kept = len(data) + KEPT_REQUEST_OVERHEAD if note is not None else 0
+    def _send(self, frame: bytes, pending: Pending | None, since: float, *, injected: bool = False) -> None:
+        _, key, version, correlation = REQUEST_HEAD.unpack_from(frame)
+        kept = len(frame) + KEPT_REQUEST_OVERHEAD if pending is not None else 0
         self.kept_bytes += kept
-        self.in_flight.append((correlation, key, since, note, injected, kept))
-        self._out.append(ToUpstream(data))
-        self._tokens.handshaking = key == SASL_HANDSHAKE and version == 0 and note is not None
+        self.in_flight.append((correlation, key, since, pending, injected, kept))
+        self._out.append(ToUpstream(frame))
+        self._tokens.handshaking = key == SASL_HANDSHAKE and version == 0 and pending is not None
 
     @property
     def _has_no_in_flight(self) -> bool:
-        """Whether all replies to what was forwarded have come and gone on, to their last byte."""
+        """Whether the replies to all forwarded requests have arrived, to their last byte."""
         return not self.in_flight and not self._replies.passing
 
     def _send_pending_answer(self) -> None:
@@ -527,7 +543,7 @@ class Session:
             self._apply_outcome(made, request, since)
         self.release_kept(len(request))
 
-    # From the broker.
+    # Bytes of the broker.
 
     def _serve_replies(self, chunk: bytes) -> None:
         replies = self._replies
@@ -545,7 +561,7 @@ class Session:
             self._go_on()
 
     def _go_on(self) -> None:
-        """What waited for a reply may have its turn."""
+        """Serves what waited for a reply: the local answer, and requests that were not handled yet."""
         self._send_pending_answer()
         self._pause_if_enough()
         if self._requests.has_more or self._client_ended or self._client_fault:
@@ -554,24 +570,24 @@ class Session:
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if not self.in_flight:
             return self._mismatch()
-        in_flight, key, since, note, injected, kept = self.in_flight[0]
+        expected, key, since, pending, injected, kept = self.in_flight[0]
         if key == RAW_TOKEN:
             return self._look_at_token_reply()
         size, correlation = _unpack_reply(buffer, start)
-        if correlation != in_flight:
+        if correlation != expected:
             return self._mismatch()
-        if note is not None:
+        if pending is not None:
             if injected or key == SASL_HANDSHAKE:
                 return self._hold_reply(self.dispatcher.check_reply_size(key, size))
-            action = self.dispatcher.classify_reply(note, size, self._now)
+            action = self.dispatcher.classify_reply(pending, size, self._now)
             stop = start + LENGTH_BYTES + size
             if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
                 self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
             if action is COPY and stop <= end:
-                self.dispatcher.defer_reply(note, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
+                self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             elif action is PEEK:
                 self.dispatcher.defer_reply_head(
-                    note, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now
+                    pending, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now
                 )
             elif action is not PASS:
                 return self._hold_reply(action)
@@ -596,10 +612,10 @@ class Session:
         return PASS
 
     def _handle_reply(self, frame: bytes) -> None:
-        _, key, since, note, injected, kept = self.in_flight.popleft()
+        _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
-        assert note is not None  # Only replies that are classified are held.
-        reply = self.dispatcher.reply(note, frame[LENGTH_BYTES:], self.origin, self._now)
+        assert pending is not None  # A reply without a pending reply always passes.
+        reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
             return
         if reply.hang_up:
@@ -608,7 +624,7 @@ class Session:
         self.traffic.request_done(key, self._now - since)
         self._out.append(ToClient(reply.frame or frame))
         if key == SASL_HANDSHAKE and not (self._tokens.handshaking and self.in_flight):
-            # A handshake v0 that is waited for is the last request.
+            # No request is forwarded while a SaslHandshake v0 awaits its reply, so its reply is always the last one.
             self._begin_raw_tokens(reply.raw_tokens)
 
     def _begin_raw_tokens(self, tokens: int) -> None:
