@@ -2,8 +2,8 @@
 
 A client on this machine is admitted by its loopback address. A browser on this machine has this address too, and sends
 requests on behalf of foreign pages. A foreign page may make its own name resolve to the loopback address (DNS
-rebinding). The name in `Host` must therefore be one that cannot be rebound. A foreign page may also send a form to any
-address. Requests that change something must therefore not come from another origin.
+rebinding). So the name in `Host` must be one that cannot be rebound. A foreign page may also send a form to any
+address. So requests that change something must not come from another origin.
 """
 
 import base64
@@ -47,7 +47,7 @@ class AccessGuard:
         app: the protected application.
         settings: the access rules.
         host: the configured host of the port.
-        certified: whether the client of this connection has presented a trusted certificate.
+        has_certificate: returns whether the client of this connection has presented a trusted certificate.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class AccessGuard:
 
 
 class AdminToken:
-    """The token in force. If its file is empty or cannot be read, no offered token matches."""
+    """The configured token. If its file is empty or cannot be read, no offered token matches."""
 
     def __init__(self, settings: AdminAccess) -> None:
         self._settings = settings
@@ -130,7 +130,7 @@ def _read(file: Path) -> str:
 
 
 def offered_token(authorization: str) -> str | None:
-    """Returns the token of an Authorization header, from Bearer or the password of Basic, or None."""
+    """Returns the token of an Authorization header: the one of Bearer, the password of Basic, or None."""
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()
@@ -162,7 +162,7 @@ def host_of(authority: str) -> str:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Whether a request has no Origin or the port's own. Browsers send Origin with requests that change something.
+    """Whether a request has no Origin or this port's origin. Browsers send Origin with requests that change something.
 
     The scheme is not compared, because a proxy in front of this port may have terminated TLS.
     """

@@ -54,7 +54,7 @@ class Operations:
         self._sources = sources
 
     def routes(self) -> list[BaseRoute]:
-        """A route for each."""
+        """Returns a route for each endpoint."""
         return [
             Route("/metrics", self.metrics),
             Route("/healthz", self.healthz),
@@ -83,7 +83,7 @@ class Operations:
         return JSONResponse(body, 200 if ready else 503)
 
     async def reload(self, request: Request) -> Response:
-        # Prometheus answers 500 to a wrong file. Here 500 means that the endpoint itself failed.
+        # For an invalid file Prometheus replies 500. Here 500 only means that the endpoint itself failed.
         applied, lines = await self._sources.reload()
         return JSONResponse({"changed": lines}) if applied else problem(request, 400, "not reloaded", lines=lines)
 
@@ -96,7 +96,7 @@ def _described(description: dict[str, Any]) -> Callable[[Request], Awaitable[Res
 
 
 def _refused(routes: Iterable[BaseRoute]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What Starlette says of paths and methods, in our words."""
+    """Returns the handler of Starlette's errors about paths and methods. It replies in the form of `problem`."""
     paths = [route.path for route in routes if isinstance(route, Route)]
 
     async def refused(request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """Reads the data of groups and of the sidecar, for JSON and pages alike.
 
-Ten thousand groups are a lot of work, and this code shares a thread with the data path. Items are therefore built one
-by one, and the data path forwards frames in between.
+To read ten thousand groups takes long, and this code shares a thread with the data path. So items are built one by one,
+and the data path forwards frames in between.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=tuple[str | float, int])
 
 SLICE_SECONDS = 0.0005
-"""Length of a slice. Frames may wait for this time and one item more."""
+"""Seconds of work between two checkpoints. A frame may wait for this time, and for one more item."""
 SORTED_AT_ONCE = 500
 
 _Histories = dict[str, RebalanceHistory]
@@ -105,14 +105,14 @@ class GroupData:
             return None
         offsets_snapshot, owned = self._offsets_snapshot(view), partition_owners(await self._members(view))
         committed = dict(await collect_in_slices(offsets_snapshot.offsets.decoded()))
-        places = await sort_in_slices({*committed, *owned})
+        partitions = await sort_in_slices({*committed, *owned})
         rows = await collect_in_slices(
-            offsets_snapshot.row(where, committed.get(where), owned.get(where)) for where in places
+            offsets_snapshot.row(partition, committed.get(partition), owned.get(partition)) for partition in partitions
         )
         return m.Offsets(group=group_id, state=view.state, offsets=rows, unreachable=self.unreachable())
 
     async def timeline(self, group_id: str) -> m.Timeline | None:
-        """Returns the recorded events of a group, which may have been removed."""
+        """Returns the recorded events of a group, also of a group that has been removed."""
         cells = self._sources.recorder.timeline(group_id)
         if cells is None and self._sources.find_group(group_id) is None:
             return None
@@ -120,14 +120,14 @@ class GroupData:
         return m.Timeline(group=group_id, timeline=cells or [], forgotten=forgotten, unreachable=self.unreachable())
 
     async def why(self, group_id: str, seconds: int) -> m.Why | None:
-        """Returns why a group, which may have been removed, rebalanced in the last `seconds`."""
-        past = await self.timeline(group_id)
-        if past is None:
+        """Returns why a group rebalanced in the last `seconds`, also for a group that has been removed."""
+        recorded = await self.timeline(group_id)
+        if recorded is None:
             return None
         await trio.lowlevel.checkpoint()
         until = self._sources.epoch()
-        explanation = why(past.timeline, until - seconds, until, past.forgotten.model_dump())
-        return m.Why.model_validate({"group": group_id, **explanation, "unreachable": past.unreachable})
+        explanation = why(recorded.timeline, until - seconds, until, recorded.forgotten.model_dump())
+        return m.Why.model_validate({"group": group_id, **explanation, "unreachable": recorded.unreachable})
 
     async def refusals(self, limit: int) -> m.Refusals:
         """Returns the last refusals by policies, in all groups."""
@@ -178,7 +178,7 @@ class GroupData:
 
 
 def is_ready(brokers: Readiness) -> bool:
-    """Whether there is a broker, and every condition holds for each broker."""
+    """Whether there is at least one broker, and every readiness condition holds for each broker."""
     return bool(brokers) and all(all(conditions.values()) for conditions in brokers.values())
 
 
@@ -199,19 +199,22 @@ def _outlet(health: JournalWriterHealth) -> m.Outlet:
 
 
 async def collect_in_slices(items: Iterable[T]) -> list[T]:
-    """Returns the items. They are built one by one, and other tasks run in between."""
+    """Returns a list of the items. They are built one by one, and other tasks run in between."""
     found: list[T] = []
-    rest_at = perf_counter() + SLICE_SECONDS
+    slice_end = perf_counter() + SLICE_SECONDS
     for item in items:
         found.append(item)
-        if perf_counter() >= rest_at:
+        if perf_counter() >= slice_end:
             await trio.lowlevel.checkpoint()
-            rest_at = perf_counter() + SLICE_SECONDS
+            slice_end = perf_counter() + SLICE_SECONDS
     return found
 
 
 async def sort_in_slices(items: Iterable[K]) -> Iterator[K]:
-    """Returns the items in order. They are sorted lazily, because sorting all at once would take long."""
+    """Returns the items in ascending order. Slices are sorted one by one, and merged lazily.
+
+    To sort all items in one call would block the data path.
+    """
     return merge(*await collect_in_slices(sorted(part) for part in batches(items, SORTED_AT_ONCE)))
 
 
@@ -229,7 +232,10 @@ async def _matching(groups: Sequence[GroupFigures], asked: m.GroupsQuery) -> lis
 
 
 async def _sorted(found: list[GroupFigures], asked: m.GroupsQuery, histories: _Histories) -> list[GroupFigures]:
-    """Returns the requested groups, sorted. Equal values are ordered by id. Groups without a value are last."""
+    """Returns the requested page of the groups, sorted. Groups without a value are last.
+
+    Groups with equal values keep their order in `found`, which is by id.
+    """
     end = asked.offset + asked.limit
     if asked.sort == "group":
         return (found[::-1] if asked.order == "desc" else found)[asked.offset : end]
@@ -245,5 +251,5 @@ async def _sorted(found: list[GroupFigures], asked: m.GroupsQuery, histories: _H
         known = value(figures)
         return float("inf") if known is None else sign * known
 
-    places = await sort_in_slices(zip(await collect_in_slices(map(key, found)), count(), strict=False))
-    return [found[place] for _, place in await collect_in_slices(islice(places, asked.offset, end))]
+    ranked = await sort_in_slices(zip(await collect_in_slices(map(key, found)), count(), strict=False))
+    return [found[index] for _, index in await collect_in_slices(islice(ranked, asked.offset, end))]

@@ -1,4 +1,4 @@
-"""Converts the view of one group, member or partition to its JSON model."""
+"""Converts one group, member or partition to its JSON model."""
 
 from typing import NamedTuple
 
@@ -14,30 +14,30 @@ from group_sidecar.proxy.broker.group_queries import Node
 
 
 class RebalanceHistory(NamedTuple):
-    """The recorded rebalances of a group: the last one, and their number in the last hour."""
+    """The recorded rebalances of a group: the last one or None, and the number of rebalances in the last hour."""
 
     last: LastRebalance | None
     rebalances: int
 
     @property
     def cause(self) -> RebalanceCause | None:
-        """The cause of the last rebalance."""
+        """The cause of the last rebalance, or None if no rebalance is recorded."""
         return self.last.cause if self.last else None
 
 
 class OffsetsSnapshot(NamedTuple):
-    """A group's offsets at one moment, which are decoded later."""
+    """A group's committed offsets and the log ends at one moment. The offsets are decoded later."""
 
     offsets: RawOffsets
     log_end: LogEndLookup
 
     def row(self, where: TopicPartition, committed: CommittedOffset | None, owner: AnyMember | None) -> m.Offset:
-        """Returns the row of a partition: its committed offset and its owner."""
+        """Returns the row of the partition `where`. None for no committed offset or no owner."""
         return _offset(where, committed, self.log_end(where), owner)
 
 
 def summary(figures: GroupFigures, past: RebalanceHistory) -> m.GroupSummary:
-    """Returns a group's row in the list of groups."""
+    """Returns a group's row in the list of groups. `past`: the group's recorded rebalances."""
     view, consumer = figures.view, consumer_view(figures.view)
     return m.GroupSummary(
         group=view.group_id,
@@ -102,5 +102,5 @@ def _offset(
 
 
 def _moment(at: float | None) -> str | None:
-    """Returns a time in ISO 8601; None if it is unknown (None or 0)."""
+    """Returns a time in ISO 8601, or None if the time is unknown (None or 0)."""
     return timestamp(at) if at else None

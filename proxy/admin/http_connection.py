@@ -1,6 +1,6 @@
-"""One HTTP/1.1 connection of the admin port: h11 on one side, an ASGI application on the other.
+"""One HTTP connection of the admin port: parses HTTP with h11, and calls an ASGI application.
 
-`HttpConnection` reads requests within their limits, calls the application and sends its replies.
+`HttpConnection` reads requests within limits of size and time, calls the application and sends its replies.
 
 The connection supports only HTTP/1.1 and HTTP/1.0. A request to upgrade the connection (HTTP/2, WebSocket) is answered
 as if it had no Upgrade header (RFC 9110, 7.8). The connection is then closed, because the bytes that follow may belong
@@ -21,18 +21,18 @@ from starlette.types import ASGIApp, Message
 
 RECEIVED_AT_ONCE = 8_192
 LARGEST_HEAD = 8_192
-"""Bytes of a request's line and headers. Up to `RECEIVED_AT_ONCE` more are accepted if they end in the same read."""
+"""Maximum size of a request's line and headers, in bytes. The last read may exceed it by RECEIVED_AT_ONCE bytes."""
 LARGEST_BODY = 65_536
-"""Bytes of a request's body. No path of the admin port reads one."""
+"""Maximum size of a request's body, in bytes. No path of the admin port reads a body."""
 REQUEST_SECONDS = 10.0
-"""Longest time from the first byte of a request to its last."""
+"""Maximum time from the first byte of a request to the end of its headers, and again to the end of its body."""
 IDLE_SECONDS = 75.0
-"""Longest time between two requests. It is longer than Prometheus' default scrape interval of one minute."""
+"""Maximum time between two requests. It is longer than Prometheus' default scrape interval of one minute."""
 ANSWER_SECONDS = 120.0
-"""Longest time for the application to answer. A page over 100,000 groups takes some seconds."""
+"""Maximum time for the application to reply. A page over 100,000 groups takes some seconds."""
 SLICE_BYTES = 65_536
 LARGEST_DRAIN = 1 << 20
-"""Bytes that are read and ignored before a connection is closed."""
+"""Maximum number of bytes that are read and dropped before a connection is closed."""
 DRAIN_SECONDS = 1.0
 
 _VERSIONS = (b"1.1", b"1.0")
@@ -44,8 +44,8 @@ class HttpConnection:
     """Serves one connection.
 
     Attributes:
-        waiting_since: since when the connection has waited for the client to send or read bytes, on trio's clock.
-            Infinite while the application answers.
+        waiting_since: the time since which the connection has waited for the client to send or read bytes, in seconds
+            on trio's clock. Infinite while the application computes a reply.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HttpConnection:
         stalled_seconds: float,
         failed: Callable[[Exception], None],
     ) -> None:
-        """Reads nothing yet.
+        """Stores its arguments. `run` reads the first request.
 
         Args:
             app: the ASGI application. It is called with scopes of type "http" only.
@@ -67,7 +67,7 @@ class HttpConnection:
             client: the address of the client.
             server: the local address.
             scheme: "http" or "https".
-            stalled_seconds: the connection is closed if the client reads nothing for this time.
+            stalled_seconds: how many seconds the client may take to read the bytes of one send.
             failed: called with each exception of the application.
         """
         self.waiting_since = trio.current_time()
@@ -98,7 +98,7 @@ class HttpConnection:
             await self._drain()
 
     async def _answer_one(self) -> bool:
-        """Reads a request and answers it. Returns whether another one may follow."""
+        """Reads a request and answers it. Returns whether another request may follow."""
         request = await self._next_event(IDLE_SECONDS, REQUEST_SECONDS)
         if not isinstance(request, h11.Request):
             return False
@@ -124,7 +124,15 @@ class HttpConnection:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _next_event(self, seconds: float = math.inf, then: float = math.inf) -> Any:
-        """Returns the request's next event. `seconds`: limit until its first byte. `then`: limit from there on."""
+        """Returns the next event of h11, or ConnectionClosed if no byte has arrived in time.
+
+        Args:
+            seconds: maximum time until the first byte.
+            then: maximum time from the first byte to the complete event.
+
+        Raises:
+            trio.TooSlowError: the event is incomplete when the time is over.
+        """
         if self._http.trailing_data[0]:
             seconds = then
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
@@ -148,14 +156,14 @@ class HttpConnection:
         async def receive() -> Message:
             for message in messages:
                 return message
-            return await trio.sleep_forever()  # A disconnected client is noticed when bytes are sent.
+            return await trio.sleep_forever()  # Only the next send finds that the client has disconnected.
 
         with trio.move_on_after(ANSWER_SECONDS) as timeout_scope:
             try:
                 await self._app(self._scope_of(request), receive, self._send_message)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 raise
-            except Exception as error:  # noqa: BLE001  It is this request's alone.
+            except Exception as error:  # noqa: BLE001  An error of the application only fails this request.
                 self._failed(error)
         if not self._started:
             slow = timeout_scope.cancelled_caught
@@ -195,7 +203,7 @@ class HttpConnection:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Sends the buffered bytes. The head of a reply is sent together with the start of its body."""
+        """Sends the buffered bytes. A reply's head is buffered until the first bytes of its body."""
         data, self._unsent = self._unsent, b""
         if data:
             self.waiting_since = trio.current_time()
@@ -206,7 +214,7 @@ class HttpConnection:
                 raise trio.BrokenResourceError("the client takes nothing")
 
     async def _send_error(self, status: int) -> None:
-        """Sends a reply with only a status, if a reply is still possible."""
+        """Sends a reply without a body, unless a reply has already begun."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         self._started = True
