@@ -1,7 +1,7 @@
 """Encodes every reply of the admin port: JSON, errors as JSON or HTML, compression, and security headers.
 
-The application shares a thread with the data path, so slow encoding runs in another thread. A call into C keeps the
-interpreter's lock until it returns, even in another thread. Long lists are therefore encoded in pieces.
+The application shares a thread with the data path, so slow encoding runs in another thread. A call into C keeps the GIL
+until it returns, even in another thread. So long lists are encoded in pieces.
 """
 
 import gzip
@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 JSON = "application/json"
 ITEMS_PER_PIECE = 200
-"""Items of a list that are encoded in one call."""
+"""Maximum number of a list's items that are encoded in one call."""
 MIN_COMPRESSED_BYTES = 500
-"""Smallest reply that is compressed, in bytes."""
+"""Minimum size of a compressed reply, in bytes."""
 
 _SECURITY_HEADERS = {
     "content-security-policy": (
@@ -42,12 +42,12 @@ _COMPRESSIBLE = ("text/", JSON, "application/openmetrics-text", "application/jav
 
 
 async def json_response(answer: BaseModel, status: int = 200) -> Response:
-    """Returns a reply with the model as JSON."""
+    """Returns a reply that contains the model as JSON."""
     return Response(await trio.to_thread.run_sync(encode, answer), status, media_type=JSON)
 
 
 def encode(answer: BaseModel) -> bytes:
-    """Returns the model as a line of JSON. The call may block for long, but other threads run meanwhile."""
+    """Returns the model as one line of JSON. The call may take long, but other threads run meanwhile."""
     return b"".join(_pieces(answer))
 
 
@@ -75,12 +75,12 @@ def problem(request: HTTPConnection, status: int, error: str, **more: Any) -> Re
 
 
 def prefers_html(headers: Headers) -> bool:
-    """Whether an Accept header names HTML. Programs ask for JSON or for any type."""
+    """Whether the Accept header contains text/html. Browsers send text/html, programs send JSON or any type."""
     return any(offer.split(";")[0].strip().lower() == "text/html" for offer in headers.get("accept", "").split(","))
 
 
 class ReplyMiddleware:
-    """Buffers each reply, and sends it with strict headers, compressed if the client accepts compression."""
+    """Buffers each reply, and sends it with security headers. Compresses it if the client accepts gzip."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -102,8 +102,8 @@ class ReplyMiddleware:
                 await _send(scope, send, start, b"".join(parts))
 
         # The reply to HEAD is the reply to GET without the body.
-        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        await self._app(asked, receive, keep)
+        get_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        await self._app(get_scope, receive, keep)
 
 
 async def _send(scope: Scope, send: Send, start: Message, body: bytes) -> None:

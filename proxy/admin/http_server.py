@@ -18,14 +18,14 @@ from group_sidecar.proxy.runtime.logging import LogThrottle, log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 MAX_CONNECTIONS = 100
-"""Most connections at a time: some Prometheus servers, browsers with six connections each, and command lines."""
+"""Maximum number of connections: some Prometheus servers, browsers with six connections each, and command lines."""
 BACKLOG = 100
 HANDSHAKE_SECONDS = 10.0
 STALLED_READER_MS = 10_000
-"""A connection is closed if its client reads nothing for this time. Otherwise the client could keep a reply in memory,
-or delay a shutdown."""
+"""Milliseconds without a read by the client after which a connection is closed. Otherwise a client could keep a reply
+in memory, or delay a shutdown."""
 EXHAUSTED_SECONDS = 0.2
-"""Pause after accept(2) failed because the system has no descriptor or memory for another connection."""
+"""Seconds of pause after accept(2) has failed for lack of file descriptors or memory."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
@@ -42,10 +42,10 @@ async def serve_admin(
     *,
     task_status: "trio.TaskStatus[tuple[str, int]]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves `app` over HTTP until cancelled, or over HTTPS only with `tls`.
+    """Serves `app` until cancelled: over HTTP, or only over HTTPS if `tls` is given.
 
-    The function reports the bound (host, port). Port 0 picks a free port. Once the port is open, no failure leaves this
-    function. `supervisor` gets each failure and runs the failed part again.
+    The function reports the bound (host, port) through `task_status`. Port 0 picks a free port. When the port is open,
+    no exception leaves this function. `supervisor` gets each exception, and runs the failed part again.
 
     Raises:
         OSError: the address cannot be bound; the message names it.
@@ -120,7 +120,7 @@ class _AdminListener:
         nursery.start_soon(self._serve, accepted, client, scope)
 
     def _make_room(self) -> bool:
-        """Closes the connection that has been waiting for its client longest. Returns whether there was one."""
+        """Closes the connection that has waited for its client for longest. Returns False if none waits."""
         if times := self._log_throttle.due("full"):
             log.warning("too many admin connections", most=MAX_CONNECTIONS, times=times)
         since = {s: each if isinstance(each, float) else each.waiting_since for s, each in self._connections.items()}
@@ -146,7 +146,7 @@ class _AdminListener:
             stream: trio.abc.Stream = trio.SocketStream(accepted)
             server = accepted.getsockname()[:2]
             if self._tls is not None:
-                # Created here, as the context is the one of this moment; see ServerTls.
+                # ServerTls uses the certificate files as they are when the stream is created.
                 secure = trio.SSLStream(trio.SocketStream(accepted), self._tls, server_side=True, https_compatible=True)
                 with trio.fail_after(HANDSHAKE_SECONDS):
                     await secure.do_handshake()

@@ -24,7 +24,7 @@ Q = TypeVar("Q", bound=m.Query)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path, its parameters, and its reply. A reply of None means that the group does not exist."""
+    """A path, its parameters and its reply. `read` returns the reply, or None if the group does not exist."""
 
     name: str
     query: type[m.Query]

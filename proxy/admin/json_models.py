@@ -1,8 +1,10 @@
-"""What the admin port says, as JSON has it.
+"""The models of the JSON under /api/v1/: names, types and meaning of all parameters and replies.
 
-Owns: the names, types and meaning of all that stands under /api/v1/; its description is made from here. Must not know:
-where it is read, HTTP. Moments are ISO 8601 in UTC with milliseconds, offsets and sizes whole numbers; what is not
-known is null, and never a number that stands for it.
+The OpenAPI document is generated from these models. It publishes the docstrings of replies and of all fields, so a
+changed docstring changes the public document.
+
+Times are ISO 8601 in UTC with milliseconds. Offsets and sizes are integers. Unknown values are null, except those whose
+description names another value.
 """
 
 from typing import Any, Literal
@@ -17,42 +19,42 @@ FallbackReason.__qualname__ = "Lacking"  # The OpenAPI document has published th
 
 HOUR = 3600
 MAX_GROUPS, MAX_REFUSALS = 1_000, 500
-"""Of one reply."""
+"""Maximum numbers of groups and refusals in one reply."""
 MAX_WHY_SECONDS = 7 * 24 * HOUR
 
 
-# What is asked.
+# Parameters of requests.
 
 
 class Query(BaseModel):
-    """The parameters of one path. None that is not named is let pass: a misspelt filter would filter nothing."""
+    """The parameters of one path. Unknown parameters are refused, because a misspelt filter would have no effect."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class GroupQuery(Query):
-    """One group."""
+    """Selects one group."""
 
     group: str
     """The group's id, percent-encoded; it may be any text, and empty."""
 
 
 class WhyQuery(GroupQuery):
-    """One group, and how far to look back."""
+    """Selects one group and a time span."""
 
     seconds: int = Field(default=HOUR, ge=1, le=MAX_WHY_SECONDS)
     """How far to look back."""
 
 
 class RefusalsQuery(Query):
-    """How many refusals."""
+    """Selects a number of refusals."""
 
     limit: int = Field(default=200, ge=1, le=MAX_REFUSALS)
     """The most that are told."""
 
 
 class GroupsQuery(Query):
-    """Which groups, in which order. A parameter without value is one that is not given, as forms send it."""
+    """Filters and sorts groups. An empty parameter counts as missing, because HTML forms send empty fields."""
 
     search: str = ""
     """Part of the group's id, in capitals or not."""
@@ -77,7 +79,7 @@ class GroupsQuery(Query):
         return {name: value for name, value in given.items() if value != ""}
 
 
-# What is answered.
+# Replies.
 
 
 class Problem(BaseModel):

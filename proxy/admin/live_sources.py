@@ -1,6 +1,6 @@
-"""Provides the admin port of a running sidecar with its data, and starts the port.
+"""Starts the admin port of a running sidecar, and provides its data.
 
-The module presents the copies of several brokers as one source.
+The admin port sees the copies of all brokers as one source.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -44,7 +44,8 @@ def live_sources(
 ) -> AdminSources:
     """Returns the data sources of the admin port.
 
-    `collected`: the sources of the metrics. `copies`: the copies of all brokers. For the rest see `AdminSources`.
+    `collected`: the sources of the metrics. `copies`: returns the copies of all brokers. `drift`: returns how many
+    seconds the system's clock is ahead of the copies' clock. For the other arguments see `AdminSources`.
     """
     started_at = epoch()
 

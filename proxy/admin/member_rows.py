@@ -23,7 +23,12 @@ PARTITION_BYTES = 4
 
 
 class MemberAssignment(NamedTuple):
-    """A member, and its partitions by topic, or None if the assignment is unreadable. `size`: its size in bytes."""
+    """A member and its assignment.
+
+    Attributes:
+        partitions: the assigned partitions by topic, or None if the assignment is unreadable.
+        size: the size of the assignment in bytes.
+    """
 
     member: AnyMember
     partitions: dict[str, list[int]] | None
@@ -31,18 +36,18 @@ class MemberAssignment(NamedTuple):
 
 
 def consumer_view(view: GroupView) -> ConsumerGroupView | None:
-    """Returns the KIP-848 description of a group's members, or None if the members are in the view itself."""
+    """Returns the view of a KIP-848 group, or None for any other group, whose members are in `view.members`."""
     return view.consumer if view.consumer is not None and view.consumer.is_describable else None
 
 
 def member_count(view: GroupView) -> int:
-    """Returns how many members are known."""
+    """Returns how many members of a group are known."""
     consumer = consumer_view(view)
     return len(view.members if consumer is None else consumer.members)
 
 
 def each_member(view: GroupView, names: Mapping[UUID, str]) -> Iterator[MemberAssignment]:
-    """Yields the members, ordered by client id, instance id and member id. `names`: known topic names by topic id."""
+    """Yields the members by client id, instance id and member id. `names`: the known topic names by topic id."""
     consumer = consumer_view(view)
     if consumer is None:
         return (_classic_member(member, view.protocol_type) for member in sorted(view.members, key=_order))
@@ -77,8 +82,8 @@ def _read(assignment: bytes) -> dict[str, list[int]] | None:
     except DecodeError:
         return None
     found = defaultdict[str, list[int]](list)
-    for of in topics:
-        found[of.topic] += of.partitions
+    for assigned in topics:
+        found[assigned.topic] += assigned.partitions
     return {topic: sorted(found[topic]) for topic in sorted(found)}
 
 
@@ -89,7 +94,8 @@ def _consumer_member(member: ConsumerMemberView, names: Mapping[UUID, str]) -> M
 
 
 def _named(assignment: Partitions, names: Mapping[UUID, str]) -> dict[str, list[int]] | None:
-    """Returns partitions by topic name. None if a name is unknown, because a partial assignment would be misleading."""
+    """Returns partitions by topic name, or None if a name is unknown: a partial assignment would be misleading."""
     if any(topic_id not in names for topic_id in assignment):
         return None
-    return {name: list(of) for name, of in sorted((names[topic_id], of) for topic_id, of in assignment.items())}
+    by_name = sorted((names[topic_id], partitions) for topic_id, partitions in assignment.items())
+    return {name: list(partitions) for name, partitions in by_name}

@@ -70,7 +70,7 @@ def _response(why: str, model: type) -> Json:
 def _parameters(query: Json) -> Iterator[Json]:
     for name, declared in query.get("properties", {}).items():
         schema = {key: value for key, value in declared.items() if key not in ("title", "description")}
-        if "anyOf" in schema:  # None means that the parameter is missing, and is not a valid value.
+        if "anyOf" in schema:  # None stands for a missing parameter. A client cannot send null.
             (schema,) = (one for one in schema["anyOf"] if one.get("type") != "null")
         yield {
             "name": name,

@@ -1,8 +1,8 @@
 """The HTML pages about the groups and the sidecar, for an operator who is on call.
 
 The paths are /, /group, /refusals, /status and /static/. Links are relative, so that the pages also work under a path
-of a reverse proxy. A page depends only on its address, so it can be bookmarked. It works without JavaScript, which only
-reloads the same address.
+of a reverse proxy. A page depends only on its address, so it can be bookmarked. Pages work without JavaScript, whose
+only purpose is to reload them.
 """
 
 import time
@@ -26,7 +26,7 @@ from group_sidecar.proxy.admin.templating import FOLDER, render
 from group_sidecar.proxy.admin.timeline_picture import Picture, draw_timeline, event_names, kind, picture_start, summary
 
 MAX_ROWS = 500
-"""Most members or partitions of a group on a page. The JSON contains all of them."""
+"""Maximum number of members, and of partitions, on a group's page. The JSON contains all of them."""
 REFUSALS = 200
 REFRESH_SECONDS = {"groups": 3, "group": 3, "refusals": 5, "status": 5, "missing": 5}
 """Seconds after which a page reloads."""
@@ -39,7 +39,7 @@ SPANS = {
     86400: "1 day",
     7 * 86400: "7 days",
 }
-"""The spans of a timeline that can be drawn, in seconds."""
+"""The time spans of a timeline that the user can choose, in seconds, with their labels."""
 
 _COLUMNS = (
     ("group", "Group", ""),
@@ -77,14 +77,14 @@ LEGEND = {
 
 
 class GroupPageQuery(m.GroupQuery):
-    """One group, and how much of its timeline."""
+    """Selects one group and the span of its timeline."""
 
     span: int | None = None
-    """Seconds of `SPANS`; where it is missing, the shortest, from an hour on, in which something happened."""
+    """Seconds, one of `SPANS`. Without it the page shows the shortest span of at least an hour with an event."""
 
 
 class _Event(NamedTuple):
-    """A timeline entry as a row. `group`: the entry's group, if it is not the page's group."""
+    """A timeline entry as a row of a table. `group`: the entry's group; empty on the page of that group."""
 
     name: str
     at: str
@@ -94,7 +94,7 @@ class _Event(NamedTuple):
 
 
 def page_routes(data: GroupData, epoch: Callable[[], float] = time.time) -> list[BaseRoute]:
-    """Returns the routes of pages and static files. `epoch`: seconds since the epoch, on the clock of the views."""
+    """Returns the routes of pages and static files. `epoch`: returns the present time in seconds since the epoch."""
     pages = _Pages(data, epoch)
     return [
         Route("/", _page_handler(m.GroupsQuery, pages.groups), name="page-groups"),
@@ -200,27 +200,27 @@ def _events(cells: Sequence[sentences.Cell]) -> list[_Event]:
 
 
 def _link(asked: m.GroupsQuery, **changed: Any) -> str:
-    """Returns the address of the list of groups with changed parameters. Default values are left out."""
+    """Returns the address of the list of groups with some parameters changed. Default values are left out."""
     given = {**asked.model_dump(mode="json"), **changed}
     query = {name: value for name, value in given.items() if value != getattr(_DEFAULT, name)}
     return "?" + urlencode(query) if query else "./"
 
 
 def _order(asked: m.GroupsQuery, key: str) -> str:
-    """Returns the order of a heading: largest first, or names from A. A second click reverses the order."""
+    """Returns the order after a click on a heading: largest first, or names from A. A second click reverses it."""
     if asked.sort == key:
         return "desc" if asked.order == "asc" else "asc"
     return "asc" if key == "group" else "desc"
 
 
 def _pagination(asked: m.GroupsQuery, total: int) -> list[tuple[str, int | None]]:
-    """Returns the links to other parts of a list, each with its first row; None for a part that does not exist."""
+    """Returns the links to other pages of a list, each with its first row, or None if there is no such page."""
     last = max(0, (total - 1) // asked.limit * asked.limit)
-    before, after = max(0, asked.offset - asked.limit), asked.offset + asked.limit
+    previous, following = max(0, asked.offset - asked.limit), asked.offset + asked.limit
     return [
         ("First", 0 if asked.offset else None),
-        ("Previous", before if asked.offset else None),
-        ("Next", after if after < total else None),
+        ("Previous", previous if asked.offset else None),
+        ("Next", following if following < total else None),
         ("Last", last if asked.offset < last else None),
     ]
 
@@ -230,7 +230,7 @@ def _span_link(group_id: str, seconds: int) -> str:
 
 
 def _eventful_span(cells: Sequence[sentences.Cell], now: datetime) -> int:
-    """Returns the shortest span of at least an hour with an event; an hour if there was no event."""
+    """Returns the shortest span of at least an hour that contains an event, or an hour if there is no event."""
     if not cells:
         return 3600
     age = (now - sentences.parse_time(cells[-1]["at"])).total_seconds()

@@ -1,7 +1,7 @@
-"""Describes a group's events in words: a sentence for each timeline entry, labels for causes, times and numbers.
+"""Describes a group's events in English: a sentence for each timeline entry, labels for causes, times and numbers.
 
-Text that a client has chosen, such as its id or its reason, is a `UserText` in a sentence. It may be any text in any
-direction of writing, so the caller has to isolate it.
+Text that a client has chosen, such as its id or its reason, is a `UserText` in a sentence. Such text may contain any
+characters, also of scripts from right to left, so the caller has to isolate it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ _DEPARTURE_PHRASES = {
 
 
 def cause(name: str | None) -> str:
-    """Returns the label of a cause, or the cause itself if it has no label."""
+    """Returns the label of a cause. An unknown cause is its own label, and None has an empty label."""
     return "" if name is None else CAUSE_LABELS.get(name, name.replace("_", " "))
 
 
@@ -79,7 +79,7 @@ def event(cell: Cell) -> Sentence:
 
 
 def client(member: Mapping[str, Any] | None) -> Sentence:
-    """Returns a client's name and host. The name is its client id, or else its instance id or member id."""
+    """Returns a client's name and host. The name is the client id, or else the instance id or the member id."""
     if member is None:
         return ("somebody",)
     name = member.get("client_id") or member.get("instance_id") or member.get("member_id") or "a client without a name"
@@ -98,7 +98,7 @@ def plain(sentence: Sentence) -> str:
 
 
 def _why(cell: Cell) -> Sentence:
-    """Returns the client that caused a rebalance, and how."""
+    """Returns the part of a sentence that names a rebalance's cause, the client behind it, and the client's reason."""
     who, name = cell.get("by"), cell.get("cause") or "unknown"
     if who is not None and name in _CAUSE_PHRASES:
         before, after = _CAUSE_PHRASES[name]
@@ -165,7 +165,7 @@ def _audited(cell: Cell) -> Sentence:
 
 
 def _repetition(cell: Cell) -> str:
-    """Returns how often an event happened and in which time; empty for a single event."""
+    """Returns how often an event happened, and in how much time; empty for a single event."""
     number = cell.get("count", 1)
     if number == 1:
         return ""

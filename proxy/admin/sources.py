@@ -14,13 +14,13 @@ from group_sidecar.proxy.config.reload import ReloadOutcome
 from group_sidecar.proxy.runtime.supervision import FailingTask
 
 Readiness = Mapping[str, Mapping[str, bool]]
-"""Broker -> condition of readiness -> whether the condition holds."""
+"""By broker and readiness condition: whether the condition holds."""
 LogStatuses = Mapping[str, Mapping[str, object]]
-"""Broker -> progress of reading its log. The progress is for people and does not affect readiness."""
+"""By broker: how far its log was read. This progress is for people, and does not affect readiness."""
 
 
 class Unreachable(NamedTuple):
-    """A broker that does not answer the sidecar. `since`: seconds since the epoch."""
+    """A broker that does not answer the sidecar. `since`: the first failure, in seconds since the epoch."""
 
     broker: str
     since: float
@@ -33,8 +33,8 @@ class SidecarFigures:
 
     Attributes:
         started_at: seconds since the epoch.
-        answers: requests that the sidecar answered, by API key.
-        fallbacks: requests that were left to the broker, by API key and reason.
+        answers: number of requests that the sidecar answered, by API key.
+        fallbacks: number of requests that the sidecar left to the broker, by API key and reason.
         outlets: the writers of the journal, by name; empty if no records are written.
     """
 
@@ -55,21 +55,21 @@ class AdminSources:
     """The data sources of the admin port. All functions are called in the trio thread.
 
     Attributes:
-        metrics: returns the exposition for an Accept header, and its content type.
-        readiness: the readiness conditions of each broker; see `Readiness`.
-        log_statuses: progress of reading the logs.
-        unreachable: brokers that do not answer.
-        failing_tasks: background tasks that failed recently. They do not affect readiness.
+        metrics: returns the metrics in the format of an Accept header, and their content type.
+        readiness: returns the readiness conditions of each broker; see `Readiness`.
+        log_statuses: returns how far each broker's log was read.
+        unreachable: returns the brokers that do not answer.
+        failing_tasks: returns the background tasks that failed recently. They do not affect readiness.
         reload: reads the settings again.
-        epoch: seconds since the epoch, on the clock of the views.
-        group_snapshot: the figures of all groups.
+        epoch: returns the present time on the system's clock, in seconds since the epoch.
+        group_snapshot: returns the figures of all groups.
         find_group: returns the current view of a group, or None if the group does not exist.
-        coordinator: the coordinator of a group, with the address that clients get; None if unknown.
-        max_members: the most members that a group may have; None without a limit.
-        log_ends: the log ends, one mapping per copy. The mappings may change.
-        topic_names: names by topic id. Unknown names are requested from the broker and are missing until then.
+        coordinator: returns a group's coordinator with the address that clients get, or None if unknown.
+        max_members: returns the size limit of a group, or None if it has no limit.
+        log_ends: returns the log ends, one mapping per copy. The mappings may change later.
+        topic_names: returns names by topic id. An unknown name is missing, and is requested from the broker.
         recorder: the flight recorder.
-        numbers: the sidecar's figures about itself.
+        numbers: returns the sidecar's figures about itself.
     """
 
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]

@@ -1,6 +1,6 @@
 """Renders pages from templates: the Jinja environment with escaping and filters, and rendering in small pieces.
 
-Names of groups, clients and topics may be any text. All of it is escaped when it is inserted into a page. Control
+Names of groups, clients and topics may be any text. Every name is escaped when it is inserted into a page. Control
 characters are shown as symbols, and text from right to left stays within its `bdi` element.
 """
 
@@ -40,7 +40,7 @@ def quoted(text: str) -> str:
 
 
 def ranges(partitions: Iterable[int]) -> str:
-    """Returns the numbers with runs as ranges: "0-3, 7"."""
+    """Returns the numbers as text, with consecutive numbers as a range: "0-3, 7"."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(sorted(partitions)), lambda pair: pair[1] - pair[0])]
     return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 

@@ -1,7 +1,7 @@
-"""What is recorded of groups, as JSON has it: the description of the flight recorder's cells.
+"""Describes the JSON of timeline entries: the types and the meaning of their fields.
 
-Owns: the types and meaning of their fields; the cells themselves are made by `metrics.flight_recorder`. Must not know:
-who tells them.
+`metrics.flight_recorder` creates the entries (cells) as mappings. The models here only describe these mappings, for the
+OpenAPI document, which publishes the docstrings.
 """
 
 from typing import Annotated, Any, Literal
@@ -169,7 +169,7 @@ class Refusal(ClientRefused):
 
 
 class _Described:
-    """Says what a mapping looks like, where making it a model would be work for nothing."""
+    """Gives a mapping the JSON schema of a model, without the cost of converting the mapping to the model."""
 
     def __init__(self, like: Any) -> None:
         self._like = like

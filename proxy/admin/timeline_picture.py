@@ -3,9 +3,9 @@
 The module computes the geometry in units of the picture, and the text of each part. The template draws the SVG and
 chooses colours.
 
-A lane is a client on a host, not a member id. A consumer that rejoins gets another member id, and the reader looks for
-the gap between both memberships. If several members have the same client id, host and instance id at the same time,
-each gets a lane of its own.
+A member lane stands for a client id, host and instance id, not for a member id. A consumer that rejoins gets another
+member id, and the picture must show the gap between both memberships in one lane. If several members have the same
+client id, host and instance id at the same time, each gets a lane of its own.
 """
 
 from collections import Counter, defaultdict
@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 from group_sidecar.proxy.admin.sentences import Cell, Sentence, UserText, address, client, event, parse_time
 
 WIDTH, LEFT, RIGHT = 1120.0, 230.0, 12.0
-"""The picture's width, and its left and right margins. The left margin has the names."""
+"""The picture's width, and its left and right margins. The left margin contains the labels."""
 LANE, TOP, AXIS = 26.0, 8.0, 26.0
-"""Heights of a lane, of the top margin and of the axis at the bottom."""
+"""The heights of a lane, of the top margin and of the axis at the bottom."""
 MAX_LANES = 40
-"""Most members that are drawn. Members with events are preferred."""
+"""Maximum number of member lanes. Members that joined or left during the recorded time are preferred."""
 MAX_TICKS = 8
 MIN_SPAN, EDGE = timedelta(minutes=1), 0.03
-"""The shortest time that is drawn, and the share of it that is left free before the first event."""
+"""The minimum time span of a picture, and the share of the span that stays empty before the first event."""
 MIN_WIDTH = 1.5
-"""Smallest width, so that short bars are visible."""
+"""Minimum width of bars and bands, so that short ones are visible."""
 LABEL_CHARACTERS = 30
 
 _OTHER_LANES = (("Refusals", "client_refused", "client_audited"), ("Failed commits", "offsets_committed"))
@@ -54,9 +54,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A member's time in the group. The bar is open if it began before the picture or has not ended.
+    """A time span in a lane.
 
-    `kind`: "stay", or "run" for an entry that sums up several events, from the first to the last event.
+    `kind`: "stay" for a member's time in the group. "run" for an entry that sums up several events, from the first
+    event to the last.
     """
 
     x: float
@@ -95,7 +96,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The whole picture. `unseen`: number of members without a lane."""
+    """The whole picture. `unseen`: the number of member lanes that are left out."""
 
     height: float
     lanes: Sequence[Lane]
@@ -140,8 +141,8 @@ def draw_timeline(
     """Returns the picture of a span of time.
 
     Args:
-        cells: all timeline entries of the group, oldest first. Entries before `since` show the members at `since`.
-        members: the members at `until`: member_id, client_id, client_host, instance_id, since.
+        cells: all timeline entries of the group, oldest first. Entries before `since` show who was a member at `since`.
+        members: the members at `until`, with member_id, client_id, client_host, instance_id and since.
         since: start of the picture.
         until: end of the picture.
     """
@@ -164,7 +165,7 @@ def draw_timeline(
 def picture_start(
     cells: Sequence[Cell], members: Iterable[Mapping[str, Any]], since: datetime, until: datetime
 ) -> datetime:
-    """Returns where the picture starts: at `since`, or shortly before the first known event or join if it is later."""
+    """Returns the start of the picture: `since`, or shortly before the first known event or join if that is later."""
     known = [cell["at"] for cell in cells[:1]] + [member["since"] for member in members if member["since"]]
     if not known:
         return since
@@ -173,7 +174,10 @@ def picture_start(
 
 
 def event_names(cells: Sequence[Cell]) -> list[str]:
-    """Returns a name for each entry: its time and its index at that time. Names stay when older entries go."""
+    """Returns a name for each entry: its time, and its index among the entries of that time.
+
+    Names do not change when entries of earlier times are evicted.
+    """
     seen: Counter[str] = Counter()
     names = []
     for cell in cells:
@@ -214,17 +218,17 @@ class _Scale:
     until: datetime
 
     def x(self, at: datetime) -> float:
-        """Returns the position of a time. A time outside the picture is at its edge."""
+        """Returns the position of a time. A time outside the picture gets the position of the nearer edge."""
         whole = (self.until - self.since) / timedelta(seconds=1) or 1.0
         part = min(max((at - self.since) / timedelta(seconds=1) / whole, 0.0), 1.0)
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
 
 class _Memberships:
-    """The time that each member spent in the group.
+    """Collects the memberships from the timeline entries, in order.
 
-    A member id has one membership, even if the broker stops coordinating the group in between. Members survive in the
-    group's log and appear again with the same id.
+    A member id has one membership, even if the broker stops coordinating the group in between. The next coordinator
+    reads the members from the group's log, so they keep their ids.
     """
 
     def __init__(self) -> None:
@@ -233,7 +237,7 @@ class _Memberships:
         self._interrupted: dict[str, _Membership] = {}
 
     def begin(self, who: Mapping[str, Any], at: datetime | None) -> None:
-        """Records that a member is in the group. It may have been there before."""
+        """Records that a member is in the group. Has no effect if the member is known to be in the group."""
         member_id = str(who["member_id"])
         if member_id in self._open:
             return
@@ -283,30 +287,30 @@ def _memberships(cells: Sequence[_Named], members: Iterable[Mapping[str, Any]], 
 
 
 def _rows(memberships: Sequence[_Membership], since: datetime, until: datetime) -> tuple[list[_Row], int]:
-    """Returns lanes without overlaps for the memberships in that time, and the number of members without a lane."""
+    """Returns a row for each lane, without overlapping memberships, and the number of rows beyond MAX_LANES."""
     rows: list[_Row] = []
     early = datetime.min.replace(tzinfo=UTC)
-    there = [each for each in memberships if (each.ended or until) >= since and (each.began or early) <= until]
-    free: defaultdict[_Key, list[tuple[datetime, int]]] = defaultdict(list)
-    for membership in sorted(there, key=lambda membership: membership.began or early):
+    visible = [each for each in memberships if (each.ended or until) >= since and (each.began or early) <= until]
+    free: defaultdict[_Key, list[tuple[datetime, int]]] = defaultdict(list)  # The rows whose last membership has ended.
+    for membership in sorted(visible, key=lambda membership: membership.began or early):
         key = (
             membership.who.get("client_id") or "",
             address(membership.who.get("client_host")),
             membership.who.get("instance_id") or "",
         )
         if free[key] and free[key][0][0] <= (membership.began or early):
-            _, place = heappop(free[key])
+            _, index = heappop(free[key])
         else:
-            place = len(rows)
+            index = len(rows)
             rows.append(_Row(key))
-        rows[place].memberships.append(membership)
+        rows[index].memberships.append(membership)
         if membership.ended is not None:
-            heappush(free[key], (membership.ended, place))
-    lively = sorted(
+            heappush(free[key], (membership.ended, index))
+    eventful_first = sorted(
         rows,
         key=lambda row: all(membership.began is None and membership.ended is None for membership in row.memberships),
     )
-    return sorted(lively[:MAX_LANES], key=lambda row: row.key), max(0, len(rows) - MAX_LANES)
+    return sorted(eventful_first[:MAX_LANES], key=lambda row: row.key), max(0, len(rows) - MAX_LANES)
 
 
 def _member_lane(row: _Row, scale: _Scale) -> Lane:
@@ -355,7 +359,7 @@ def _spans(cells: Sequence[_Named], scale: _Scale, *whats: str) -> list[Bar]:
 
 
 def _bands(cells: Sequence[_Named], scale: _Scale) -> list[Band]:
-    """Returns a band for each rebalance. A rebalance in progress extends to the present."""
+    """Returns a band for each rebalance. The band of a rebalance in progress extends to the end of the picture."""
     bands: list[Band] = []
     began: tuple[datetime, str] | None = None
     for _, cell, at in cells:
@@ -381,10 +385,10 @@ def _ticks(scale: _Scale) -> list[Tick]:
     step = next((step for step in _STEPS if span / step <= MAX_TICKS), _STEPS[-1])
     epoch = datetime.fromtimestamp(0, UTC)
     at = epoch + ((scale.since - epoch) // step + 1) * step
-    spelled = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M" if span <= timedelta(days=1) else "%d %b %H:%M"
+    time_format = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M" if span <= timedelta(days=1) else "%d %b %H:%M"
     ticks = []
     while at <= scale.until:
-        ticks.append(Tick(scale.x(at), at.strftime(spelled)))
+        ticks.append(Tick(scale.x(at), at.strftime(time_format)))
         at += step
     return ticks
 
@@ -395,5 +399,5 @@ def _clock(at: datetime) -> str:
 
 def summary(cells: Sequence[Cell]) -> str:
     """Returns a text alternative of a picture: the number of events of each kind."""
-    told = Counter(str(cell["what"]).replace("_", " ") for cell in cells)
-    return ", ".join(f"{what}: {number:,}" for what, number in told.items())
+    numbers = Counter(str(cell["what"]).replace("_", " ") for cell in cells)
+    return ", ".join(f"{what}: {number:,}" for what, number in numbers.items())

@@ -1,9 +1,9 @@
 """TLS of the admin port.
 
-The module loads the server's certificate from its files, and records whether a client has presented a certificate.
+The module loads the server's certificate from its files, and remembers whether a client has presented a certificate.
 
 ASGI does not pass the client's certificate to an application. The handshake and the connection's requests run in the
-same task, so a context variable passes this information on.
+same task, so a context variable carries the TLS connection to the application.
 """
 
 import ssl
@@ -26,10 +26,10 @@ def has_client_certificate() -> bool:
 
 
 class ServerTls(ssl.SSLContext):
-    """A TLS context that loads the certificate files again for each connection.
+    """A TLS context that checks for each connection whether the certificate files have changed, and reloads them.
 
-    If the files become unusable, the context logs an error and keeps the last good certificate. A certificate and its
-    key are seldom replaced at the same moment.
+    If the files are unusable, the context logs a warning and keeps the last good certificate. This happens even in a
+    regular replacement, because a certificate and its key are seldom replaced at the same moment.
 
     Raises:
         OSError: the files cannot be used at the start. ssl.SSLError is a subclass.
@@ -79,7 +79,7 @@ def _context(settings: AdminAccess) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.client_ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([PROTOCOL])
-    # An empty password, because OpenSSL would otherwise ask at the terminal.
+    # Without a password, OpenSSL would ask for one at the terminal.
     context.load_cert_chain(settings.certificate_file, settings.key_file, password="")
     context.verify_mode = ssl.CERT_OPTIONAL if settings.client_ca_file else ssl.CERT_NONE
     context.sslobject_class = _Connection
@@ -91,6 +91,6 @@ def _files(settings: AdminAccess) -> list[Path]:
 
 
 def reason(error: OSError) -> str:
-    """Returns in a few words why files cannot be used. OpenSSL's own reasons are in capitals."""
+    """Returns in lower case and a few words why files cannot be used. OpenSSL's own reasons are in capitals."""
     reason: str | None = getattr(error, "reason", None) or error.strerror
     return (reason or str(error)).replace("_", " ").lower()
