@@ -1,6 +1,6 @@
-"""The whole product in the terminal: an embedded cluster, a sidecar, clients, Spark.
+"""A demo of the whole product in the terminal: an embedded cluster, a sidecar, clients and Spark.
 
-Only this room may import from all others. Nothing imports it.
+Only this package may import from all other rooms. Nothing imports it.
 
 - `scenarios`: the steps of the demo; each queries the running system, prints the result and checks it
 - `cluster`, `gateway`, `group_clients`: the embedded cluster, the sidecar, and the clients

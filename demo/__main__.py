@@ -1,4 +1,4 @@
-"""`python -m group_sidecar.demo [--stay]`.
+"""Runs the demo: `python -m group_sidecar.demo [--stay]`.
 
 Exit status: 0 if all checks passed, 1 if any check failed, 3 if Spark could not run because Java is missing.
 """
@@ -19,7 +19,7 @@ from group_sidecar.demo.gateway import Gateway
 from group_sidecar.demo.group_clients import GroupClients
 
 COMMAND = os.path.relpath(Path(sys.executable).with_name("group-sidecar"))
-"""The command as a user can type it here, because the virtual environment is not in PATH."""
+"""The path of the command as a user can type it, because the virtual environment is not in PATH."""
 BROKERS = 3
 GROUP_MAX_SIZE = 3
 
@@ -43,7 +43,7 @@ def run_scenarios(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> 
 
 
 def stay(output: DemoOutput, gateway: Gateway) -> None:
-    """Keeps the demo's processes running until the user interrupts it."""
+    """Keeps the demo's processes running until Ctrl-C or SIGTERM."""
     output.heading("Still up. Look around, and end it with Ctrl-C")
     output.say(f"  Kafka clients   {gateway.bootstrap}")
     output.say(f"  groups          {COMMAND} groups list --bootstrap {gateway.bootstrap}")
@@ -52,10 +52,10 @@ def stay(output: DemoOutput, gateway: Gateway) -> None:
     output.say(f"  metrics         http://{gateway.admin}/metrics")
     output.say(f"  records         {gateway.journal}")
     output.say(f"  configuration   {gateway.config}")
-    over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     try:
-        over.wait()
+        stopped.wait()
     except KeyboardInterrupt:
         output.say("")
 

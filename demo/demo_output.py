@@ -1,4 +1,4 @@
-"""Prints the demo's headings, tables and check marks. On a terminal a wait shows a spinner, elsewhere a line."""
+"""Prints the demo's headings, tables and check marks. A wait shows a spinner on a terminal, and a line elsewhere."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 class DemoOutput:
-    """Prints the demo, and keeps the failed checks.
+    """Prints the demo, and keeps the failed and the skipped checks.
 
     Attributes:
         failed_checks: the checks that failed.
@@ -38,7 +38,7 @@ class DemoOutput:
             self.failed_checks.append(what)
 
     def skip_check(self, what: str) -> None:
-        """Prints a check that cannot run on this machine, and what it needs."""
+        """Prints and keeps a check that cannot run on this machine. `what`: what the check needs."""
         self.console.print(f"  [yellow]! {what}[/]")
         self.skipped_checks.append(what)
 
@@ -55,7 +55,7 @@ class DemoOutput:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Shows that something takes a while, and then how long it took."""
+        """Shows what the demo is waiting for, and then how long it took."""
         began = time.monotonic()
         if self.console.is_terminal:
             with self.console.status(what + " …"):

@@ -1,4 +1,4 @@
-"""The sidecar of the demo: `group-sidecar run` in gateway mode, as a process of its own.
+"""Runs the sidecar of the demo: `group-sidecar run` in gateway mode, in a process of its own.
 
 The module writes the sidecar's configuration, and starts and stops the process.
 """
@@ -18,7 +18,7 @@ from group_sidecar.demo.group_clients import wait_for
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """Returns a TCP port of the loopback address that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -26,12 +26,14 @@ def free_port() -> int:
 
 
 class Gateway:
-    """A sidecar before the embedded cluster. Use as a context manager.
+    """A sidecar before the embedded cluster. As a context manager it starts and stops the process.
 
     Attributes:
         bootstrap: HOST:PORT for Kafka clients.
-        admin: HOST:PORT of its HTTP port.
-        journal: the folder of its records.
+        admin: HOST:PORT of the admin port.
+        journal: the folder of the journal.
+        config: the configuration file.
+        log: the file with the process's output.
     """
 
     def __init__(self, upstream: str, folder: Path, limit: int) -> None:
@@ -46,9 +48,9 @@ class Gateway:
             "admin": self.admin,
             "mode": "gateway",
             "policies": {"group_max_size": {"limit": limit}},
-            # All clients come through here, and the embedded cluster can be asked neither for groups nor for ACLs.
+            # All clients connect through the sidecar. The embedded cluster can neither describe groups nor ACLs.
             "answers": {"exclusive": True, "authorizer": "none"},
-            "offsets_log": {"read": False},  # The embedded cluster keeps its offsets elsewhere.
+            "offsets_log": {"read": False},  # The embedded cluster has no __consumer_offsets.
             "journal": {"folder": str(self.journal), "interval_seconds": 1, "segment_seconds": 2},
             "metrics": {"detail": "partition"},
             "log": {"format": "json"},
@@ -78,13 +80,13 @@ class Gateway:
             self._process.wait()
 
     def get(self, path: str) -> str:
-        """GET on the admin port, over HTTP."""
+        """Returns the body of a GET request to the admin port. Raises urllib.error.URLError."""
         with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=5) as reply:
             text: str = reply.read().decode()
             return text
 
     def sealed(self) -> list[Path]:
-        """The segments of its journal that are complete; one still being written has a name with a dot in front."""
+        """Returns the complete segments of the journal. The name of an incomplete segment starts with a dot."""
         return sorted(path for path in self.journal.glob("*.jsonl") if not path.name.startswith("."))
 
     def _ready(self) -> bool:

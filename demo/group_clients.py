@@ -43,7 +43,7 @@ class Member(threading.Thread):
         )
 
     def run(self) -> None:
-        """Polls."""
+        """Polls until `leave` is called, and then leaves the group."""
         self._consumer.subscribe([self._topic])
         while not self._done.is_set():
             message = self._consumer.poll(POLL_SECONDS)
@@ -58,13 +58,13 @@ class Member(threading.Thread):
         self._consumer.close()
 
     def committed(self) -> dict[tuple[str, int], int]:
-        """Returns the committed offsets of its partitions. Raises queue.Empty if the member does not ask in time."""
+        """Returns the committed offsets of the assigned partitions. Raises queue.Empty after 10 seconds."""
         reported: Queue[dict[tuple[str, int], int]] = Queue()
         self._asked.put(reported)
         return reported.get(timeout=10)
 
     def _answer_committed(self) -> None:
-        # The polling thread asks, because librdkafka would block a second thread until the poll returns.
+        # The polling thread calls `committed`, because librdkafka would block a second thread until the poll returns.
         if not self._asked.empty():
             reported = self._consumer.committed(self.assigned, timeout=5)
             self._asked.get().put({(p.topic, p.partition): p.offset for p in reported if p.offset >= 0})
@@ -76,7 +76,7 @@ class Member(threading.Thread):
 
 
 class GroupClients:
-    """Producers and consumers before one bootstrap address."""
+    """A producer and the consumers of several groups, all with the same bootstrap address."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -84,14 +84,14 @@ class GroupClients:
         self._producer = Producer({"bootstrap.servers": bootstrap, "client.id": "shop"}, logger=QUIET)
 
     def produce(self, topic: str, count: int) -> None:
-        """Produces, and waits until all of it has arrived. Raises KafkaException where it has not."""
+        """Produces `count` records, and waits for their delivery. Raises KafkaException if a record is not delivered."""
         for number in range(count):
             self._producer.produce(topic, f"{topic}-{number}", key=str(number), partition=number % 4)
         if self._producer.flush(10):
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "records were not delivered"))
 
     def join(self, group: str, topic: str, count: int) -> list[Member]:
-        """Adds members to a group."""
+        """Adds `count` members to a group and returns them."""
         joined = [Member(self.bootstrap, group, topic, f"{group}-{number + 1}") for number in range(count)]
         self.members += joined
         for member in joined:
@@ -99,11 +99,11 @@ class GroupClients:
         return joined
 
     def of(self, group: str) -> list[Member]:
-        """The members of a group that are still there."""
+        """Returns the running members of a group."""
         return [member for member in self.members if member.group == group and member.is_alive()]
 
     def ends(self, topic: str, partitions: int) -> dict[int, int]:
-        """Log ends by partition, as a real client is told."""
+        """Returns the log ends by partition, as a client fetches them."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"}, logger=QUIET)
         try:
             reported = {

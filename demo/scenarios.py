@@ -19,7 +19,7 @@ PARTITIONS = 4
 GROUPS = {"billing": 3, "shipping": 2}
 """Number of members of each group that stays until the end."""
 ARCHIVE = "archive"
-"""A group whose only member has left, so that its lag grows."""
+"""A group whose only member leaves, so that its lag grows."""
 REFUSED = 77
 PREFIX = "group_sidecar_"
 SHOWN = (
@@ -35,7 +35,7 @@ Metrics = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def old_admin(bootstrap: str) -> KafkaAdminClient:
-    """A client as of Kafka 0.10.2, the first with KIP-88: it asks OffsetFetch v2."""
+    """Returns a client that sends OffsetFetch v2, as in Kafka 0.10.2, the first version with KIP-88."""
     return KafkaAdminClient(bootstrap_servers=bootstrap, api_version=(0, 10, 2), client_id="auditor")
 
 
@@ -63,7 +63,7 @@ def start_clients(output: DemoOutput, crowd: GroupClients) -> None:
 
 
 def wait_until_committed(crowd: GroupClients, records: int) -> bool:
-    """Waits until every group that stays has committed so many records."""
+    """Waits until each of `GROUPS` has committed this number of records. Returns whether it did in time."""
     return wait_for(lambda: all(sum(committed(crowd, group).values()) == records for group in GROUPS), 15)
 
 
@@ -73,7 +73,7 @@ def committed(crowd: GroupClients, group: str) -> dict[tuple[str, int], int]:
 
 
 def list_and_describe(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
-    """ListGroups and DescribeGroups, of a cluster that has neither."""
+    """Lists and describes the groups of a cluster that supports neither ListGroups nor DescribeGroups."""
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap}, logger=QUIET)
     listed = admin.list_consumer_groups(request_timeout=5).result()
     names = {group.group_id: group.state.name for group in listed.valid}
@@ -110,8 +110,8 @@ def _assignment_matches(crowd: GroupClients, group: str, description: object) ->
 
 
 def fetch_offsets(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
-    """OffsetFetch v2 with null topics (KIP-88)."""
-    said = {group: committed(crowd, group) for group in GROUPS}
+    """Fetches all offsets of each group by OffsetFetch v2 with null topics (KIP-88)."""
+    expected = {group: committed(crowd, group) for group in GROUPS}
     admin = old_admin(gateway.bootstrap)
     try:
         reported = {group: admin.list_group_offsets(group)[group] for group in (*GROUPS, ARCHIVE)}
@@ -123,14 +123,14 @@ def fetch_offsets(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> 
         [(group, *(offsets[group].get((TOPIC, p), "-") for p in range(PARTITIONS))) for group in offsets],
     )
     output.check(
-        all(offsets[group] == said[group] and len(said[group]) == PARTITIONS for group in GROUPS),
+        all(offsets[group] == expected[group] and len(expected[group]) == PARTITIONS for group in GROUPS),
         "OffsetFetch v2 with null topics tells all offsets, as the members say",
     )
     output.check(sum(offsets[ARCHIVE].values()) >= 200, "and those of a group that nobody is in any more")
 
 
 def refuse(output: DemoOutput, crowd: GroupClients, gateway: Gateway, limit: int) -> None:
-    """Adds one consumer more than the limit, which the sidecar refuses."""
+    """Starts one consumer more than the limit allows. The sidecar refuses it."""
     before = {member.name: member.assigned for member in crowd.of("billing")}
     (late,) = [*crowd.join("billing", TOPIC, 1)]
     with output.waiting("a fourth consumer wants to join billing"):
@@ -151,22 +151,23 @@ def refuse(output: DemoOutput, crowd: GroupClients, gateway: Gateway, limit: int
 
 
 def explain(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
-    """A member leaves, and the sidecar says why its group rebalanced."""
-    gone, *left = crowd.of("shipping")
-    gone.leave()
-    with output.waiting(f"{gone.name} leaves shipping"):
-        taken_over = wait_for(lambda: sum(len(member.assigned) for member in left) == PARTITIONS, 15)
-    ask = [sys.executable, "-m", "group_sidecar.proxy.cli", "groups", "why", "shipping", "--sidecar", gateway.admin]
-    said = subprocess.run([*ask, "--json"], capture_output=True, text=True, check=False)
-    output.say(subprocess.run(ask, capture_output=True, text=True, check=False).stdout.rstrip())
-    reported = json.loads(said.stdout) if said.stdout else {"causes": []}
+    """Makes a member leave. The sidecar explains why its group rebalanced."""
+    leaver, *others = crowd.of("shipping")
+    leaver.leave()
+    with output.waiting(f"{leaver.name} leaves shipping"):
+        taken_over = wait_for(lambda: sum(len(member.assigned) for member in others) == PARTITIONS, 15)
+    command = [sys.executable, "-m", "group_sidecar.proxy.cli", "groups", "why", "shipping", "--sidecar", gateway.admin]
+    as_json = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    output.say(subprocess.run(command, capture_output=True, text=True, check=False).stdout.rstrip())
+    reported = json.loads(as_json.stdout) if as_json.stdout else {"causes": []}
     causes = {cause["cause"]: (cause["by"] or {}).get("client_id") for cause in reported["causes"]}
     output.check(
-        taken_over and causes.get("member_left") == gone.name, f"groups why: shipping rebalanced since {gone.name} left"
+        taken_over and causes.get("member_left") == leaver.name,
+        f"groups why: shipping rebalanced since {leaver.name} left",
     )
     page = gateway.get("/group?group=shipping")
     output.check(
-        "<svg" in page and gone.name in page, f"the page draws it: http://{gateway.admin}/group?group=shipping"
+        "<svg" in page and leaver.name in page, f"the page draws it: http://{gateway.admin}/group?group=shipping"
     )
 
 
@@ -194,11 +195,11 @@ def scrape(output: DemoOutput, gateway: Gateway) -> None:
 
 
 def _value(metrics: Metrics, name: str, **labels: str) -> float:
-    return sum(v for (n, reported), v in metrics.items() if n == name and labels.items() <= dict(reported).items())
+    return sum(v for (n, pairs), v in metrics.items() if n == name and labels.items() <= dict(pairs).items())
 
 
 def aggregate(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
-    """Aggregates the journal's records with Spark."""
+    """Aggregates the journal's records with Spark, and compares the lag with the lag that clients compute."""
     admin = old_admin(gateway.bootstrap)
     try:
         reported = {group: admin.list_group_offsets(group)[group] for group in (*GROUPS, ARCHIVE)}
@@ -230,4 +231,4 @@ def aggregate(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None
 
 
 NO_JAVA = 3
-"""Exit status of the Spark job where Java is missing."""
+"""Exit status of the Spark job if Java is missing."""

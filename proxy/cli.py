@@ -1,7 +1,7 @@
 """The command `group-sidecar`: its subcommands, their flags, and the exit statuses.
 
-A command imports heavy modules itself, so that `--help` answers at once. The flags are passed on under their names in
-the configuration; what a setting means is not known here.
+Each command imports heavy modules by itself, so that `--help` is fast. Flags are passed on under the names of the
+settings in the configuration.
 """
 
 import os
@@ -102,7 +102,7 @@ def check_config(file: Annotated[Path, typer.Argument(metavar="FILE", show_defau
 
 
 def _without_none(flags: dict[str, Any]) -> dict[str, Any]:
-    """Returns the flags that were given: those that are not None, in nested mappings too."""
+    """Returns the flags that were given: those that are not None, also in nested mappings."""
     given = {name: _without_none(value) if isinstance(value, dict) else value for name, value in flags.items()}
     return {name: value for name, value in given.items() if value is not None and value != {}}
 
@@ -135,7 +135,7 @@ def main() -> None:
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False))
     except typer.TyperException as error:
-        if message := error.format_message():  # Empty when there are no arguments: typer has printed the help.
+        if message := error.format_message():  # Empty if there are no arguments. Typer has then printed the help.
             typer.echo(f"{PROGRAM}: {message}", err=True)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):  # KeyboardInterrupt comes from shell completion.

@@ -1,4 +1,4 @@
-"""The brokers that the sidecar serves, and the background tasks of each.
+"""The brokers that the sidecar serves, and the background tasks of each broker.
 
 `sidecar` decides which client connection belongs to which broker.
 """
@@ -27,7 +27,7 @@ from group_sidecar.proxy.runtime.supervision import Supervisor
 
 @dataclass(frozen=True, slots=True)
 class ServedBroker:
-    """One broker with its parts. `tail` is None where ``__consumer_offsets`` is not read."""
+    """One broker with its parts. `tail` is None if the sidecar does not read ``__consumer_offsets``."""
 
     copy: BrokerState
     dispatcher: BrokerDispatcher
@@ -36,7 +36,7 @@ class ServedBroker:
 
     @classmethod
     def create(cls, copy: BrokerState, config: Config) -> "ServedBroker":
-        """Creates the parts around a copy. Nothing runs yet."""
+        """Creates the parts around a copy. `start` runs them."""
         return cls(copy, BrokerDispatcher(copy), OffsetsTail(copy) if config.offsets_log.read else None, ProbeTrigger())
 
     def start(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
@@ -72,7 +72,7 @@ class ServedBrokers:
         return iter({id(broker): broker for broker in self._by_address.values()}.values())
 
     def get(self, address: Address) -> ServedBroker | None:
-        """Returns the broker at an address; None where there is none yet."""
+        """Returns the broker at an address, or None if the address is unknown."""
         return self._by_address.get(address)
 
     def put(self, address: Address, broker: ServedBroker) -> None:
@@ -84,7 +84,7 @@ class ServedBrokers:
         return [broker.copy for broker in self]
 
     def managers(self) -> list[GroupMetadataManager]:
-        """Returns the groups of each broker."""
+        """Returns the group manager of each broker."""
         return [broker.copy.manager for broker in self]
 
     def tails(self) -> list[OffsetsTail]:
@@ -112,14 +112,14 @@ class ServedBrokers:
         return broker is not None and broker.copy.ready()[0]
 
     def unreachable(self) -> list[Unreachable]:
-        """Returns the brokers that do not answer, each with the time since when and the reason."""
+        """Returns the brokers that do not answer, each with the time of the first failure and the reason."""
         return [Unreachable(str(copy.address), *copy.unreachable) for copy in self.copies() if copy.unreachable]
 
     def log_statuses(self) -> LogStatuses:
-        """Returns by broker address how far its log was read."""
+        """Returns, by broker address, how far the broker's log was read."""
         return {str(broker.copy.address): broker.tail.status() for broker in self if broker.tail}
 
     def probe_now(self, address: Address) -> None:
-        """Has the broker at an address probed without waiting, if the address is known."""
+        """Starts the next probe of a broker early; see `ProbeTrigger.fire`. Ignores an unknown address."""
         if address in self._by_address:
             self._by_address[address].probe_trigger.fire()

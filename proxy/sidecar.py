@@ -1,12 +1,13 @@
-"""Starts all parts of the sidecar in order, connects them, and stops them in order.
+"""Creates all parts of the sidecar, connects them, starts them, and stops them in the opposite order.
 
-`Sidecar` also decides which client connection belongs to which broker. The parts that run once for each broker are in
-`served_brokers`.
+`Sidecar` also decides which client connection belongs to which broker. `served_brokers` contains the parts that run
+once for each broker.
 
 In sidecar mode there is one broker and one copy of its coordinator. In gateway mode there is one copy for each broker.
-The copy of the bootstrap broker exists from the start; the others are created when their first client connects.
+The copy of the bootstrap broker exists from the start. The copy of another broker is created when its first client
+connects.
 
-The file has more than 400 lines because it starts all parts, and stops them in the opposite order.
+The file has more than 400 lines because it starts and stops all parts.
 """
 
 import gc
@@ -63,17 +64,17 @@ DRAIN_SECONDS = 5.0
 SWEEP_SECONDS = 3.0
 """Seconds between sweeps, which set aside members whose session has expired."""
 RELIST_SECONDS = 0.5
-"""Seconds between updates of the list of groups. A ListGroups request applies the changes since the last update
-itself."""
+"""Seconds between updates of the list of groups. A ListGroups request itself applies the changes since the last
+update."""
 THREAD_SWITCH_SECONDS = 0.0005
-"""Seconds for which another thread may hold Python's GIL while the data path waits for it. With Python's default of 5
-ms, the data path could have sent a hundred answers meanwhile."""
+"""Seconds for which another thread may hold Python's GIL while the data path waits for it. In Python's default of 5 ms,
+the data path could send a hundred answers."""
 NODES_SECONDS = 5.0
-"""Seconds until a gateway asks for the cluster's nodes again, after an attempt failed."""
+"""Seconds until a gateway requests the cluster's nodes again, after a failed attempt."""
 
 
 class Addresses(NamedTuple):
-    """The addresses that the sidecar listens on."""
+    """The addresses that the sidecar listens on. `admin` is None if no admin port is configured."""
 
     listen: Address
     admin: Address | None
@@ -88,14 +89,14 @@ async def run_sidecar(
 ) -> None:
     """Runs a sidecar until `stop` is set or the task is cancelled.
 
-    When `stop` is set, the sidecar finishes the requests in flight first. When it is cancelled, it ends at once. Port 0
-    in an address stands for any free port.
+    When `stop` is set, the sidecar first finishes the requests in flight, for at most DRAIN_SECONDS. When the task is
+    cancelled, the sidecar ends at once. Port 0 in an address stands for any free port.
 
     Args:
         config: the settings.
-        read: reads the settings again for a reload, and may block; None where there is no file to read.
+        read: reads the settings again for a reload, and may block. None if there is no file to read.
         stop: ends the sidecar.
-        task_status: reports the addresses once the sidecar listens.
+        task_status: gets the addresses when the sidecar listens.
 
     Raises:
         ListenError: an address cannot be listened on.
@@ -105,9 +106,10 @@ async def run_sidecar(
 
 
 def run_until_signalled(config: Config, read: Callable[[], Config] | None = None) -> None:
-    """Runs a sidecar until SIGTERM or SIGINT; a second signal ends it at once. At SIGHUP it reads its settings again.
+    """Runs a sidecar until SIGTERM or SIGINT. A second signal ends it at once. At SIGHUP it reads its settings again.
 
-    The sidecar needs the process to itself: trio runs as a guest of the poller. Args and Raises as `run_sidecar`.
+    Nothing else may run in the process, because trio runs as a guest of the poller. For arguments and errors see
+    `run_sidecar`.
     """
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     garbage_collection.keep_collections_short()
@@ -135,7 +137,7 @@ async def _run_until_signalled(sidecar: "Sidecar") -> None:
             nursery.start_soon(handle_signals)
             async with trio.open_nursery() as running:
                 await running.start(sidecar.run, stop)
-                gc.freeze()  # Objects of the start-up live until the end: the collector need not scan them.
+                gc.freeze()  # The collector need not scan the objects of the start-up, which live until the end.
             nursery.cancel_scope.cancel()
 
 
@@ -155,13 +157,13 @@ def _unwrap_listen_errors() -> Iterator[None]:
 
 
 class Sidecar:
-    """One sidecar. Runs once.
+    """One sidecar. `run` may be called once.
 
     Args:
-        config: as in `run_sidecar`.
-        read: as in `run_sidecar`.
-        poller: the event loop that hosts trio; None where trio runs by itself.
-        connections: the most client connections; None for the number in the settings.
+        config: see `run_sidecar`.
+        read: see `run_sidecar`.
+        poller: the event loop that hosts trio, or None if trio runs by itself.
+        connections: the maximum number of client connections, or None for the number in the settings.
     """
 
     def __init__(
@@ -235,13 +237,13 @@ class Sidecar:
         self._scraper = Scraper(self._sources, self._epoch)
 
     def _apply_policies(self, config: Config) -> None:
-        """Puts the policies of these settings into force."""
+        """Replaces the active policies by those of these settings."""
         self._active_policies.replace(config.enabled_policies())
         for policy in self._active_policies:
             self._traffic.expect_policy(policy.name, policy.error_codes)
 
     async def reload(self) -> ReloadOutcome:
-        """Reads the settings again and puts them into force, or keeps the old ones. The log reports which."""
+        """Reads the settings again and applies them, or keeps the old settings. The log reports which."""
         return await self._reloader.reload()
 
     async def reload_if_possible(self) -> None:
@@ -373,9 +375,7 @@ class Sidecar:
         return port_of(listeners)
 
     async def _learn_nodes(self) -> None:
-        """Opens the ports of all nodes once. A client that knows the ports from before a restart then finds them
-        open.
-        """
+        """Opens the ports of all nodes once, for clients that know these ports from before a restart."""
         while True:
             try:
                 async with self._broker_at(self._config.upstream).copy.connect() as client:
@@ -399,7 +399,7 @@ class Sidecar:
         return self._clock.drift
 
     def _readiness(self) -> Readiness:
-        """Returns the state of the bootstrap broker alone.
+        """Returns the readiness of the bootstrap broker alone.
 
         A gateway stays ready while another broker is down, because clients can still connect and reach the rest of the
         cluster.

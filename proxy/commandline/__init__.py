@@ -1,12 +1,12 @@
-"""``group-sidecar groups`` and ``group-sidecar fleet``. Nothing of the proxy itself imports this package.
+"""The commands ``group-sidecar groups`` and ``group-sidecar fleet``. The proxy itself does not import this package.
 
-- `groups`, `options`, `target`: the commands, their flags, and which broker or sidecars they address. These modules
-  import little, so that `--help` is fast
+- `groups`, `options`, `target`: the commands, their flags, and the broker or the sidecars that they query. These
+  modules import little, so that `--help` is fast
 - `queries`: runs a command's query against the target and reports errors
 - `broker_queries`, `sidecar_queries`: queries over Kafka's protocol, and over the admin ports of sidecars
-- `results`: the results, from either source
-- `output`, `why`, `tables`, `times`: what is printed
+- `results`: the results of both kinds of queries
+- `output`, `why`, `tables`, `times`: print results
 - `top`, `ranking`, `keyboard`: the live view
 - `completion`: group names for the shell
-- `fleet`: becomes the fleet job, in place of this process
+- `fleet`: replaces this process by the fleet job
 """

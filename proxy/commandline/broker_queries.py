@@ -1,8 +1,8 @@
-"""Queries a cluster about its groups over Kafka's protocol. Sidecars and brokers answer alike.
+"""Queries a cluster about its groups over Kafka's protocol. A sidecar's port for clients answers like a broker.
 
-Like Java's admin client, the module asks Metadata for all brokers, and each broker for its groups. For one group it
-asks FindCoordinator for the coordinator, and then the coordinator for ConsumerGroupDescribe. If the group is not of the
-new protocol (KIP-848), it asks for DescribeGroups.
+Like Java's admin client, the module sends Metadata to find all brokers, and ListGroups to each broker. For one group it
+sends FindCoordinator, and then ConsumerGroupDescribe to the coordinator. If the group is not of the new protocol
+(KIP-848), it sends DescribeGroups.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -46,7 +46,7 @@ from group_sidecar.proxy.commandline.results import (
 )
 from group_sidecar.proxy.runtime.addresses import Address
 
-_PAUSE = 0.2  # Seconds before a query is repeated that the broker could not answer yet.
+_PAUSE = 0.2  # Seconds before a query is repeated, if the broker was not ready to answer it.
 _NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 _NOT_OF_THE_NEW_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
@@ -61,9 +61,9 @@ class BrokerQueries:
 
     Args:
         bootstrap: any broker or sidecar of the cluster.
-        patience: seconds to wait for a connection, for each reply, and for a coordinator that is not ready.
+        timeout: seconds to wait for a connection, for each reply, and for a coordinator that is not ready.
 
-    The methods raise GroupMissing, BrokerError and DecodeError.
+    The methods raise GroupNotFound, BrokerError and DecodeError.
     """
 
     bootstrap: Address
@@ -83,7 +83,7 @@ class BrokerQueries:
         return Listing(groups=[found[group_id] for group_id in sorted(found)], problems=problems)
 
     async def group(self, group_id: str) -> GroupDescription:
-        """Returns a group's description by its coordinator."""
+        """Returns a group and its members, as the coordinator describes them."""
         return (await self._retry_until_ready(partial(self._described, group_id)))[0]
 
     async def offsets(self, group_id: str) -> GroupOffsets:
@@ -92,9 +92,9 @@ class BrokerQueries:
         owners = _owners(description.member_list)
         partitions = sorted(committed.keys() | owners.keys())
         ends, problems = await self._log_ends(partitions)
-        for (topic, index), found in sorted(committed.items()):
-            if found.error_code:
-                problems.append(BrokerRefused(f"no offset of {topic}:{index}", found.error_code))
+        for (topic, index), offset in sorted(committed.items()):
+            if offset.error_code:
+                problems.append(BrokerRefused(f"no offset of {topic}:{index}", offset.error_code))
         rows = [
             _offsets_of(partition, committed.get(partition), ends.get(partition), owners.get(partition))
             for partition in partitions
@@ -142,7 +142,7 @@ class BrokerQueries:
         return connect(*address, timeout=self.timeout)
 
     async def _retry_until_ready(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeats a query while the coordinator is loading or moving, as Kafka requires of clients."""
+        """Repeats a query while the coordinator is loading or moving, as Kafka requires from clients."""
         deadline = trio.current_time() + self.timeout
         while True:
             try:

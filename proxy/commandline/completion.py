@@ -1,7 +1,7 @@
 """Completes names of groups in a shell.
 
-Every client of the broker can choose group names, and the shell runs the text that it inserts. A name with characters
-that are special to a shell is therefore not offered.
+Every client of the broker can choose group names, and the shell may run the text that it inserts. So a name with
+characters that are special to a shell is not offered.
 """
 
 import os
@@ -13,30 +13,30 @@ from itertools import pairwise
 import typer
 
 SECONDS = 2.0
-"""Longest time that a user waits for names after pressing the tabulator."""
+"""Maximum time that a user waits for names after pressing the tab key."""
 
-_PLAIN = re.compile(r"[\w.+@%,:][\w.+@%,:/=-]*")  # No letter of it means anything to a shell; nor is it an option.
-_WORD_BREAKS = re.compile("[:=]+")  # Of bash's COMP_WORDBREAKS, what stands inside our words.
+_PLAIN = re.compile(r"[\w.+@%,:][\w.+@%,:/=-]*")  # Without characters special to a shell, and not an option.
+_WORD_BREAKS = re.compile("[:=]+")  # The characters of bash's COMP_WORDBREAKS that words of our commands contain.
 _INSTRUCTION, _BASH = "_GROUP_SIDECAR_COMPLETE", "complete_bash"
 _HELD_BACK = "_GROUP_SIDECAR_HELD_BACK"
 
 
 def group_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Returns the groups whose names start with `incomplete`; none if the target does not answer."""
-    before = os.environ.get(_HELD_BACK, "")
+    """Returns the groups whose names start with `incomplete`, or an empty list if the target does not answer."""
+    held_back = os.environ.get(_HELD_BACK, "")
     try:
         names = _fetch_group_ids(ctx.params)
-    except Exception:  # noqa: BLE001 - whatever it is, it must not be written into somebody's command line
+    except Exception:  # noqa: BLE001 - an error message must not be inserted into the user's command line
         return []
-    wanted = before + incomplete
-    return [name[len(before) :] for name in names if name.startswith(wanted) and _PLAIN.fullmatch(name)]
+    prefix = held_back + incomplete
+    return [name[len(held_back) :] for name in names if name.startswith(prefix) and _PLAIN.fullmatch(name)]
 
 
 def rejoin_bash_words(environ: MutableMapping[str, str]) -> None:
     """Joins the words that bash has split at a colon or an equals sign when it asks for completions.
 
     Bash splits `--sidecar host:9464` into four words. It replaces only the part of the current word after the last
-    split. The part before the split must therefore be left out of the offered names.
+    split. So the part before the split must be left out of the offered names.
     """
     if environ.get(_INSTRUCTION) != _BASH:
         return

@@ -1,7 +1,7 @@
-"""``group-sidecar fleet``: hands over to the fleet job.
+"""The command ``group-sidecar fleet``.
 
-Owns: nothing but that the job becomes this process, so that signals and the exit status are its own. Must not know:
-what the job's arguments mean, nor Spark.
+It replaces this process by the fleet job, so that the job gets the signals and sets the exit status. All arguments go
+to the job unchanged.
 """
 
 import os
@@ -11,7 +11,7 @@ import typer
 
 PROGRAM = "group-sidecar fleet"
 PROGRAM_VARIABLE = "GROUP_SIDECAR_PROGRAM"
-"""How the job is called in its own help."""
+"""The environment variable that contains the command's name for the job's help."""
 
 
 def fleet(context: typer.Context) -> None:

@@ -1,7 +1,6 @@
-"""``group-sidecar groups``: the commands.
+"""The commands of ``group-sidecar groups``: their names, flags and help.
 
-Owns: their names, flags and help. Must not know: how it is asked and shown; that is imported by the command that
-needs it, since `--help` and the completion of a name answer at once.
+Each command imports the modules that query and print by itself, so that `--help` and completion are fast.
 """
 
 from typing import Annotated

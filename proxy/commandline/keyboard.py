@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import trio
 
-_LOCAL_FLAGS, _CHARACTERS = 3, 6  # Their positions in termios' list.
-_AT_ONCE = 64  # Bytes per read. An arrow key is three bytes, pasted text may be more.
+_LOCAL_FLAGS, _CHARACTERS = 3, 6  # The indexes of both fields in the list of tcgetattr.
+_AT_ONCE = 64  # Bytes per read. An arrow key sends three bytes, and pasted text may have more.
 
 
 @contextmanager
 def single_keys(terminal: int) -> Iterator[None]:
-    """Delivers keys one by one without echo. Ctrl-C still interrupts. Ctrl-Z is ignored."""
+    """Makes the terminal deliver keys one by one without echo. Ctrl-C still interrupts, and Ctrl-Z has no effect."""
     before = termios.tcgetattr(terminal)
     modes = termios.tcgetattr(terminal)
     modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO)
@@ -26,7 +26,7 @@ def single_keys(terminal: int) -> Iterator[None]:
 
 
 async def keys(terminal: int) -> AsyncIterator[str]:
-    """Yields the pressed keys, until the terminal is closed."""
+    """Yields the text of pressed keys, until the terminal is closed."""
     while True:
         await trio.lowlevel.wait_readable(terminal)
         try:

@@ -1,7 +1,6 @@
-"""The flags of the commands about groups.
+"""The flags of the commands about groups: names, help and allowed values.
 
-Owns: their names, their help, what each may be; `with_target` and `with_sidecars`, which give a
-command those that say whom to ask. Must not know: what commands do.
+The decorators `with_target` and `with_sidecars` add the flags that name the broker or the sidecars to query.
 """
 
 import inspect
@@ -18,14 +17,14 @@ from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.proxy.commandline.completion import group_ids
 from group_sidecar.proxy.commandline.target import QueryTarget, target_of
 
-_LONGEST_STRING = 0x7FFF  # Bytes; Kafka's limit for a string on the wire.
+_LONGEST_STRING = 0x7FFF  # Bytes. Kafka's limit for a string in a request.
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHORTEST_INTERVAL = 0.1
 _LONGEST = 3650 * _UNITS["d"]
 
 
 def seconds_of(text: str) -> float:
-    """How long `90s`, `15m`, `1h30m` or `2d` is. Raises typer.BadParameter."""
+    """Returns the seconds of a duration such as `90s`, `15m`, `1h30m` or `2d`. Raises typer.BadParameter."""
     if not re.fullmatch(r"([0-9]+(\.[0-9]+)?[smhd])+", text):
         raise typer.BadParameter("must be a time, for instance 90s, 15m, 1h30m or 2d")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([smhd])", text))
@@ -45,7 +44,7 @@ def _group_id(text: str) -> str:
 
 
 def _positive(value: float) -> float:
-    if not value > 0:  # Not a number, too.
+    if not value > 0:  # Also true for NaN.
         raise typer.BadParameter("must be more than 0")
     return value
 
@@ -57,7 +56,7 @@ def _duration(text: str | None) -> str | None:
 
 
 def _interval(value: float) -> float:
-    if not value >= _SHORTEST_INTERVAL:  # Not a number, too.
+    if not value >= _SHORTEST_INTERVAL:  # Also true for NaN.
         raise typer.BadParameter(f"must be at least {_SHORTEST_INTERVAL}")
     return value
 
@@ -107,12 +106,12 @@ Command = Callable[..., None]
 
 
 def with_target(command: Command) -> Command:
-    """Gives a command the flags that say whom to ask; it gets the Source as `source` in their place."""
+    """Adds the flags that name the target. The command gets a QueryTarget as `source` in place of these flags."""
     return _with_flags(command, inspect.signature(_flags).parameters)
 
 
 def with_sidecars(command: Command) -> Command:
-    """As `with_target`, for what only sidecars know: a broker is refused, and its flag is not in the help."""
+    """Like `with_target`, for commands that only sidecars support. `--bootstrap` is hidden and refused."""
     flags = dict(inspect.signature(_flags).parameters)
     flags["bootstrap"] = flags["bootstrap"].replace(annotation=Annotated[str | None, typer.Option(hidden=True)])
 

@@ -29,7 +29,7 @@ from group_sidecar.proxy.commandline.times import format_time, parse_time
 from group_sidecar.proxy.runtime.addresses import Address
 
 WIDE = 140
-"""Width of a terminal, in columns, with room for the values that only sidecars have."""
+"""Minimum width of a terminal, in columns, for a list with the values that only sidecars have."""
 UNKNOWN_GROUP = GroupSummary(group="")
 """A group without any data. Its row provides the headings."""
 
@@ -88,7 +88,7 @@ def show_offsets(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
 
 
 def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, utc: bool, as_json: bool) -> None:
-    """See `groups timeline`. `since`: seconds back; None for all kept events."""
+    """See `groups timeline`. `since`: how many seconds to look back, or None for all kept events."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     if since is not None:
         begin = datetime.now(UTC) - timedelta(seconds=since)
@@ -102,7 +102,7 @@ def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, ut
 
 
 def _event_text(cell: Cell) -> str:
-    """Returns the sentence of an entry. An entry of an older or newer sidecar without a sentence is shown as it is."""
+    """Returns the sentence of an entry, or its JSON if a sidecar of another version sent an unknown entry."""
     try:
         return plain(event(cell))
     except (LookupError, TypeError, ValueError, AttributeError):

@@ -40,7 +40,7 @@ T = TypeVar("T")
 class GroupQueries(Protocol):
     """The queries that brokers and sidecars both support.
 
-    The methods raise GroupMissing, BrokerError and DecodeError, or Unanswered for more than one of them.
+    The methods raise GroupNotFound, BrokerError, DecodeError, or NoAnswer with several such errors.
     """
 
     async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
@@ -55,7 +55,7 @@ class GroupQueries(Protocol):
 
 @asynccontextmanager
 async def open_queries(source: QueryTarget) -> AsyncIterator[GroupQueries]:
-    """Opens the queries for a target, for the length of a with statement."""
+    """Returns a context manager that yields the queries for a target."""
     if source.bootstrap:
         yield BrokerQueries(source.bootstrap, source.timeout)
     else:
@@ -64,7 +64,7 @@ async def open_queries(source: QueryTarget) -> AsyncIterator[GroupQueries]:
 
 
 def ask(source: QueryTarget, question: Callable[[GroupQueries], Awaitable[T]]) -> T:
-    """Returns the answer. If there is none, prints one line for each problem and ends the program."""
+    """Returns the answer to a query. Without an answer, prints one line for each problem and ends the program."""
 
     async def asked() -> T:
         async with open_queries(source) as query:
@@ -74,7 +74,7 @@ def ask(source: QueryTarget, question: Callable[[GroupQueries], Awaitable[T]]) -
 
 
 def ask_sidecars(source: QueryTarget, question: Callable[[SidecarQueries], Awaitable[T]]) -> T:
-    """Same as `ask`, for queries that only sidecars support. The target must name sidecars."""
+    """Like `ask`, for queries that only sidecars support. The target must name sidecars."""
 
     async def asked() -> T:
         async with open_sidecars(source) as query:
@@ -84,7 +84,7 @@ def ask_sidecars(source: QueryTarget, question: Callable[[SidecarQueries], Await
 
 
 def exit_on_problems(problems: Iterable[Exception]) -> None:
-    """Prints one line for each problem. If there is a problem, ends the program with the code for the worst one."""
+    """Prints one line for each problem. If there is one, ends the program with the highest of their exit codes."""
     code = _print_problems(problems)
     if code:
         raise typer.Exit(code)
@@ -104,9 +104,9 @@ def _print_problems(problems: Iterable[Exception]) -> int:
 
 
 def run(question: Callable[[], Awaitable[T]]) -> T:
-    """Runs a query with trio. Ctrl-C raises KeyboardInterrupt only after the query has been cancelled properly.
+    """Runs a query with trio. Ctrl-C cancels the query first, and then raises KeyboardInterrupt.
 
-    Otherwise Python would raise KeyboardInterrupt at any place: in a finalizer, where it is lost, or inside a
+    Without this, Python could raise KeyboardInterrupt anywhere: in a finalizer, where it is lost, or inside a
     coroutine, which then prints a warning.
     """
     return trio.run(_interruptible, question)
@@ -119,7 +119,7 @@ async def _interruptible(question: Callable[[], Awaitable[T]]) -> T:
             nursery.start_soon(_cancel_when, pressed, nursery.cancel_scope)
             try:
                 answer = Value(await question())
-            except Exception as error:  # noqa: BLE001 - the nursery would make a group of it
+            except Exception as error:  # noqa: BLE001 - the nursery would wrap it in an exception group
                 answer = Error(error)
             nursery.cancel_scope.cancel()
     if answer is None:

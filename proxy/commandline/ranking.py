@@ -1,4 +1,4 @@
-"""The order of the groups in `groups top`, the search, and the meaning of its keys."""
+"""The state of `groups top`: the order of the groups, the search, and the keys that change them."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,7 +11,7 @@ ESCAPE = "\x1b"
 
 
 class Order(StrEnum):
-    """What the groups are sorted by."""
+    """The value by which groups are sorted."""
 
     LAG = "lag"
     REBALANCES = "rebalances"
@@ -49,7 +49,7 @@ class TopSelection:
     quit_requested: bool = False
 
     def press(self, keys: str) -> None:
-        """Handles keys from a terminal. A key that starts with an escape, such as an arrow, only ends the search."""
+        """Handles keys from a terminal. Keys that send an escape sequence, such as arrows, have no effect."""
         if len(keys) > 1 and keys.startswith(ESCAPE):
             return
         for key in keys:
@@ -80,7 +80,10 @@ class TopSelection:
 
 
 def top_groups(ranking: Ranking, choice: TopSelection, limit: int) -> Ranking:
-    """Returns the first groups in the chosen order. Unknown values are last. Equal values are ordered by name."""
+    """Returns the first `limit` groups in the chosen order. Groups with unknown values are last.
+
+    Groups with equal values are ordered by name.
+    """
 
     def place(group: GroupSummary) -> tuple[int, str]:
         figure = None if choice.order is Order.NAME else getattr(group, choice.order.column)

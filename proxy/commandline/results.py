@@ -1,7 +1,7 @@
 """The results of queries about groups, from a broker or from a sidecar's admin port. `--json` prints the same fields.
 
-The names are those of the admin port's JSON. None means that the value is unknown: a broker knows less than a sidecar.
-`problems` has one error for each part of an answer that could not be had; in JSON it is its text.
+The fields have the names of the admin port's JSON. None means that a value is unknown, because a broker knows less than
+a sidecar. `problems` contains an error for each missing part of an answer. In JSON it contains the errors' texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,19 @@ from typing import Any
 Assignment = Mapping[str, Sequence[int]]
 """Partitions by topic."""
 Cell = Mapping[str, Any]
-"""One entry of a timeline: `at`, `what`, and what that brings with it."""
+"""One entry of a timeline: `at`, `what`, and further fields that depend on `what`."""
 Problems = Sequence[Exception]
 
 
 class GroupNotFound(Exception):
-    """There is no such group; so says who must know."""
+    """The group does not exist. `said`: the broker's error message; empty for a standard message."""
 
     def __init__(self, group_id: str, said: str = "") -> None:
         super().__init__(said or f"Group {group_id} not found.")
 
 
 class NoAnswer(Exception):
-    """Nobody who was asked gave an answer. `problems`: one error for each."""
+    """No broker or sidecar gave an answer. `problems`: one error for each of them."""
 
     def __init__(self, problems: Problems) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -44,11 +44,12 @@ class GroupSummary:
     """A group in a list.
 
     Attributes:
-        protocol: what `kafka-consumer-groups` calls the group's type: classic, consumer, share or streams.
-        members: their number; to be relied on where `members_known`.
-        limit: how many members it may have.
-        rebalances: in the last hour.
-        lacking: why the sidecar's copy of the group is not to be relied on; likewise `offsets_lacking`.
+        protocol: the group's type, as `kafka-consumer-groups` prints it: classic, consumer, share or streams.
+        members: the number of known members. Reliable only if `members_known`.
+        limit: the group's size limit.
+        rebalances: the number of rebalances in the last hour.
+        lacking: why the sidecar cannot answer DescribeGroups for the group, or None if it can.
+        offsets_lacking: why the sidecar cannot answer OffsetFetch for the group, or None if it can.
         sidecar: the admin port that reported the group.
     """
 
@@ -83,10 +84,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a group. The epoch and the target assignment are of the new protocol (KIP-848).
+    """A member of a group. Only groups of the new protocol (KIP-848) have `epoch` and `target_assignment`.
 
     Attributes:
-        assignment: None where the bytes are not the consumer protocol's; `assignment_bytes` is then their number.
+        assignment: the assigned partitions, or None if the assignment is not of the consumer protocol.
+        assignment_bytes: the size of an assignment in bytes. Brokers report it only if `assignment` is None.
     """
 
     member_id: str
@@ -103,7 +105,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription(GroupSummary):
-    """A group and its members. `generation` and `assignment_epoch` are epochs where the protocol is the new one."""
+    """A group and its members. For the new protocol (KIP-848), `generation` is the group epoch."""
 
     coordinator: Coordinator | None = None
     leader: str | None = None
@@ -114,7 +116,7 @@ class GroupDescription(GroupSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """A partition of which the group has an offset, or which one of its members is to read, and that member."""
+    """A partition that has a committed offset of the group or is assigned to a member, with this member."""
 
     topic: str
     partition: int
@@ -131,7 +133,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffsets:
-    """A group's partitions in order."""
+    """The offsets of a group, by topic and partition."""
 
     group: str
     state: str | None = None
@@ -142,9 +144,9 @@ class GroupOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What happened to a group, the newest last. Each cell names the `sidecar` that saw it.
+    """The events of a group, the newest last. Each cell names the `sidecar` that recorded it.
 
-    `forgotten`: by kind of event the newest moment of which a sidecar no longer keeps something; None where all is.
+    `forgotten`: by kind of event, the time up to which the record may be incomplete, or None if all events are kept.
     """
 
     group: str
@@ -158,8 +160,8 @@ class Ranking:
     """The first groups in some order.
 
     Attributes:
-        total: how many match what was searched for.
-        all: how many there are.
+        total: the number of groups that match the search.
+        all: the number of all groups.
     """
 
     groups: Sequence[GroupSummary]

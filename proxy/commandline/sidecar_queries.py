@@ -1,7 +1,7 @@
 """Queries the admin ports of several sidecars at once over HTTP, and merges their answers.
 
-The sidecar of a group's coordinator knows the group. When the coordinator moves, two sidecars may report the group for
-a while. The reliable copy wins, and among two reliable copies the one with the later generation.
+The sidecar of a group's coordinator knows the group. After the coordinator has moved, two sidecars may report the group
+for a while. A copy that can answer for the group wins, and among equal copies the one with the later generation.
 """
 
 import os
@@ -33,11 +33,11 @@ from group_sidecar.proxy.commandline.target import QueryTarget
 from group_sidecar.proxy.commandline.times import parse_time
 
 AT_ONCE = 32
-"""Most sidecars that are queried at the same time."""
+"""Maximum number of sidecars that are queried at the same time."""
 PAGE_SIZE = 1000
-"""Most groups in one answer."""
+"""Maximum number of groups in one reply."""
 
-_UNKNOWN = -1  # A generation.
+_UNKNOWN = -1  # Stands for an unknown generation in the JSON.
 
 _GROUPS = TypeAdapter(list[GroupSummary])
 _GROUP = TypeAdapter(GroupSummary)
@@ -50,16 +50,17 @@ _FORGOTTEN = TypeAdapter(dict[str, str | None])
 
 T = TypeVar("T")
 JsonObject = Mapping[str, Any]
+"""The body of an admin port's reply."""
 Forgotten = dict[str, str | None]
-"""What an admin port answered."""
+"""See `Timeline.forgotten`."""
 
 
 class SidecarError(Exception):
-    """A sidecar did not answer as asked. The text is one line that names its admin port."""
+    """A sidecar gave no usable answer. The text is one line that names its admin port."""
 
 
 class SidecarUnreachable(SidecarError):
-    """The connection failed, or there was no reply in time."""
+    """The connection failed, or no reply arrived in time."""
 
 
 class SidecarRefused(SidecarError):
@@ -71,7 +72,13 @@ class SidecarBrokerUnreachable(SidecarError):
 
 
 class _Page(NamedTuple):
-    """A part of one sidecar's groups; how many match, how many it has in all, and what is wrong with its broker."""
+    """A part of one sidecar's groups.
+
+    Attributes:
+        total: how many of the sidecar's groups match the query.
+        all: how many groups the sidecar has.
+        problems: one error for each broker that does not answer this sidecar.
+    """
 
     groups: list[GroupSummary]
     total: int
@@ -81,15 +88,15 @@ class _Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SidecarQueries:
-    """Questions to sidecars.
+    """Queries the admin ports of sidecars.
 
     Args:
         http: the HTTP client, which the caller closes.
-        urls: their admin ports.
-        patience: seconds to wait for each answer.
+        urls: the admin ports.
+        timeout: seconds to wait for each reply.
 
-    The methods raise Unanswered where nobody could tell: with a SidecarError for each that could not be asked, and
-    GroupMissing where others do not know the group.
+    The methods raise NoAnswer if no sidecar has an answer. It contains a SidecarError for each sidecar that failed, and
+    GroupNotFound if the other sidecars do not know the group.
     """
 
     http: httpx.AsyncClient
@@ -98,7 +105,7 @@ class SidecarQueries:
     limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(AT_ONCE))
 
     async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
-        """The groups of all sidecars, or those in one of these states and of one of these types."""
+        """Returns the groups of all sidecars, filtered by states and types if they are given."""
         answers, problems = await self._ask_each(self.urls, self._all_groups)
         groups = _best(group for page in answers.values() for group in page.groups)
         wanted = [
@@ -109,7 +116,7 @@ class SidecarQueries:
         return Listing(groups=wanted, problems=_with_unreachable_brokers(problems, answers.values()))
 
     async def ranked(self, sort: str, descending: bool, search: str, limit: int) -> Ranking:
-        """The first `limit` groups by one of the admin port's own orders, of those whose name has `search` in it."""
+        """Returns each sidecar's first `limit` groups in an order of the admin port. Names must contain `search`."""
 
         async def first(url: str) -> _Page:
             order = "desc" if descending else "asc"
@@ -125,15 +132,15 @@ class SidecarQueries:
         )
 
     async def group(self, group_id: str) -> GroupDescription:
-        """One group, as the sidecar that knows it best describes it."""
+        """Returns one group and its members from the sidecar with the most reliable copy of the group."""
         answers, problems = await self._ask_about_group(self.urls, "group", group_id, _described)
         return replace(max(answers.values(), key=_reliability), problems=problems)
 
     async def offsets(self, group_id: str) -> GroupOffsets:
-        """What a group has committed, as the sidecar tells it that knows the group best."""
+        """Returns a group's committed offsets from the sidecar with the most reliable copy of the group."""
         group = await self.group(group_id)
-        known_best = [url for url in self.urls if _url_label(url) == group.sidecar]
-        answers, _ = await self._ask_about_group(known_best, "offsets", group_id, _committed)
+        most_reliable = [url for url in self.urls if _url_label(url) == group.sidecar]
+        answers, _ = await self._ask_about_group(most_reliable, "offsets", group_id, _committed)
         [offsets] = answers.values()
         return GroupOffsets(
             group=group_id, state=group.state, offsets=offsets, sidecar=group.sidecar, problems=group.problems
@@ -176,9 +183,12 @@ class SidecarQueries:
     async def _ask_about_group(
         self, urls: Sequence[str], what: str, group_id: str, read: Callable[[str, JsonObject], T]
     ) -> tuple[dict[str, T], list[SidecarError]]:
-        """The answers of those that know the group. Raises Unanswered where none does.
+        """Returns the answers of the sidecars that know a group, by URL, and the problems.
 
-        A sidecar whose broker is away is a problem in both cases: it may know less of the group for that.
+        A sidecar whose broker does not answer is a problem in any case, because its data may be old.
+
+        Raises:
+            NoAnswer: no sidecar knows the group.
         """
 
         async def ask(url: str) -> tuple[T | None, list[SidecarBrokerUnreachable]]:
@@ -198,7 +208,7 @@ class SidecarQueries:
     async def _ask_each(
         self, urls: Iterable[str], ask: Callable[[str], Awaitable[T]]
     ) -> tuple[dict[str, T], list[SidecarError]]:
-        """All answers by URL, and one problem for each sidecar that gave none. Raises these where none gave any."""
+        """Returns the answers by URL, and a problem for each sidecar that failed. Raises NoAnswer if all failed."""
         answers: dict[str, T] = {}
         problems: list[SidecarError] = []
 
@@ -226,17 +236,17 @@ class SidecarQueries:
                 return await self.http.get(f"{url}/api/v1/{what}", params=query)
         except (trio.TooSlowError, httpx.TimeoutException):
             raise SidecarUnreachable(f"{_url_label(url)} did not answer within {self.timeout:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # The last two: no such name can exist.
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # The last two mean an impossible host name.
             raise SidecarUnreachable(f"{_url_label(url)} cannot be reached: {_reason(error)}") from None
 
 
 @asynccontextmanager
 async def open_sidecars(source: QueryTarget) -> AsyncIterator[SidecarQueries]:
-    """What asks this source's admin ports, for the length of a with statement."""
+    """Returns a context manager that yields the queries for the admin ports of a target."""
     headers = {"accept": "application/json", "user-agent": "kafka-group-sidecar"}
     if source.token:
         headers["authorization"] = f"Bearer {source.token}"
-    # Without proxies of the environment: these see the token, and admin ports are near.
+    # The proxies of the environment are not used, because they would see the token, and admin ports are near.
     async with httpx.AsyncClient(
         headers=headers,
         verify=source.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -272,7 +282,7 @@ def _accepted(url: str, reply: httpx.Response) -> JsonObject:
 
 
 def _read(url: str, read: Callable[[], T]) -> T:
-    """What is read from an answer. Raises SidecarRefused where it is not in the answer."""
+    """Returns the result of `read`. Raises SidecarRefused if `read` finds the reply invalid."""
     try:
         return read()
     except (ValidationError, LookupError, TypeError, ValueError):
@@ -284,7 +294,7 @@ def _summaries(url: str, document: JsonObject) -> list[GroupSummary]:
 
 
 def _unreachable_brokers(url: str, document: JsonObject) -> list[SidecarBrokerUnreachable]:
-    brokers = _UNREACHABLE.validate_python(document.get("unreachable", []))  # Older sidecars do not tell it.
+    brokers = _UNREACHABLE.validate_python(document.get("unreachable", []))  # Older sidecars do not report it.
     return [
         SidecarBrokerUnreachable(
             f"{_url_label(url)}: broker {each['broker']} unreachable since {each['since']}: {each['reason']}"
@@ -298,7 +308,7 @@ def _with_unreachable_brokers(problems: list[SidecarError], pages: Iterable[_Pag
 
 
 def _with_sidecar(url: str, group: GroupSummary) -> GroupSummary:
-    """With who told it. A generation that is not known is None, as it is of brokers."""
+    """Returns the group with its sidecar. An unknown generation becomes None, as in the results from brokers."""
     return replace(
         group, sidecar=_url_label(url), generation=None if group.generation == _UNKNOWN else group.generation
     )
@@ -307,8 +317,8 @@ def _with_sidecar(url: str, group: GroupSummary) -> GroupSummary:
 def _described(url: str, document: JsonObject) -> GroupDescription:
     summary = asdict(_with_sidecar(url, _GROUP.validate_python(document)))
     members = _MEMBERS.validate_python(document["member_list"])
-    where = _COORDINATOR.validate_python(document.get("coordinator"))  # Older sidecars do not tell it.
-    return GroupDescription(**summary, coordinator=where, leader=document["leader"], member_list=members)
+    coordinator = _COORDINATOR.validate_python(document.get("coordinator"))  # Older sidecars do not report it.
+    return GroupDescription(**summary, coordinator=coordinator, leader=document["leader"], member_list=members)
 
 
 def _committed(_: str, document: JsonObject) -> list[PartitionOffsets]:
@@ -324,7 +334,7 @@ def _cells(url: str, document: JsonObject) -> list[dict[str, Any]]:
 
 
 def _forgotten(document: JsonObject) -> Forgotten:
-    """Returns what a sidecar no longer keeps. Older sidecars do not report it."""
+    """Returns the `forgotten` times of a timeline. Older sidecars do not report them."""
     found = _FORGOTTEN.validate_python(document.get("forgotten", {}))
     for at in filter(None, found.values()):
         parse_time(at)
@@ -332,7 +342,7 @@ def _forgotten(document: JsonObject) -> Forgotten:
 
 
 def _best(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
-    """Returns the best entry of each group."""
+    """Returns the most reliable entry of each group."""
     best: dict[str, GroupSummary] = {}
     for group in groups:
         known = best.get(group.group)
@@ -351,7 +361,7 @@ def _url_label(url: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost reason: each library around the socket puts its own error before it."""
+    """Returns the text of the innermost error. Each library around the socket wraps it in an error of its own."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
     match error:
@@ -361,6 +371,6 @@ def _reason(error: BaseException) -> str:
             return f"no TLS: {error.reason}"
         case OSError(errno=int(number)) if number > 0:
             return os.strerror(number)
-        case OSError(strerror=str(text)):  # Name resolution has negative numbers and good texts.
+        case OSError(strerror=str(text)):  # Errors of name resolution have negative numbers and clear texts.
             return text
     return str(error) or type(error).__name__

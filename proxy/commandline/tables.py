@@ -1,7 +1,4 @@
-"""Tables, fields and JSON on standard output.
-
-The module formats rows as lines, for a terminal and for other outputs.
-"""
+"""Prints tables, fields and JSON on standard output, for a terminal or for programs."""
 
 import json
 import sys
@@ -15,21 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 MISSING = "-"
-"""In tables: there is none, or nobody tells."""
+"""Stands in tables for a value that does not exist or is unknown."""
 
 _RIGHT_ALIGNED = frozenset(
     ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "#PARTITIONS", "#MEMBERS", "LIMIT", "REBALANCES", "COUNT")
 )
-_UNBROKEN_COLUMNS = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Never long, and unreadable in pieces.
-_GAP = 2  # Columns of a terminal between those of a table.
-_NAME = 30  # Columns that a name gets before other columns of the table have to go.
+_UNBROKEN_COLUMNS = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Their values are short, and are not folded.
+_GAP = 2  # Characters between two columns of a table.
+_NAME = 30  # Characters for names that `fit_table` keeps free before it drops columns.
 
 Cells = Mapping[str, object]
-"""Values by heading; None and the empty string are missing."""
+"""Values by heading. None and the empty string stand for a missing value."""
 
 
 def print_json(answer: Mapping[str, object]) -> None:
-    """Prints one JSON document; errors in it by their texts."""
+    """Prints one JSON document. It contains errors as their texts."""
     typer.echo(json.dumps(answer, indent=2, default=str))
 
 
@@ -41,11 +38,14 @@ def print_fields(fields: Cells) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Cells]) -> None:
-    """Plain columns, a line for each row; on a terminal, folded to its width and without columns that say nothing."""
+    """Prints aligned columns, one line for each row.
+
+    On a terminal the table is folded to the terminal's width, and columns without any value are left out.
+    """
     cells = {heading: [format_cell(row[heading]) for row in rows] for heading in headings}
     if sys.stdout.isatty():
         shown = {heading: column for heading, column in cells.items() if set(column) != {MISSING}}
-        Console().print(_folding_table(shown), crop=False)  # Where even the headings are too wide, the terminal wraps.
+        Console().print(_folding_table(shown), crop=False)  # If even the headings are too wide, the terminal wraps.
         return
     widths = [max(map(len, (heading, *column))) for heading, column in cells.items()]
     for line in (tuple(headings), *zip(*cells.values(), strict=True)):
@@ -53,15 +53,15 @@ def print_table(headings: Sequence[str], rows: Sequence[Cells]) -> None:
 
 
 def fit_table(headings: Sequence[str], rows: Sequence[Cells], width: int, droppable: Sequence[str]) -> Table:
-    """A table of one line for each row in a terminal of this width.
+    """Returns a table with one line for each row, which fits into a terminal.
 
-    What has no room is left out of `droppable`, in its order; then the first column is cut.
+    If the table is too wide, columns of `droppable` are left out, in that order. Then the first column is cut.
 
     Args:
-        headings: the first is of names.
+        headings: the headings. The first column contains names.
         rows: the values.
-        width: in columns.
-        droppable: headings of columns that may go.
+        width: the width of the terminal, in characters.
+        droppable: the headings of columns that may be left out.
     """
     cells = {heading: [format_cell(row[heading]) for row in rows] for heading in headings}
     widths = {heading: max(map(cell_len, (heading, *column))) + _GAP for heading, column in cells.items()}
@@ -100,5 +100,5 @@ def format_cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Without control characters: ids and metadata are any client's text and must not steer a terminal."""
+    """Returns the text with control characters escaped, because any client can choose ids and metadata."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

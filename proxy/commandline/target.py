@@ -18,12 +18,15 @@ TARGET_VARIABLES = {
     "sidecar": "GROUP_SIDECAR_ADMIN",
     "all_sidecars": "GROUP_SIDECAR_ALL_SIDECARS",
 }
-"""Environment variables for each way to name somebody. With two underscores they would be settings of the sidecar."""
+"""The environment variable of each flag that names a target.
+
+With two underscores in a name, the variable would be a setting of the sidecar.
+"""
 ENVIRONMENT_HELP = (
     f"Where no flag names anybody, {', '.join(TARGET_VARIABLES.values())} do; the second may have several addresses. "
     f"{TOKEN_FILE} or {TOKEN} has the token, {CA_FILE} the authorities."
 )
-"""For the help."""
+"""The paragraph about environment variables in the help."""
 
 T = TypeVar("T")
 
@@ -40,11 +43,11 @@ class QueryTarget:
     """The target of a query.
 
     Attributes:
-        bootstrap: a broker, or a sidecar's port for clients; None if the target is admin ports.
-        sidecars: URLs of admin ports, without a slash at the end.
-        token: the token for admin ports on other machines.
-        tls: the TLS context for https; None if no URL needs it.
-        timeout: seconds to wait for a connection, and for each answer.
+        bootstrap: a broker or a sidecar's port for clients, or None if the target is admin ports.
+        sidecars: the URLs of admin ports, without a slash at the end.
+        token: the token for the admin ports, or None.
+        tls: the TLS context for https, or None if no URL needs it.
+        timeout: seconds to wait for a connection, and for each reply.
     """
 
     bootstrap: Address | None = None
@@ -60,7 +63,7 @@ class QueryTarget:
 
 
 def admin_url(text: str) -> str:
-    """The URL of an admin port, from HOST:PORT or a URL. Raises ValueError with one clause for the user."""
+    """Returns the URL of an admin port from HOST:PORT or a URL. Raises ValueError with one clause for the user."""
     text = text.strip()
     if "://" not in text:
         return f"http://{parse_address(text)}"
@@ -69,13 +72,17 @@ def admin_url(text: str) -> str:
         raise ValueError("must be HOST:PORT, or a URL of http or https")
     if url.username is not None or url.query or url.fragment:
         raise ValueError("must have neither user, query nor fragment")
-    if url.port == 0:  # Reading it raises ValueError where it is no port.
+    if url.port == 0:  # To read `port` raises ValueError if the port is invalid.
         raise ValueError("the port must be at least 1")
     return text.rstrip("/")
 
 
 def addresses_in(lines: str) -> tuple[str, ...]:
-    """URLs of the admin ports in a file: one a line, `#` begins a comment. Raises ValueError naming the wrong line."""
+    """Returns the URLs of the admin ports in a file with one address per line. `#` begins a comment.
+
+    Raises:
+        ValueError: a line is invalid; the text names the line. Or the file has no addresses.
+    """
     urls = []
     for number, line in enumerate(lines.splitlines(), 1):
         if address := line.partition("#")[0].strip():
@@ -92,30 +99,30 @@ def target_of(flags: Mapping[str, Any], standard_input: TextIO, environ: Mapping
     """Returns the target in the flags, or in the environment if the flags name none.
 
     Args:
-        flags: by their names as parameters; None where one was not given.
-        standard_input: what a file called ``-`` is.
-        environ: the environment.
+        flags: the values by parameter name. A flag that was not given is None.
+        standard_input: read if the file of `--all-sidecars` is ``-``.
+        environ: the environment variables.
 
     Raises:
         WrongUsage: no target is named, or a target is named in two ways.
         typer.BadParameter: a value is invalid, or a file cannot be read.
     """
-    how, hint, said = _named_target(flags, environ)
+    how, hint, value = _named_target(flags, environ)
     if how == "bootstrap":
-        return QueryTarget(bootstrap=_checked(parse_address, str(said), hint), timeout=flags["timeout"])
+        return QueryTarget(bootstrap=_checked(parse_address, str(value), hint), timeout=flags["timeout"])
     if how == "sidecar":
-        words = said.split() if isinstance(said, str) else said
+        words = value.split() if isinstance(value, str) else value
         urls = tuple(dict.fromkeys(_checked(admin_url, word, hint) for word in words))
     else:
-        lines = standard_input.read() if said == "-" else _read(Path(str(said)), hint)
-        urls = _checked(addresses_in, lines, hint, "standard input: " if said == "-" else f"{said}: ")
+        lines = standard_input.read() if value == "-" else _read(Path(str(value)), hint)
+        urls = _checked(addresses_in, lines, hint, "standard input: " if value == "-" else f"{value}: ")
     return QueryTarget(
         sidecars=urls, token=_token(flags, environ), tls=_tls(flags, environ, urls), timeout=flags["timeout"]
     )
 
 
 def _named_target(flags: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, str, Any]:
-    """The one way in which somebody is named; what the user calls it; and what was said."""
+    """Returns the flag or variable that names the target: its key in TARGET_VARIABLES, its name and its value."""
     found = [(how, f"--{how.replace('_', '-')}", flags[how]) for how in TARGET_VARIABLES if flags[how]]
     if not found:
         found = [(how, name, environ[name]) for how, name in TARGET_VARIABLES.items() if environ.get(name)]
@@ -127,7 +134,7 @@ def _named_target(flags: Mapping[str, Any], environ: Mapping[str, str]) -> tuple
 
 
 def _token(flags: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    """The token; a file goes before the variable that holds it."""
+    """Returns the token or None. A token file takes precedence over the variable that contains the token."""
     given = flags["token_file"] or environ.get(TOKEN_FILE)
     hint = "--token-file" if given else TOKEN
     token = _read(Path(given), hint).strip() if given else environ.get(TOKEN)

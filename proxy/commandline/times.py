@@ -4,18 +4,18 @@ from datetime import UTC, datetime
 
 
 def parse_time(text: str) -> datetime:
-    """A time in ISO 8601, with its zone. Raises ValueError."""
-    read = datetime.fromisoformat(text)
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
+    """Parses a time in ISO 8601. A time without a zone is UTC. Raises ValueError if the text is not a time."""
+    parsed = datetime.fromisoformat(text)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def format_time(text: object, utc: bool, *, exact: bool = False) -> str:
-    """A time in UTC, then with its Z, or in this machine's zone; as it is where it is none.
+    """Returns a time for people, in UTC with a Z or in this machine's zone. Text that is not a time is returned as is.
 
     Args:
-        text: in ISO 8601; None is the empty string.
-        utc: whether in UTC.
-        exact: with milliseconds.
+        text: the time in ISO 8601. None returns the empty string.
+        utc: whether the result is in UTC.
+        exact: whether the result has milliseconds.
     """
     if text is None:
         return ""
@@ -23,5 +23,5 @@ def format_time(text: object, utc: bool, *, exact: bool = False) -> str:
         at = parse_time(str(text)).astimezone(UTC if utc else None)
     except (ValueError, OverflowError):
         return str(text)
-    spelled = at.replace(tzinfo=None).isoformat(" ", "milliseconds" if exact else "seconds")
-    return f"{spelled}Z" if utc else spelled
+    formatted = at.replace(tzinfo=None).isoformat(" ", "milliseconds" if exact else "seconds")
+    return f"{formatted}Z" if utc else formatted

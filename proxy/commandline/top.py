@@ -1,6 +1,6 @@
-"""``group-sidecar groups top``: a live table of the groups that stand out.
+"""The command ``group-sidecar groups top``: a live table of the groups with the most lag, rebalances or members.
 
-Owns: the screen, when it is drawn and when sidecars are asked again. Must not know: what keys mean (`ranking`).
+The module draws the screen, and queries the sidecars again and again. `ranking` knows what the keys mean.
 """
 
 import signal
@@ -25,9 +25,9 @@ from group_sidecar.proxy.commandline.target import QueryTarget
 from group_sidecar.proxy.commandline.times import format_time
 
 ONCE = 25
-"""Groups of a table that is printed."""
+"""Maximum number of groups in a table that is printed once."""
 
-_AROUND = 3  # Lines around the rows: title, headings, keys.
+_AROUND = 3  # Lines in addition to the rows: title, headings and keys.
 _MAX_PROBLEMS = 3
 _DROPPABLE_COLUMNS = ("LAST-REBALANCE", "CAUSE", "LIMIT", "STATE", "REBALANCES", "#MEMBERS")
 _EXIT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,7 +37,7 @@ _KEYS = "l lag   r rebalances   m members   n name   / search   q quit"
 def show_top(
     source: QueryTarget, choice: TopSelection, interval: float, *, once: bool, utc: bool, as_json: bool
 ) -> None:
-    """See `groups top`. `interval`: seconds between two looks."""
+    """See `groups top`. `interval`: seconds between two queries."""
     if once or as_json or not sys.stdout.isatty():
         ranking = ask_sidecars(source, lambda query: _ranked(query, choice, ONCE))
         if as_json:
@@ -63,9 +63,9 @@ class _View:
     """The live table.
 
     Args:
-        source: whom to ask.
-        choice: changes as keys are pressed.
-        interval: seconds between two looks.
+        source: the sidecars to query.
+        choice: the order and the search. Pressed keys change it.
+        interval: seconds between two queries.
         utc: whether times are in UTC.
     """
 
@@ -82,7 +82,7 @@ class _View:
         self._ended_by = 0
 
     async def watch(self) -> int:
-        """Draws until it is ended. Returns the number of the signal that did it, or 0."""
+        """Draws until the user quits or a signal arrives. Returns the signal's number, or 0 if the user has quit."""
         terminal = sys.stdin.fileno() if sys.stdin.isatty() else None
         with trio.open_signal_receiver(*_EXIT_SIGNALS, signal.SIGWINCH) as signals, self._live:
             async with open_sidecars(self._source) as query, trio.open_nursery() as nursery:
@@ -103,7 +103,7 @@ class _View:
             self._changed = trio.Event()
             try:
                 self._ranking = await _ranked(query, self._choice, max(self._console.height, _AROUND))
-            except NoAnswer as error:  # What was last seen stays, with its time.
+            except NoAnswer as error:  # The screen keeps the last groups and their time.
                 self._ranking = replace(self._ranking, problems=error.problems)
             else:
                 self._looked_at = datetime.now(UTC).isoformat()
@@ -131,8 +131,8 @@ class _View:
     def _title(self) -> Text:
         ranking = self._ranking
         matching = f"{ranking.total} of {ranking.all}" if self._choice.search else str(ranking.all)
-        said = f"{format_time(self._looked_at, self._utc) or 'asking'}   {matching} groups by {self._choice.order}"
-        return Text(said, style="bold", no_wrap=True, overflow="ellipsis")
+        title = f"{format_time(self._looked_at, self._utc) or 'asking'}   {matching} groups by {self._choice.order}"
+        return Text(title, style="bold", no_wrap=True, overflow="ellipsis")
 
     def _foot(self) -> Text:
         choice = self._choice

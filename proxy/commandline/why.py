@@ -1,7 +1,7 @@
-"""``group-sidecar groups why``.
+"""The command ``group-sidecar groups why``.
 
-The command prints the reasons for a group's rebalances, which `metrics.why` finds. It merges the records of all
-sidecars first, because each sidecar has recorded a part if the coordinator has moved.
+The command prints the causes of a group's rebalances, which `metrics.why` finds in the group's timeline. The timeline
+contains the events of all sidecars, because after a move of the coordinator each sidecar has recorded a part.
 """
 
 import time
@@ -23,7 +23,7 @@ _HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST
 
 
 def show_why(source: QueryTarget, group_id: str, since: float, *, utc: bool, as_json: bool) -> None:
-    """See `groups why`. `since`: seconds back."""
+    """See `groups why`. `since`: how many seconds to look back."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     now = time.time()
     try:
@@ -95,5 +95,8 @@ def _figure(explanation: Mapping[str, Any], name: str) -> object:
 
 
 def _known_since(forgotten: Mapping[str, str | None], utc: bool) -> Cells:
-    """Since when all is known, where a part of the time asked about is no longer kept, or was before the start."""
+    """Returns the time from which on all events are known.
+
+    It is shown if earlier events of the requested time were evicted or happened before a sidecar's start.
+    """
     return {"ALL-KNOWN-SINCE": format_time(max(filter(None, forgotten.values()), default=None), utc)}
