@@ -84,7 +84,7 @@ class GroupClients:
         self._producer = Producer({"bootstrap.servers": bootstrap, "client.id": "shop"}, logger=QUIET)
 
     def produce(self, topic: str, count: int) -> None:
-        """Produces `count` records, and waits for their delivery. Raises KafkaException if a record is not delivered."""
+        """Produces `count` records and waits for their delivery. Raises KafkaException if a record is not delivered."""
         for number in range(count):
             self._producer.produce(topic, f"{topic}-{number}", key=str(number), partition=number % 4)
         if self._producer.flush(10):

@@ -74,8 +74,8 @@ REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. To decode a request takes at least 30 us, and more for a long request."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
-"""After a Fetch reply was decoded, the connection's Fetch requests and their replies pass unread for this many seconds,
-because Fetch replies are the bulk of all bytes."""
+"""After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
+seconds, because Fetch replies are the bulk of all bytes. Not if the dispatcher must classify all requests."""
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
