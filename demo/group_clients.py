@@ -12,7 +12,7 @@ POLL_SECONDS = 0.1
 
 
 class Member(threading.Thread):
-    """One consumer of a group, polling until it is told to stop.
+    """One consumer of a group. It polls until `leave` is called.
 
     Attributes:
         error: the last error of a poll.
