@@ -20,11 +20,11 @@ def rewrite_coordinators(body: bytes, most: int, change: Callable[[bytes], bytes
 
     Args:
         body: the reply after its header.
-        most: how many entries the reply may have.
+        most: the maximum number of entries.
         change: maps an encoded address (node id, host and port) to its replacement. Called once per distinct address.
 
     Raises:
-        NotScannable: the reply has more entries, an entry has tagged fields, or the body is truncated.
+        NotScannable: the reply has more than `most` entries, it has tagged fields, or the body is truncated.
     """
     known: dict[bytes, bytes] = {}
     parts: list[bytes] = []
@@ -66,11 +66,11 @@ def find_body_tags(body: bytes, most: int, *, topic_ids: bool) -> int:
 
     Args:
         body: the reply after its header.
-        most: how many topics, partitions and record errors the reply may have in total.
+        most: the maximum number of topics, partitions and record errors in total.
         topic_ids: whether the reply identifies topics by id instead of by name.
 
     Raises:
-        NotScannable: the reply has more entries, or the body is truncated.
+        NotScannable: the reply has more than `most` entries, or the body is truncated.
     """
     try:
         topics, at = _length(body, 0)

@@ -69,7 +69,7 @@ def partitions_in_assignment(assignment: bytes) -> frozenset[tuple[str, int]]:
     if not assignment:
         return frozenset()
     topics = decode_assignment(assignment).assigned_partitions
-    return frozenset((of.topic, partition) for of in topics for partition in of.partitions)
+    return frozenset((entry.topic, partition) for entry in topics for partition in entry.partitions)
 
 
 def _decode(cls: type[M], data: bytes) -> M:

@@ -33,7 +33,7 @@ NO_ELEMENT_LIMIT = 1 << 62
 
 
 class Reader(Protocol):
-    """Reads the instance at position `at`, and returns the instance and its end. `left`: most elements."""
+    """Reads the instance at position `at`, and returns the instance and its end. `left`: maximum number of elements."""
 
     def __call__(self, data: bytes, at: int, left: int = ..., /) -> tuple[Any, int]:
         """See Reader."""

@@ -21,7 +21,7 @@ CLASSIC_MEMBER_METADATA_TAG = 0
 
 @struct
 class OffsetCommitValue(Struct):
-    """A committed offset. Timestamps: milliseconds. `expire_timestamp` is -1 if the broker's retention applies."""
+    """A committed offset. Timestamps are in milliseconds. `expire_timestamp`: -1 if the broker's retention applies."""
 
     VERSIONS: ClassVar[range] = range(0, 5)
     FLEXIBLE: ClassVar[int] = 4
@@ -181,7 +181,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Struct):
 
 @struct
 class TopicPartitions(Struct):
-    """Partitions of one topic that a member owns. `assignment_epochs`: when it got each partition, if recorded."""
+    """Partitions of one topic that a member owns. `assignment_epochs`: the epoch of each assignment, if known."""
 
     topic_id: UUID = wire_field(UUID_)
     partitions: tuple[int, ...] = wire_field(Array(INT32))

@@ -29,7 +29,7 @@ _REQUEST_START = struct.Struct(">hhih")
 """API key, API version, correlation id, and the length of the client id."""
 _START, _unpack_start = _REQUEST_START.size, _REQUEST_START.unpack_from
 MAX_HEADER_TAGS = 1_000
-"""Most tagged fields of a header that are read, at 1 us each. Kafka's own clients send none."""
+"""Maximum number of tagged fields in a header. Reading one takes 1 us. Kafka's own clients send none."""
 REPLY_HEAD = struct.Struct(">ii")
 """Frame length, correlation id."""
 
@@ -57,7 +57,7 @@ def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, 
 
     Raises:
         DecodeError: the header is truncated.
-        TooManyElements: the header has more tagged fields than are read.
+        TooManyElements: the header has more than `MAX_HEADER_TAGS` tagged fields.
     """
     try:
         key, version, correlation, length = _unpack_start(frame)
@@ -74,10 +74,10 @@ def decode_request_header(frame: bytes, flexible: bool) -> tuple[RequestHeader, 
 
 
 def body_start(head: bytes, flexible: bool) -> int | None:
-    """Returns where the body of a request frame begins; None if `head`, the frame's start, is too short to tell.
+    """Returns where the body of a request frame begins, or None if `head`, the frame's start, ends inside the header.
 
     Raises:
-        TooManyElements: the header has more tagged fields than are read.
+        TooManyElements: the header has more than `MAX_HEADER_TAGS` tagged fields.
     """
     try:
         length = _REQUEST_START.unpack_from(head)[3]

@@ -3,8 +3,8 @@
 `offsets_topic.key_suffix`, `offsets_topic.decode_offset_value` and `offset_fetch.encode_partition` handle one offset.
 The functions here do the same for thousands of offsets of one length.
 
-If all rows have one length, a byte position is the same column in each row. One slice copies the whole column. Each
-partition then costs a hundredth of the time.
+If all rows have one length, a byte position is the same column in each row. One slice copies the whole column. This
+takes a hundredth of the time per partition that the functions for one offset take.
 """
 
 import struct as packing
@@ -21,9 +21,9 @@ _METADATA_AT = {b"\0\3": 16, b"\0\4": 15}
 """Position of the metadata in an OffsetCommitValue, by version. The length of the metadata is at 14 in both."""
 _OFFSET_AT, _LENGTH_AT = 2, 14
 _TIMESTAMP_BYTES = 8
-"""Size of the commit timestamp, which follows the metadata. Replies contain nothing of the bytes after it."""
+"""Size of the commit timestamp, which follows the metadata. Replies do not contain the timestamp or later bytes."""
 _MAX_SHORT_METADATA_BYTES = 126
-"""Most bytes of metadata whose compact length is one byte."""
+"""Maximum size of metadata whose compact length is one byte."""
 
 
 def pack_indexes(indexes: Sequence[int]) -> bytes:
@@ -59,7 +59,7 @@ def indexes_in_suffixes(key_suffixes: Sequence[bytes]) -> bytes:
 
 
 def encode_uniform_rows(version: int, indexes: bytes, values: Sequence[Any]) -> bytes | None:
-    """Returns the rows of a reply, without errors, if all rows have one length.
+    """Returns the rows of a reply without errors, or None if the values differ in length.
 
     Args:
         version: the reply's version.
@@ -67,8 +67,8 @@ def encode_uniform_rows(version: int, indexes: bytes, values: Sequence[Any]) -> 
         values: raw OffsetCommitValues, at least one.
 
     Returns:
-        The rows. None if a value is not bytes, if versions or lengths differ, or if metadata is not plain ASCII. The
-        caller then encodes the rows one by one.
+        The rows. None if a value is not bytes or has an older version, if versions or lengths differ, or if metadata
+        is not ASCII or longer than 126 bytes. The caller then encodes the rows one by one.
     """
     try:
         raw = b"".join(values)
@@ -105,5 +105,5 @@ def _rows(version: int, columns: Sequence[bytes], metadata: Sequence[bytes], cou
 
 
 def _all_have_size(size: int, values: Sequence[bytes]) -> bool:
-    """Whether each value has that size."""
+    """Whether each value has `size` bytes."""
     return set(map(len, values)) == {size}

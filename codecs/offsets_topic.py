@@ -238,7 +238,7 @@ def decode_key_suffix(key_suffix: bytes) -> tuple[str, int]:
 def decode_offset_value(raw: bytes) -> tuple[int, int, str, int, int | None]:
     """Decodes an OffsetCommitValue of versions 0 to 4 by hand, because a log has millions of such values.
 
-    Tagged fields are ignored. `OffsetCommitValue` has them.
+    Tagged fields are ignored. Use `decode_value` to read them.
 
     Returns:
         Offset, leader epoch (-1: none), metadata, commit timestamp and expiry. Both times are in milliseconds. The

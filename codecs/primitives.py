@@ -53,7 +53,7 @@ def _bytes_left(stream: BytesIO) -> int:
 def read_uvarint(stream: BytesIO) -> int:
     """Reads an unsigned varint: the lowest 32 bits of at most five bytes, as Kafka's class ``ByteUtils`` does."""
     byte = read_exact(stream, 1)[0]
-    if byte < 0x80:  # Nearly all are lengths of less than 127.
+    if byte < 0x80:  # Nearly all varints are lengths of less than 127.
         return byte
     value = byte & 0x7F
     for shift in range(7, 7 * MAX_UVARINT_BYTES, 7):
@@ -132,7 +132,7 @@ def _write_int32(stream: BytesIO, value: int) -> None:
 
 
 def _read_compact(stream: BytesIO) -> int:
-    """Reads a compact length: the varint minus one in Java's signed 32 bits, where the lowest number wraps around."""
+    """Reads a compact length: the varint minus one as a signed 32-bit number, with overflow as in Java."""
     length = read_uvarint(stream) - 1
     return length if length <= _INT32_MAX else length - (_UINT32 + 1)
 
@@ -221,7 +221,7 @@ def _check_string(length: int) -> None:
 
 
 class SizedString(_LengthPrefixed):
-    """UTF-8 text. Invalid bytes become U+FFFD, as in Kafka, and are written so. The broker reads the same string."""
+    """UTF-8 text. Invalid bytes are read as U+FFFD, as in Kafka, and U+FFFD is written in their place."""
 
     def _read(self, stream: BytesIO, length: int) -> str:
         _check_string(length)

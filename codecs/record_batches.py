@@ -72,7 +72,7 @@ class RecordBatch:
 
     Attributes:
         base_offset: offset of the first record. Format 2 keeps this offset when compaction removes the record.
-        next_offset: the last offset plus one. Format 2 keeps the last offset too.
+        next_offset: the last offset plus one. Format 2 keeps this offset when compaction removes the last record.
         magic: the message format.
         producer_id: -1 if there is none.
         transactional: whether the records count only if their transaction is committed.
@@ -116,7 +116,7 @@ class RecordBatch:
 
 
 def first_batch_size(data: bytes) -> int:
-    """Returns the size of the first batch in bytes; 0 if `data` ends before the batch's length field does.
+    """Returns the size of the first batch in bytes, or 0 if `data` ends before the end of the batch's length field.
 
     Raises:
         DecodeError: the length is impossible.
@@ -135,13 +135,13 @@ def batches(data: bytes, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Rec
         DecodeError: a length is impossible, a format or codec is unknown, or a checksum is wrong.
     """
     position = 0
-    there = len(data)
+    total = len(data)
     while size := _size(data, position):
         end = position + size
-        magic = data[position + _MAGIC_POSITION] if there > position + _MAGIC_POSITION else 2
+        magic = data[position + _MAGIC_POSITION] if total > position + _MAGIC_POSITION else 2
         if magic > 2:
             raise _damaged(data, position, "magic", f"unknown format {magic}")
-        if end > there:
+        if end > total:
             return
         batch = _batch(data, position, end, limit) if magic == 2 else _message_batch(data, position, magic, limit)
         yield batch
@@ -217,7 +217,7 @@ def _records(  # noqa: C901
     """Yields the records of a format 2 batch.
 
     This is the hot loop. Varints of one and two bytes are decoded inline, and each record is validated once, at its
-    end. Varints are zigzag: a length or an offset delta that is not negative is even, and its value is half of it.
+    end. Varints are zigzag: the encoding of a length or offset delta that is not negative is twice the number.
     """
     base_offset = batch.base_offset
     offset = base_offset
@@ -313,14 +313,18 @@ def _message_batch(data: bytes, position: int, magic: int, limit: int) -> Record
 
 
 def _uncompressed_run(data: bytes, start: int, magic: int, stop: int) -> RecordBatch:
-    """Returns the run of messages of one format from `start` to the first that is compressed or ends after `stop`."""
+    """Returns the uncompressed messages of format `magic` from `start` on as one batch.
+
+    The batch ends before the first message that has another format, is compressed, or ends after `stop`. The first
+    message may end after `stop`.
+    """
     position, count, first, last, latest = start, 0, 0, -1, -1
     while size := _size(data, position):
         end = position + size
         if end > len(data) or (count and end > stop):
             break
-        offset, _, crc, found, attributes = _MESSAGE.unpack_from(data, position)
-        if found != magic or attributes & _CODEC:
+        offset, _, crc, message_magic, attributes = _MESSAGE.unpack_from(data, position)
+        if message_magic != magic or attributes & _CODEC:
             break
         _verify_crc(data, position, end, magic, crc)
         if offset <= last:
@@ -351,8 +355,8 @@ def _timestamp(data: bytes, position: int, magic: int) -> int:
 def _compressed_message(data: bytes, position: int, magic: int, limit: int) -> RecordBatch:
     """Returns the messages inside a compressed message as a batch.
 
-    The outer message has the offset of the last inner message. In format 1 the inner offsets are relative. The content
-    is decompressed at once, because the first offset is not known otherwise.
+    The outer message has the offset of the last inner message. In format 1 the inner offsets are relative. This
+    function decompresses the content, because only the content contains the first offset.
     """
     outer, size, crc, _, attributes = _MESSAGE.unpack_from(data, position)
     end = position + _UNCOUNTED_BYTES + size
@@ -392,10 +396,12 @@ def _messages(
 def _key_and_value(data: bytes, position: int, at: int, end: int) -> tuple[bytes | None, bytes | None]:
     """Returns key and value, the last fields of a message. Each follows its length, which is negative for null."""
     start = at + _LENGTH.size
-    (key,) = _LENGTH.unpack_from(data, at)
-    at = start + max(key, 0)
+    (key_length,) = _LENGTH.unpack_from(data, at)
+    at = start + max(key_length, 0)
     middle = at + _LENGTH.size
-    value = _LENGTH.unpack_from(data, at)[0] if middle <= end else -1
-    if middle + max(value, 0) != end:
-        raise _damaged(data, position, "key or value", f"lengths {key} and {value} in {end - start} bytes")
-    return None if key < 0 else data[start:at], None if value < 0 else data[middle:end]
+    value_length = _LENGTH.unpack_from(data, at)[0] if middle <= end else -1
+    if middle + max(value_length, 0) != end:
+        raise _damaged(
+            data, position, "key or value", f"lengths {key_length} and {value_length} in {end - start} bytes"
+        )
+    return None if key_length < 0 else data[start:at], None if value_length < 0 else data[middle:end]

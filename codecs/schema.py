@@ -4,8 +4,8 @@ A declaration resembles Kafka's own JSON schema:
 
     @request(key=12, versions=(0, 4), flexible=4)
     class HeartbeatRequest(Struct):
-        group_id: str = f(STRING)
-        group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
+        group_id: str = wire_field(STRING)
+        group_instance_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
 
 A field that a version lacks has its default when the message is decoded, and is left out when the message is encoded.
 Tagged fields that the declaration does not name are kept in `unknown_tags` and written back.
@@ -150,9 +150,9 @@ _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
 _readers: dict[tuple[type[Struct], int], Reader] = {}
 _writers: dict[tuple[type[Struct], int], Writer] = {}
 _NEEDS_LAYOUT = KeyError, *READ_FAILURES
-"""Exceptions if a reader is not compiled yet, or if the layout has to decode the message."""
+"""Exceptions that mean that the reader is not compiled yet, or that the layout has to decode the message."""
 MAX_LAYOUT_BYTES = 2_048
-"""Size of the longest message that the layout decodes if elements are bounded. It takes up to 23 us per byte."""
+"""Maximum size of a message that the layout decodes if elements are bounded. Decoding takes up to 23 us per byte."""
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
@@ -194,11 +194,12 @@ def decode_start(cls: type[T], version: int, data: bytes, max_elements: int = NO
         cls: the message class.
         version: the message's version.
         data: the body.
-        max_elements: how many elements, in all arrays and tagged fields together, are decoded. Each takes about 1 us.
+        max_elements: maximum number of elements in all arrays and tagged fields together. Each takes about 1 us.
 
     Raises:
         DecodeError: bytes are missing or not valid in this version, or the version is not declared.
-        TooManyElements: there are more elements, or a long message needs the layout, which is 20 times as slow.
+        TooManyElements: there are more than `max_elements` elements, or the elements are bounded and a message of more
+            than `MAX_LAYOUT_BYTES` needs the layout, which is 20 times as slow.
     """
     try:
         message, end = _readers[cls, version](data, 0, max_elements)

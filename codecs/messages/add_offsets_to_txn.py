@@ -10,7 +10,7 @@ from group_sidecar.codecs.schema import Struct, request, response, wire_field
 
 @request(key=25, versions=(0, 4), flexible=3)
 class AddOffsetsToTxnRequest(Struct):
-    """A producer says that its transaction will commit offsets of a group."""
+    """A producer announces that its transaction will commit offsets of a group."""
 
     transactional_id: str = wire_field(STRING)
     producer_id: int = wire_field(INT64)

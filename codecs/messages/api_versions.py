@@ -2,11 +2,11 @@
 
 v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible, client software name and version (KIP-511),
 features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011); v5 the client names the
-cluster and the node that it means to reach (KIP-1242). Another node answers REBOOTSTRAP_REQUIRED.
+cluster and the node that it expects (KIP-1242). Any other node answers REBOOTSTRAP_REQUIRED.
 
 The reply's *header* stays v0 in every version, so that a client that does not know the version can read the error.
-A broker answers an unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. It does not answer
-the request, and continues with the next request of the connection.
+A broker answers an unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. A broker of Kafka
+0.9 does not answer the request, and continues with the next request of the connection.
 """
 
 from collections.abc import Mapping
@@ -81,12 +81,12 @@ class ApiVersionsResponse(Struct):
 KAFKA_0_9: Mapping[int, tuple[int, int]] = MappingProxyType(
     {
         **dict.fromkeys((0, 1), (0, 1)),  # Produce, Fetch.
-        **dict.fromkeys((2, 3, 4, 5), (0, 0)),  # ListOffsets, Metadata; of brokers: LeaderAndIsr, StopReplica,
-        6: (0, 1),  # UpdateMetadata,
+        **dict.fromkeys((2, 3, 4, 5), (0, 0)),  # ListOffsets, Metadata, LeaderAndIsr, StopReplica.
+        6: (0, 1),  # UpdateMetadata.
         7: (1, 1),  # ControlledShutdown.
         8: (0, 2),  # OffsetCommit.
         9: (0, 1),  # OffsetFetch.
-        **dict.fromkeys(range(10, 17), (0, 0)),  # FindCoordinator and what there is of groups.
+        **dict.fromkeys(range(10, 17), (0, 0)),  # FindCoordinator and the other group APIs.
     }
 )
 """The APIs of Kafka 0.9: (lowest, highest version) by API key (Kafka class ``Protocol`` of 0.9.0.1)."""

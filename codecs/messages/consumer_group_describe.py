@@ -11,7 +11,7 @@ from group_sidecar.codecs.schema import Array, Struct, request, response, struct
 
 @request(key=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeRequest(Struct):
-    """Asks for the state and members of new-protocol groups; a classic group is GROUP_ID_NOT_FOUND."""
+    """Asks for the state and members of consumer groups. For a classic group the error is GROUP_ID_NOT_FOUND."""
 
     group_ids: tuple[str, ...] = wire_field(Array(STRING))
     include_authorized_operations: bool = wire_field(BOOLEAN)
@@ -67,7 +67,7 @@ class DescribedGroup(Struct):
 
 @response(key=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeResponse(Struct):
-    """The groups asked for."""
+    """The requested groups."""
 
     throttle_time_ms: int = wire_field(INT32)
     groups: tuple[DescribedGroup, ...] = wire_field(Array(DescribedGroup))

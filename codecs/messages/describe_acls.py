@@ -1,4 +1,4 @@
-"""DescribeAcls (29), v0-3 (KIP-140); Kafka 4 takes v1 and later (KIP-896).
+"""DescribeAcls (29), v0-3 (KIP-140); Kafka 4 accepts v1 and later (KIP-896).
 
 v1 pattern type (KIP-290), replies before throttling (KIP-219); v2 flexible (KIP-482); v3 users as resources (KIP-373).
 A broker without an authorizer answers SECURITY_DISABLED.
@@ -10,7 +10,7 @@ from group_sidecar.codecs.schema import Array, Struct, request, response, struct
 
 @request(key=29, versions=(0, 3), flexible=2)
 class DescribeAclsRequest(Struct):
-    """Asks for access rules; null matches anything. Numbers are Kafka's enum codes, 1 for any; pattern 3 is literal."""
+    """Asks for ACLs. A null filter matches all values. Numbers are Kafka's enum codes: 1 is any, pattern 3 literal."""
 
     resource_type_filter: int = wire_field(INT8)
     resource_name_filter: str | None = wire_field(STRING, nullable=0)

@@ -18,7 +18,7 @@ class DescribeClusterRequest(Struct):
 
 @struct
 class DescribeClusterBroker(Struct):
-    """A node's address: what a gateway rewrites."""
+    """A node's address, which a gateway rewrites."""
 
     broker_id: int = wire_field(INT32)
     host: str = wire_field(STRING)

@@ -18,7 +18,7 @@ class DescribeGroupsRequest(Struct):
 
 @struct
 class DescribedGroupMember(Struct):
-    """A member. Metadata and assignment are filled in state Stable only; the host is Java's ``/address``."""
+    """A member. Metadata and assignment are empty unless the group is Stable. The host has Java's form ``/address``."""
 
     member_id: str = wire_field(STRING)
     group_instance_id: str | None = wire_field(STRING, since=4, nullable=4, default=None)
@@ -44,7 +44,7 @@ class DescribedGroup(Struct):
 
 @response(key=15, versions=(0, 6), flexible=5)
 class DescribeGroupsResponse(Struct):
-    """The groups asked for, in no promised order."""
+    """The requested groups. Kafka does not guarantee their order."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     groups: tuple[DescribedGroup, ...] = wire_field(Array(DescribedGroup))

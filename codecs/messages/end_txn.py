@@ -1,7 +1,7 @@
 """EndTxn (26), v0-5 (KIP-98).
 
 v1 replies before throttling (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible (KIP-482); v4 TRANSACTION_ABORTABLE
-(KIP-890); v5 the epoch grows with every transaction, so the response carries it (KIP-890 part 2).
+(KIP-890); v5 producer id and epoch in the response, because each transaction increments the epoch (KIP-890 part 2).
 """
 
 from group_sidecar.codecs.primitives import BOOLEAN, INT16, INT32, INT64, STRING
@@ -20,7 +20,7 @@ class EndTxnRequest(Struct):
 
 @response(key=26, versions=(0, 5), flexible=3)
 class EndTxnResponse(Struct):
-    """Success means decided, not that every partition has its marker yet."""
+    """Success means that the outcome is decided. Some partitions may not have their transaction marker yet."""
 
     throttle_time_ms: int = wire_field(INT32)
     error_code: int = wire_field(INT16)

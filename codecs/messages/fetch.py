@@ -1,11 +1,11 @@
-"""Fetch (1), v0-18; Kafka 4 takes v4 and later (KIP-896).
+"""Fetch (1), v0-18; Kafka 4 accepts v4 and later (KIP-896).
 
 v1 throttle time; v2 message format 1 (KIP-32); v3 bytes for the whole reply (KIP-74); v4 isolation level, aborted
 transactions and message format 2 (KIP-98); v5 log start offset (KIP-107); v6 KAFKA_STORAGE_ERROR (KIP-112);
 v7 fetch sessions (KIP-227); v8 replies before throttling (KIP-219); v9 leader epoch (KIP-320); v10 zstd (KIP-110);
 v11 rack and preferred replica (KIP-392); v12 flexible (KIP-482), diverging epochs (KIP-595); v13 topic ids in place of
 names (KIP-516); v14 OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405); v15 the replica and its epoch (KIP-903); v16 addresses
-of new leaders (KIP-951); v17 directory of a replica (KIP-853); v18 its high watermark (KIP-1166).
+of new leaders (KIP-951); v17 the replica's directory (KIP-853); v18 the replica's high watermark (KIP-1166).
 
 Records are bytes here: `group_sidecar.codecs.record_batches` reads them.
 """
@@ -26,7 +26,7 @@ from group_sidecar.codecs.schema import Array, Struct, layout, request, response
 
 @struct
 class ReplicaState(Struct):
-    """The follower that asks; -1 for consumers."""
+    """The follower that sends the request; -1 for consumers."""
 
     replica_id: int = wire_field(INT32, default=-1)
     replica_epoch: int = wire_field(INT64, default=-1)
@@ -48,7 +48,7 @@ class FetchPartition(Struct):
 
 @struct
 class FetchTopic(Struct):
-    """A topic's partitions; named up to v12, by id from v13 on."""
+    """The partitions of a topic, which has a name up to v12 and an id from v13 on."""
 
     topic: str = wire_field(STRING, until=12, default="")
     topic_id: UUID = wire_field(UUID_, since=13, default=ZERO_UUID)
@@ -87,7 +87,7 @@ class FetchRequest(Struct):
 
 @struct
 class EpochEndOffset(Struct):
-    """An epoch and where it ends."""
+    """A leader epoch and its end offset."""
 
     epoch: int = wire_field(INT32, default=-1)
     end_offset: int = wire_field(INT64, default=-1)
@@ -130,7 +130,7 @@ class PartitionData(Struct):
 
 @struct
 class FetchableTopicResponse(Struct):
-    """A topic's partitions; named up to v12, by id from v13 on."""
+    """The partitions of a topic, which has a name up to v12 and an id from v13 on."""
 
     topic: str = wire_field(STRING, until=12, default="")
     topic_id: UUID = wire_field(UUID_, since=13, default=ZERO_UUID)
@@ -151,15 +151,16 @@ class FetchResponse(Struct):
 def partitions_with_high_watermark(version: int, head: bytes) -> tuple[FetchableTopicResponse, ...]:
     """Returns the partitions whose high watermark is in the first bytes of a reply.
 
-    It stands before a partition's records. So what is too long to be waited for tells of its first partition at least.
+    The high watermark precedes a partition's records. A caller that does not wait for a long reply can therefore still
+    read at least the first partition's high watermark.
 
     Args:
-        version: the reply's API version, one of those described.
-        head: the first bytes of the *body*, as many as there are.
+        version: the reply's API version, one of the declared versions.
+        head: the first bytes of the *body*.
 
     Returns:
-        each partition in a topic of its own, as far as its high watermark; other fields are at their defaults. Nothing
-        is told behind where the bytes end, or say what cannot be.
+        One topic per partition, with the fields up to the high watermark. All other fields have their defaults.
+        Reading stops without an error at a truncated or invalid value.
     """
     stream, found = BytesIO(head), []
     whole = layout(FetchResponse, version, version >= FetchResponse.FLEXIBLE)
@@ -178,7 +179,10 @@ def partitions_with_high_watermark(version: int, head: bytes) -> tuple[Fetchable
 
 
 def _elements(array: str, of: Layout, stream: BytesIO, before: dict[str, Any]) -> Iterator[Layout]:
-    """Yields the layout of each array element, whose fields the caller reads. Stores fields before it in `before`."""
+    """Yields the layout of each element of `array`. The caller reads the element's fields from `stream`.
+
+    The values of the fields that precede the array are stored in `before`.
+    """
     for name, construct in of.plain.items():
         if name != array:
             before[name] = construct._parse(stream, None, "")

@@ -12,7 +12,7 @@ FIRST_VERSION_OF_MANY_KEYS = 4
 
 @request(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest(Struct):
-    """Asks which broker coordinates `key`, or from v4 each of `coordinator_keys`.
+    """Asks which broker coordinates `key` (up to v3) or each of `coordinator_keys` (from v4 on).
 
     Key types: 0 group, 1 transaction, 2 share.
     """
@@ -24,7 +24,7 @@ class FindCoordinatorRequest(Struct):
 
 @struct
 class Coordinator(Struct):
-    """The coordinator of one key; with an error, node and port are -1 and the host is empty."""
+    """The coordinator of one key. If there is an error, node and port are -1 and the host is empty."""
 
     key: str = wire_field(STRING)
     node_id: int = wire_field(INT32)
@@ -36,7 +36,7 @@ class Coordinator(Struct):
 
 @response(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorResponse(Struct):
-    """One coordinator in the fields up to v3, `coordinators` from v4 on."""
+    """Up to v3 one coordinator, in `node_id`, `host` and `port`. From v4 on `coordinators`."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     error_code: int = wire_field(INT16, until=3, default=0)

@@ -1,4 +1,4 @@
-"""GroupMetadata (10), v1: the draft of KIP-40, which no Kafka release speaks.
+"""GroupMetadata (10), v1: the draft of KIP-40, which no Kafka release implements.
 
 The draft extends ConsumerMetadata, later called FindCoordinator, in version 1 by descriptions of groups. v0 is the same
 as FindCoordinator v0. Released Kafka uses the same key and version for another FindCoordinator (KIP-98). These messages
@@ -42,7 +42,7 @@ class GroupMetadataRequest(Struct):
 
 @struct
 class Kip40Coordinator(Struct):
-    """The broker that coordinates a group. The draft has no form for a missing one. FindCoordinator's form is used."""
+    """The broker that coordinates a group. The draft does not define an unknown coordinator; -1 and "" are used."""
 
     id: int = wire_field(INT32, default=-1)
     host: str = wire_field(STRING, default="")
@@ -91,6 +91,6 @@ class Kip40Group(Struct):
 
 @response(key=10, versions=(1, 1))
 class GroupMetadataResponse(Struct):
-    """The groups, each once."""
+    """The requested groups, each once."""
 
     groups: tuple[Kip40Group, ...] = wire_field(Array(Kip40Group))

@@ -9,7 +9,7 @@ from group_sidecar.codecs.schema import Struct, request, response, wire_field
 
 @request(key=12, versions=(0, 4), flexible=4)
 class HeartbeatRequest(Struct):
-    """A member says that it is alive in a generation."""
+    """A member reports that it is alive in a generation."""
 
     group_id: str = wire_field(STRING)
     generation_id: int = wire_field(INT32)
@@ -19,7 +19,7 @@ class HeartbeatRequest(Struct):
 
 @response(key=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse(Struct):
-    """Zero, or an error that says what the member has to do next."""
+    """Zero, or an error code that determines what the member does next."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     error_code: int = wire_field(INT16)

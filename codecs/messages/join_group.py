@@ -42,7 +42,7 @@ class JoinGroupMember(Struct):
 
 @response(key=11, versions=(0, 9), flexible=6)
 class JoinGroupResponse(Struct):
-    """The new generation; `members` is filled for the leader only."""
+    """The new generation. `members` is empty unless the receiver is the leader."""
 
     throttle_time_ms: int = wire_field(INT32, since=2, default=0)
     error_code: int = wire_field(INT16)

@@ -22,7 +22,7 @@ class ListGroupsRequest(Struct):
 
 @struct
 class ListedGroup(Struct):
-    """One group; the protocol type is empty for a group that only commits offsets."""
+    """One group. The protocol type is empty for a group that only commits offsets."""
 
     group_id: str = wire_field(STRING)
     protocol_type: str = wire_field(STRING)

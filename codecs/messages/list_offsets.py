@@ -1,4 +1,4 @@
-"""ListOffsets (2), v0-11; Kafka 4 takes v1 and later (KIP-896).
+"""ListOffsets (2), v0-11; Kafka 4 accepts v1 and later (KIP-896).
 
 v0 many offsets per partition; v1 one offset, with its timestamp (KIP-79); v2 isolation level (KIP-98), throttle time;
 v3 replies before throttling (KIP-219); v4 leader epoch (KIP-320); v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible
@@ -12,7 +12,7 @@ from group_sidecar.codecs.schema import Array, Struct, request, response, struct
 
 @struct
 class ListOffsetsPartition(Struct):
-    """A partition and a time, in milliseconds since the epoch; -1 is the end of the log, -2 its start."""
+    """A partition and a timestamp in milliseconds since the epoch. -1 asks for the end of the log, -2 for its start."""
 
     partition_index: int = wire_field(INT32)
     current_leader_epoch: int = wire_field(INT32, since=4, default=-1)
@@ -30,7 +30,7 @@ class ListOffsetsTopic(Struct):
 
 @request(key=2, versions=(0, 11), flexible=6)
 class ListOffsetsRequest(Struct):
-    """Asks for the offsets at some times. `replica_id` is -1 for clients."""
+    """Asks for the offsets at timestamps. `replica_id` is -1 for clients."""
 
     replica_id: int = wire_field(INT32)
     isolation_level: int = wire_field(INT8, since=2, default=0)

@@ -1,6 +1,6 @@
 """Metadata (3), v0-13.
 
-v1 rack, controller, internal topics; null topics ask for all, where v0 takes an empty array for that; v2 cluster id
+v1 rack, controller, internal topics, null topics ask for all topics, as an empty array does in v0; v2 cluster id
 (KIP-78); v3 throttle time; v4 automatic topic creation is optional; v5 offline replicas (KIP-112); v6 replies before
 throttling (KIP-219); v7 leader epoch (KIP-320); v8 authorized operations (KIP-430); v9 flexible (KIP-482);
 v10 topic ids in the reply (KIP-516); v11 the cluster's operations move to DescribeCluster (KIP-700); v12 asking by
@@ -27,7 +27,7 @@ from group_sidecar.codecs.schema import Array, Struct, layout, request, response
 
 @struct
 class MetadataRequestTopic(Struct):
-    """A topic asked for, by name or by id."""
+    """A requested topic, by name or by id."""
 
     topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)
     name: str | None = wire_field(STRING, nullable=10)
@@ -35,7 +35,7 @@ class MetadataRequestTopic(Struct):
 
 @request(key=3, versions=(0, 13), flexible=9)
 class MetadataRequest(Struct):
-    """Asks for the cluster's brokers and the partitions of some topics, or of all (null)."""
+    """Asks for the cluster's brokers and the partitions of topics. Null means all topics."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = wire_field(Array(MetadataRequestTopic), nullable=1)
     allow_auto_topic_creation: bool = wire_field(BOOLEAN, since=4, default=True)
@@ -80,7 +80,7 @@ class MetadataResponseTopic(Struct):
 
 @response(key=3, versions=(0, 13), flexible=9)
 class MetadataResponse(Struct):
-    """The brokers, and the topics asked for."""
+    """The brokers, and the requested topics."""
 
     throttle_time_ms: int = wire_field(INT32, since=3, default=0)
     brokers: tuple[MetadataResponseBroker, ...] = wire_field(Array(MetadataResponseBroker))

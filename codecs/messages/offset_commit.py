@@ -1,4 +1,4 @@
-"""OffsetCommit (8), v0-10; Kafka 4 takes v2 and later (KIP-896).
+"""OffsetCommit (8), v0-10; Kafka 4 accepts v2 and later (KIP-896).
 
 v0 stores in ZooKeeper; v1 stores in Kafka, with generation, member and a timestamp per partition; v2 retention time in
 place of the timestamp; v3 throttle time; v4 replies before throttling (KIP-219); v5 without retention time (KIP-211);
@@ -21,7 +21,7 @@ from group_sidecar.codecs.schema import Array, Struct, request, response, struct
 
 @struct
 class OffsetCommitRequestPartition(Struct):
-    """One partition's offset. `commit_timestamp` in milliseconds since the epoch, -1 for the broker's time."""
+    """One partition's offset. `commit_timestamp` is in milliseconds since the epoch, -1 for the broker's time."""
 
     partition_index: int = wire_field(INT32)
     committed_offset: int = wire_field(INT64)
@@ -32,7 +32,7 @@ class OffsetCommitRequestPartition(Struct):
 
 @struct
 class OffsetCommitRequestTopic(Struct):
-    """A topic's offsets; named up to v9, by id from v10 on."""
+    """The offsets of a topic, which has a name up to v9 and an id from v10 on."""
 
     name: str = wire_field(STRING, until=9, default="")
     topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)
@@ -41,7 +41,7 @@ class OffsetCommitRequestTopic(Struct):
 
 @request(key=8, versions=(0, 10), flexible=8)
 class OffsetCommitRequest(Struct):
-    """A member, or a client without a group's membership (generation -1), stores offsets."""
+    """A member, or a client that is not a member (generation -1), stores offsets."""
 
     group_id: str = wire_field(STRING)
     generation_id_or_member_epoch: int = wire_field(INT32, since=1, default=-1)

@@ -1,4 +1,4 @@
-"""OffsetFetch (9), v0-10; Kafka 4 takes v1 and later (KIP-896).
+"""OffsetFetch (9), v0-10; Kafka 4 accepts v1 and later (KIP-896).
 
 v0 reads from ZooKeeper; v1 from Kafka; v2 null topics ask for all, top-level error code (KIP-88); v3 throttle time;
 v4 replies before throttling (KIP-219); v5 leader epoch (KIP-320); v6 flexible (KIP-482); v7 require stable (KIP-447);
@@ -73,7 +73,7 @@ class OffsetFetchResponsePartition(Struct):
 
 @struct
 class OffsetFetchResponseTopic(Struct):
-    """A topic's offsets; named up to v9, by id from v10 on."""
+    """The offsets of a topic, which has a name up to v9 and an id from v10 on."""
 
     name: str = wire_field(STRING, until=9, default="")
     topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)

@@ -1,12 +1,12 @@
-"""Produce (0), v0-13; Kafka 4 takes v3 and later (KIP-896).
+"""Produce (0), v0-13; Kafka 4 accepts v3 and later (KIP-896).
 
 v1 throttle time; v2 log append time (KIP-32); v3 transactional id (KIP-98); v4 KAFKA_STORAGE_ERROR (KIP-112); v5 log
 start offset (KIP-107); v6 replies before throttling (KIP-219); v7 zstd (KIP-110); v8 errors per record (KIP-467);
 v9 flexible (KIP-482); v10 the new leader and its address as tagged fields (KIP-951); v11 TRANSACTION_ABORTABLE
 (KIP-890); v12 also does what AddPartitionsToTxn does (KIP-890 part 2); v13 topic ids in place of names (KIP-516).
 
-A request with acks 0 has no reply, so a proxy must know acks before it waits for a reply: see `acks_of`. Clients'
-requests are otherwise not decoded. Records are bytes here.
+A request with acks 0 has no reply, so a proxy must know acks before it waits for a reply: see `acks_of`. No other
+field of a client's request is decoded. Records are bytes here.
 """
 
 from io import BytesIO
@@ -41,7 +41,7 @@ class PartitionProduceData(Struct):
 
 @struct
 class TopicProduceData(Struct):
-    """A topic's partitions; named up to v12, by id from v13 on."""
+    """The partitions of a topic, which has a name up to v12 and an id from v13 on."""
 
     name: str = wire_field(STRING, until=12, default="")
     topic_id: UUID = wire_field(UUID_, since=TOPIC_IDS_SINCE, default=ZERO_UUID)
@@ -92,7 +92,7 @@ class PartitionProduceResponse(Struct):
 
 @struct
 class TopicProduceResponse(Struct):
-    """A topic's partitions; named up to v12, by id from v13 on."""
+    """The partitions of a topic, which has a name up to v12 and an id from v13 on."""
 
     name: str = wire_field(STRING, until=12, default="")
     topic_id: UUID = wire_field(UUID_, since=TOPIC_IDS_SINCE, default=ZERO_UUID)
@@ -111,7 +111,7 @@ class NodeEndpoint(Struct):
 
 @response(key=0, versions=(0, 13), flexible=9)
 class ProduceResponse(Struct):
-    """The results per partition, and the addresses of leaders that the client does not seem to know."""
+    """The results per partition, and the addresses of the leaders of partitions that have moved."""
 
     responses: tuple[TopicProduceResponse, ...] = wire_field(Array(TopicProduceResponse))
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
@@ -125,10 +125,10 @@ def acks_of(version: int, head: bytes) -> int | None:
 
     Args:
         version: the request's API version. A version newer than the declared ones is read as the newest.
-        head: the first bytes of the *body*, as many as there are.
+        head: the first bytes of the *body*.
 
     Returns:
-        acks, or None where `head` ends before it.
+        Acks, or None if `head` ends before the end of that field.
 
     Raises:
         DecodeError: the transactional id's length is impossible.

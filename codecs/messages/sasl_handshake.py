@@ -1,7 +1,7 @@
 """SaslHandshake (17), v0-1 (KIP-43); never flexible.
 
-What follows differs: after v0 raw tokens, each behind a length and without a header; after v1 SaslAuthenticate
-requests (KIP-152).
+After v0, client and broker exchange raw tokens, each after its length and without a header. After v1, the client sends
+SaslAuthenticate requests (KIP-152).
 """
 
 from group_sidecar.codecs.primitives import INT16, STRING
@@ -10,14 +10,14 @@ from group_sidecar.codecs.schema import Array, Struct, request, response, wire_f
 
 @request(key=17, versions=(0, 1))
 class SaslHandshakeRequest(Struct):
-    """A client names its mechanism."""
+    """A client chooses its mechanism."""
 
     mechanism: str = wire_field(STRING)
 
 
 @response(key=17, versions=(0, 1))
 class SaslHandshakeResponse(Struct):
-    """The mechanisms that the broker knows."""
+    """The mechanisms that the broker has enabled."""
 
     error_code: int = wire_field(INT16)
     mechanisms: tuple[str, ...] = wire_field(Array(STRING))

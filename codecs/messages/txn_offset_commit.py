@@ -23,7 +23,7 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 @struct
 class TxnOffsetCommitRequestTopic(Struct):
-    """A topic's offsets; named up to v5, by id from v6 on."""
+    """The offsets of a topic, which has a name up to v5 and an id from v6 on."""
 
     name: str = wire_field(STRING, until=5, default="")
     topic_id: UUID = wire_field(UUID_, since=6, default=ZERO_UUID)
