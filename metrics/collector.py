@@ -104,12 +104,12 @@ class ScrapeSources:
         logs: the counters of each broker's log; empty if no log is read.
         log_starts: the known log start offsets of each copy.
         outlets: the writers of the journal, by name; empty if no records are written.
-        max_members: the most members that a group may have; None without a limit.
+        max_members: the maximum number of members of a group; None without a limit.
         last_reload: the result of the last reload; None if the settings are never reloaded.
         task_failures: unexpected failures of each background task.
         is_shown: whether a group has series, by its id. Totals count all groups.
         drift: seconds to add to times on the clock of the views.
-        max_series: the most series of all families with a level of detail together.
+        max_series: the maximum number of series of all families with a level of detail together.
     """
 
     copies: Callable[[], Sequence[CoordinatorCopy]]
@@ -259,7 +259,7 @@ def _write_groups(
 
 
 def _pace_by_rows(steps: Iterable[int]) -> Iterator[None]:
-    """Yields each time the steps have done the work of `ROWS_PER_STEP` rows."""
+    """Yields whenever the steps since the last yield have done the work of at least `ROWS_PER_STEP` rows."""
     done = 0
     for work in steps:
         done += work

@@ -32,8 +32,8 @@ class TopicSums:
 
     Attributes:
         lag: the summed lag; None if no log end was seen.
-        lag_seen_at: when the oldest of these log ends was seen.
-        committed_at: time of the group's last commit; 0 if unknown.
+        lag_seen_at: when the oldest log end in `lag` was seen, in seconds since the epoch; infinity if `lag` is None.
+        committed_at: time of the group's last commit, in seconds since the epoch; 0 if unknown.
     """
 
     lag: int | None = None
@@ -50,7 +50,7 @@ class TopicSums:
 
 @dataclass(slots=True)
 class GroupDetails:
-    """The data of one group for its rows. `counts`: its counters since it was first seen, if there are any."""
+    """The data of one group for its rows. `counts`: the group's counters since it was first seen, or None."""
 
     visit: GroupWithOffsets
     counts: GroupCounts | None
@@ -79,7 +79,7 @@ class GroupDetails:
             yield len(batch)
 
 
-# Rows of one family each.
+# Each of these functions yields the rows of one family.
 
 
 def _info(details: GroupDetails) -> Iterator[Row]:
@@ -161,7 +161,9 @@ def _uncommitted(details: GroupDetails) -> Iterator[Row]:
     if not assigned or details.figures.view.offsets_fallback_reason is not None:
         return
     committed = {(position.topic, position.partition) for position in details.positions}
-    counts = Counter(where[0] for partitions in assigned for where in partitions if where not in committed)
+    counts = Counter(
+        assigned_to[0] for partitions in assigned for assigned_to in partitions if assigned_to not in committed
+    )
     for topic in sorted({topic for partitions in assigned for topic, _ in partitions}):
         yield (details.group_id, topic), counts[topic]
 
@@ -221,7 +223,7 @@ class DetailLines:
 
     Args:
         detail: the finest level that is shown.
-        most: the most series of all families together.
+        most: the maximum number of series of all families together.
         openmetrics: whether the format is OpenMetrics.
     """
 

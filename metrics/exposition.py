@@ -15,9 +15,9 @@ from prometheus_client.utils import floatToGoString
 from group_sidecar.metrics.metric_family import Family, MetricType, Row
 
 LINES_AT_ONCE = 100
-"""Lines that are joined into one piece. Joining many short pieces at the end would take long."""
+"""Minimum number of lines that are joined into one piece. Joining many short pieces at the end would take long."""
 MAX_CACHED_LABEL_VALUES = 10_000
-"""Most label values whose escaped form is cached."""
+"""Maximum number of label values whose escaped form is cached."""
 PLAIN_BELOW = 1_000_000
 """Go writes floats from this number on with an exponent."""
 EXACT_BELOW = 1 << 53
@@ -41,7 +41,7 @@ def choose_format(accept: str) -> Format:
     """Returns the format that an Accept header asks for."""
     try:
         _, content_type = choose_encoder(accept)
-    except TypeError:  # A version parameter that is not numeric is ignored.
+    except TypeError:  # The header has a version parameter that is not numeric, and is ignored.
         _, content_type = choose_encoder("")
     return Format(content_type.startswith("application/openmetrics-text"), content_type)
 

@@ -71,7 +71,7 @@ class FactCounters:
 
     Args:
         registry: collects the totals. `collector.scrape` collects the counts per group.
-        max_groups: the most groups with counts of their own. Facts of other groups count only in the totals.
+        max_groups: the maximum number of groups with their own counts. Facts of other groups count only in the totals.
     """
 
     def __init__(self, registry: CollectorRegistry, *, max_groups: int = 10_000) -> None:

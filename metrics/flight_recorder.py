@@ -2,8 +2,9 @@
 
 The recorder keeps three kinds of facts separately: changes of the group, commits that the broker refused, and refusals
 by policies (see `refusal_totals`). Otherwise a client that is refused in a loop would evict the group's rebalances. For
-the same reason refusals are evicted first, and accepted commits are not kept. The recorder remembers the time of the
-newest evicted fact, so that a reader knows from when on a timeline is complete.
+the same reason, refusals and refused commits are evicted first if they take more than `MAX_REFUSED_SHARE` of the
+memory, and accepted commits are not kept. The recorder remembers the time of the newest evicted fact, so that a reader
+knows from when on a timeline is complete.
 """
 
 import re
@@ -33,9 +34,9 @@ from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.refusal_totals import GroupRefusals, RefusalRun
 
 MAX_FACTS_PER_GROUP = 200
-"""Most changes of one group that are kept, and most of its refused commits."""
+"""Maximum number of facts of one kind that are kept for a group. It holds for changes and for refused commits."""
 MAX_REFUSED_SHARE = 0.25
-"""Share of all bytes that refusals and refused commits may take if changes need the memory."""
+"""Share of `max_bytes` that refusals and refused commits together may take if changes need the memory."""
 
 FACT_BYTES, MEMBER_BYTES, GROUP_BYTES = 370, 100, 900
 """Estimated sizes: a fact without its texts and members, a member without its texts, and a group's entry without its
@@ -99,10 +100,10 @@ class LastRebalance(NamedTuple):
 
 
 class FlightRecorder:
-    """Keeps the last facts of each group. It evicts first the facts of the group that has been quiet for longest.
+    """Keeps the last facts of each group. Among facts of one kind, the least recently active group's are evicted first.
 
     Args:
-        max_bytes: the approximate size of all facts together; 0 keeps nothing.
+        max_bytes: the largest estimated size of all facts together; 0 keeps nothing.
         began: when the recorder started, in seconds since the epoch. Earlier facts count as evicted. By default
             there are no earlier facts.
     """
@@ -132,7 +133,7 @@ class FlightRecorder:
         else:
             kind_facts.groups.move_to_end(fact.group_id)
         before = len(group_facts)
-        gone = group_facts.add(fact)  # type: ignore[arg-type]  # A fact's kind decides where it goes.
+        gone = group_facts.add(fact)  # type: ignore[arg-type]  # The fact's kind determines the class of `group_facts`.
         if len(group_facts) + len(gone) == before:
             return  # The refusal was added to an existing run.
         kind_facts.held_bytes += _size(fact) - sum(map(_size, gone))
@@ -161,7 +162,7 @@ class FlightRecorder:
         return LastRebalance(last.at, last.cause, last.reason) if last else None
 
     def rebalances_since(self, group_id: str, since: float) -> int:
-        """Returns how many rebalances of a group were completed since then, among the kept facts."""
+        """Returns how many rebalances of a group were completed at `since` or later, among the kept facts."""
         number = 0
         for rebalance in self._rebalances(group_id):
             if rebalance.at < since:
@@ -181,7 +182,7 @@ class FlightRecorder:
         Audited refusals are included.
         """
         found: list[tuple[float, int, RefusalRun]] = []
-        order = count(0, -1)  # Of two runs at the same time, the one that is found first counts as newer.
+        order = count(0, -1)  # If two runs have the same time, the one that is found first counts as newer.
         for group in reversed(self._by_kind[FactKind.REFUSALS].groups.values()):
             assert isinstance(group, GroupRefusals)
             if len(found) >= limit and (not found or group.last_at < found[0][0]):
@@ -193,7 +194,11 @@ class FlightRecorder:
         return [{**timeline_entry(run), "group": run.fact.group_id} for _, _, run in sorted(found, reverse=True)]
 
     def _evict_oldest(self) -> None:
-        """Evicts the oldest fact of the group that has been quiet for longest. Refusals are evicted first."""
+        """Evicts the oldest fact of the least recently active group.
+
+        The fact is a refusal or a refused commit if these take more than `MAX_REFUSED_SHARE` of the memory, or if there
+        are no changes. Otherwise the fact is a change.
+        """
         changes, *refused = (self._by_kind[kind] for kind in FactKind)
         largest = max(refused, key=attrgetter("held_bytes"))
         refused_bytes = sum(kind_facts.held_bytes for kind_facts in refused)
@@ -220,7 +225,7 @@ def _entries(group_facts: _GroupFacts | GroupRefusals) -> Iterator[Fact | Refusa
 def timeline_entry(kept: Fact | RefusalRun) -> Cells:
     """Returns a fact as JSON values: its time (`at`), its kind (`what`), and its own fields without the group.
 
-    Error codes also have their names. An audited refusal has another `what` than an enforced one. A run of refusals has
+    Error codes also have their names. The `what` of an audited refusal is ``client_audited``. A run of refusals has
     the fields of its last refusal, the number of refusals (`count`), and the time of the first one (`first_at`).
     """
     run = kept if isinstance(kept, RefusalRun) else None
@@ -250,7 +255,7 @@ def _cell(value: object) -> object:
 
 
 def _size(kept: Fact | RefusalRun) -> int:
-    """Returns the estimated size of a fact or a run of refusals in bytes, without sharing of texts."""
+    """Returns the estimated size of a fact or a run of refusals in bytes. Shared texts count for each fact."""
     fact = kept.fact if isinstance(kept, RefusalRun) else kept
     shape, size = _fact_shape(type(fact)), FACT_BYTES
     for name in shape.text_fields:

@@ -40,7 +40,7 @@ SeenLogEnd = tuple[TopicPartition, tuple[int, float]]
 LogEndLookup = Callable[[TopicPartition], tuple[int, float] | None]
 """Returns a partition's log end and when it was seen; None if no log end was seen."""
 MaxMembers = Callable[[GroupView], int | None]
-"""Returns the most members that a group may have; None without a limit."""
+"""Returns the maximum number of members of a group, or None without a limit."""
 
 
 class CoordinatorCopy(Protocol):
@@ -60,7 +60,7 @@ class Position(NamedTuple):
         offset: the committed offset.
         committed_at: time of the commit, in seconds since the epoch.
         lag: distance from the committed offset to the log end; None if no log end was seen.
-        log_end_at: when the log end was seen.
+        log_end_at: when the log end was seen, in seconds since the epoch; None if no log end was seen.
     """
 
     topic: str
@@ -78,7 +78,7 @@ class GroupFigures:
 
     Attributes:
         view: the group. Its `offsets` are live and may be newer than the other figures.
-        limit: the most members that the group may have; None without a limit.
+        limit: the maximum number of members; None without a limit.
         assigned: the partitions of each member. None during a rebalance, if the assignment is not known, or if it is
             not in the consumer protocol.
         lag: sum over the partitions whose log end was seen; None if there is no such partition.
@@ -169,7 +169,7 @@ def walk(
 
 
 def newest_log_end_lookup(log_ends: Sequence[LogEnds]) -> LogEndLookup:
-    """Returns a lookup of the log end that was seen last."""
+    """Returns a function that looks up a partition's most recently seen log end in all of `log_ends`."""
     if len(log_ends) == 1:
         return log_ends[0].get
 
@@ -218,7 +218,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 class LagSums:
-    """Sums over a group's partitions."""
+    """Sums up the lag of a group's partitions."""
 
     __slots__ = ("_committed", "_lag", "_log_end", "_seen_at", "_unknown")
 

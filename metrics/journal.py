@@ -1,8 +1,8 @@
 """The journal: writes records to disk, in segments of JSON lines.
 
 The journal has a bounded queue in memory, rotates the segments, limits their total size and age, and counts written and
-dropped records. `append` never waits for the disk. A disk error is never raised. The journal counts the error and tries
-again.
+dropped records. `append` never waits for the disk. The journal does not raise disk errors. It counts them, and the next
+`write` tries again.
 
 One thread appends and one thread writes. They share only the queue. A segment is named
 ``.segment-<boot>-<number>.jsonl`` while it is written. When it is sealed, it is flushed to the disk and then renamed
@@ -27,11 +27,11 @@ from group_sidecar.metrics.records import Record
 QUEUE_FULL = "queue_full"
 """Why a record was dropped: the queue was full."""
 OVER_SIZE = "over_size"
-"""Why a record was dropped: the segments exceeded their size limit, and its segment was the oldest."""
+"""Why a record was dropped: the segments exceeded their total size, and the record's segment was the oldest."""
 OVER_AGE = "over_age"
-"""Why a record was dropped: its segment was older than the retention time."""
+"""Why a record was dropped: the record's segment was older than the retention time."""
 VANISHED = "vanished"
-"""Why a record was dropped: another process removed its segment before it was sealed."""
+"""Why a record was dropped: another process removed the record's segment before the segment was sealed."""
 
 OPEN_SEGMENTS = ".segment-*.jsonl"
 SEALED_SEGMENTS = "segment-*.jsonl"
@@ -52,7 +52,7 @@ class Segment:
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, records: Sequence[Record], limit: int) -> int:
-        """Writes as many records as fit into `limit` bytes, and returns their number.
+        """Writes records until the segment would exceed `limit` bytes, and returns the number of written records.
 
         An empty segment gets at least one record.
         """
@@ -144,13 +144,13 @@ class Journal:
         retention_seconds: float = 604_800.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Touches no disk.
+        """Does not access the disk.
 
         Args:
-            folder: the folder of the segments, created when it is first needed. Sidecars in one folder share its
-                limits.
+            folder: the folder of the segments, created when it is first needed. If several sidecars use one folder,
+                `total_bytes` and `retention_seconds` hold for the segments of all of them.
             boot: id of this start of the sidecar, which makes the names of its segments unique.
-            queue_records: most records in memory.
+            queue_records: maximum number of records in memory.
             segment_bytes: a segment is sealed before it exceeds this size. A longer line has a segment of its own.
             segment_seconds: a segment is sealed when it is this old.
             total_bytes: largest total size of all segments, including the open one.
@@ -282,7 +282,7 @@ class Journal:
             excess -= sizes[path]
 
     def _drop(self, path: Path, reason: str) -> None:
-        # A collector of segments may have taken the file meanwhile. Then no record is lost.
+        # A collector of segments may have moved the file away meanwhile. No record is lost in this case.
         with suppress(FileNotFoundError):
             records = path.read_bytes().count(b"\n")
             path.unlink()

@@ -10,16 +10,17 @@ from group_sidecar.metrics.traffic_counters import Histogram
 LOAD_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Bucket bounds: from an empty partition to one that was never compacted."""
 MAX_KEY_TYPES = 32
-"""Most key types with a counter of their own. Kafka 4.3 has 18. The log could contain thousands."""
+"""Key types from this number on share one counter, because a log could contain thousands of types. The largest type in
+`KeyType` is 23."""
 OTHER, NO_KEY = "other", "none"
-"""The names of all further key types, and of keys without a type."""
+"""The label value for key types from `MAX_KEY_TYPES` on, and the label value for keys without a type."""
 
 
 class LogReadCounters:
     """Counters of one broker's log since the start of the process.
 
     Args:
-        follower: knows the partitions' states, and the number of expired offsets.
+        follower: provides the partitions' states, and the number of expired offsets.
 
     Attributes:
         records: records read, including repeated loads.
@@ -44,7 +45,7 @@ class LogReadCounters:
 
     @property
     def expired(self) -> int:
-        """Offsets that the broker has expired."""
+        """The number of offsets that the broker has expired."""
         return self._follower.expired
 
     @property

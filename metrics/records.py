@@ -1,12 +1,12 @@
-"""The record contract: what a sidecar writes for Spark, one JSON object a line.
+"""The record contract: the records that a sidecar writes for Spark, one JSON object per line.
 
-Owns: the envelope, the kinds of record, their columns with types and bounds, how a record becomes a line and a line
-a record. Must not know: where lines go. It imports only the standard library: it is the one file that `spark/`
-shares with the sidecar.
+The module declares the envelope and the kinds of records, with the type and the bounds of each column, and converts
+records to lines and back. It imports only the standard library, because it is the only module that `spark/` shares with
+the sidecar.
 
-A line is flat: the envelope's columns and, beside them, those of its kind. A column that several kinds have has one
-type in all of them, so one schema reads every line. A reader ignores columns that it does not know; whatever would
-mislead such a reader raises `VERSION`.
+A line is a flat object with the columns of the envelope and the columns of the record's kind. A column that several
+kinds have has one type in all of them, so one schema reads every line. Readers ignore unknown columns. A change that
+would mislead a reader that ignores it must increase `VERSION`.
 
 ``python -m group_sidecar.metrics.records`` prints this contract as Markdown: docs/records.md.
 """
@@ -23,7 +23,7 @@ VERSION = 1
 """The version of this contract."""
 
 Timestamp = NewType("Timestamp", str)
-"""A moment as ISO 8601 in UTC with milliseconds, for instance ``2025-01-31T09:30:00.250Z``."""
+"""A time as ISO 8601 in UTC with milliseconds, for instance ``2025-01-31T09:30:00.250Z``."""
 
 Sample = Mapping[str, float]
 """Names of figures and their finite values."""
@@ -31,24 +31,24 @@ Sample = Mapping[str, float]
 SQL_TYPES: Mapping[object, str] = MappingProxyType(
     {str: "STRING", int: "BIGINT", float: "DOUBLE", Timestamp: "TIMESTAMP", Sample: "MAP<STRING, DOUBLE>"}
 )
-"""The types that a column may have, and what Spark calls them."""
+"""The Python types that a column may have, each with its type in Spark SQL."""
 
 GREATEST = 2**48
-"""No number that a record says is greater. So sums have room, however many there are, and whatever a record claims."""
+"""The largest number that a record may contain. The bound leaves room for sums in a BIGINT."""
 
 EARLIEST = "2020-01-01T00:00:00.000Z"
-"""No record was made before this moment. A clock that shows less was never set."""
+"""The earliest `emitted_at` of a record. A clock that shows an earlier time has never been set."""
 
 EARLIEST_OBSERVATION = "1969-12-31T00:00:00.000Z"
-"""Nothing that a record says was seen before this moment. Kafka has moments since 1970, and -1 for none."""
+"""The earliest `observed_at` of a record. Kafka's timestamps start in 1970, and -1 means no timestamp."""
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
-"""A timestamp in the letters of Java's DateTimeFormatter, as Spark reads it."""
+"""The pattern of a `Timestamp` for Java's DateTimeFormatter, with which Spark parses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a column says, and the least value it may have."""
+    """The meaning of a column, and the smallest value that the column may have."""
 
     text: str
     minimum: int | None = None
@@ -56,7 +56,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What every record says of itself."""
+    """The columns that every record has."""
 
     version: Annotated[int, Note("Version of this contract.", 1)]
     kind: Annotated[str, Note("Which record this is, and so which other columns it has.")]
@@ -68,7 +68,7 @@ class Envelope:
 
 
 class Body:
-    """Base of what a record says beside its envelope."""
+    """Base of the kinds of records: the columns of a record besides the envelope."""
 
     __slots__ = ()
     KIND: ClassVar[str]
@@ -134,7 +134,7 @@ class Rebalance(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Body):
-    """What a policy said against a request; each kind of record says what came of it."""
+    """A policy's verdict against a request. The record's kind shows whether the request was refused or passed."""
 
     group: Annotated[str, Note("Group id.")]
     policy: Annotated[str, Note("Name of the policy.")]
@@ -179,7 +179,7 @@ KINDS: Mapping[str, type[Body]] = MappingProxyType({body.KIND: body for body in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of the contract, as readers need to know it. `sql_type`: its type in Spark's DDL."""
+    """One column of the contract. `sql_type`: the column's type in Spark's DDL."""
 
     name: str
     sql_type: str
@@ -204,7 +204,7 @@ _COLUMNS = {cls: _columns(cls) for cls in _PARTS}
 
 
 def columns(cls: type[Envelope | Body]) -> tuple[Column, ...]:
-    """The columns of the envelope or of a kind of body, in the order they are written."""
+    """Returns the columns of the envelope or of a kind of record, in the order in which they are written."""
     return _COLUMNS[cls]
 
 
@@ -216,22 +216,22 @@ class Record:
     body: Body
 
     def to_line(self) -> bytes:
-        """The record as one line of JSON in UTF-8, with its line end. Never raises for a record the types allow."""
+        """Returns the record as one line of JSON in UTF-8, with its line end. Never raises if all types are right."""
         cells = {
             column.name: getattr(part, column.name)
             for part in (self.envelope, self.body)
             for column in columns(type(part))
         }
         text = json.dumps(cells, ensure_ascii=False, separators=(",", ":"), default=dict)
-        # A lone surrogate, should one ever come, is written as the escape that JSON has for it.
+        # A lone surrogate is written as its JSON escape.
         return text.encode("utf-8", "backslashreplace") + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> "Record":
-        """The record that a line says; what types its values have is not checked.
+        """Returns the record of a line. The types of the values are not checked.
 
         Raises:
-            ValueError: the line is no JSON object, or of another version, or of no known kind, or lacks a column.
+            ValueError: the line is not a JSON object, has another version or an unknown kind, or lacks a column.
         """
         cells = json.loads(line)
         if not isinstance(cells, dict) or cells.get("version") != VERSION:
@@ -250,7 +250,7 @@ def _part(cls: type[Part], cells: Mapping[str, Any]) -> Part:
 
 
 def timestamp(seconds: float) -> Timestamp:
-    """Seconds since the epoch as the contract writes moments; what is finer than a millisecond is cut off."""
+    """Returns seconds since the epoch as a `Timestamp`, truncated to milliseconds."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return Timestamp(moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
 
@@ -274,7 +274,7 @@ In a topic each record is a message: its value is the line without the line end,
 
 
 def contract_markdown() -> str:
-    """The contract as docs/records.md shows it."""
+    """Returns the contract as Markdown, the content of docs/records.md."""
     return "\n".join(_paragraphs()) + "\n"
 
 

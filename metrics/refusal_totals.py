@@ -3,7 +3,7 @@
 A refused client tries again about every second. Refusals are therefore counted in runs: all refusals of one client for
 one reason within a minute are one run. If a group has too many runs, two successive runs of the client with the most
 runs are merged. The pair that is closest together in relation to its age is chosen. Counts stay exact, and only the
-times of old runs become less exact. If there are too many clients, the client whose last refusal is oldest is evicted.
+times of old runs become less exact. If no two runs can be merged, the client whose last refusal is oldest is evicted.
 """
 
 from collections import OrderedDict
@@ -14,9 +14,9 @@ from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.model.facts import ClientRefused
 
 RUN_SECONDS = 60.0
-"""Length of a run. A later refusal starts a new run."""
+"""Length of a run in seconds. A later refusal starts a new run."""
 MAX_RUNS_PER_GROUP = 200
-"""Most runs of one group, and therefore most pairs of client and reason."""
+"""Maximum number of runs of one group, and therefore of pairs of client and reason."""
 
 _Key = tuple[str, int, str, str, bool]
 """Policy, error code, client id, client host, and whether the refusal was enforced."""

@@ -37,18 +37,18 @@ class CloseReason(StrEnum):
     REQUEST_TOO_LONG = "request_too_long"
     """A request that only the sidecar could answer or that a policy judges, and that is too long for the sidecar."""
     UNSUPPORTED_VERSION = "unsupported_version"
-    """A request in a version unknown to the sidecar, where a policy judges it or its reply may carry addresses."""
+    """A request in a version unknown to the sidecar, if a policy judges it or its reply may contain addresses."""
     UNREADABLE = "unreadable"
-    """A reply that must not leave as the broker sent it, and that the sidecar cannot read or rewrite."""
+    """A reply that must not be forwarded unchanged, and that the sidecar cannot read or rewrite."""
     UNAUTHENTICATED_FRAME = "unauthenticated_frame"
     """A request that is longer than Kafka accepts before SASL authentication is complete."""
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CONNECTION_LIMIT = "connection_limit"
     TLS_TO_GATEWAY = "tls_to_gateway"
-    """TLS, in which a gateway cannot rewrite addresses."""
+    """A TLS connection to a gateway. A gateway cannot rewrite addresses inside TLS."""
     IDLE = "idle"
     STALLED = "stalled"
-    """The client sent a part of a request and then nothing."""
+    """The client sent a part of a request and did not send the rest in time."""
     NO_REPLY = "no_reply"
     """The broker sent no reply, or the client did not read its reply."""
     ERROR = "error"
@@ -199,7 +199,7 @@ class TrafficCounters:
         _bump(self.relays, _counter_key(api_key))
 
     def remembered(self, api_key: int) -> None:
-        """Counts an answered request whose encoded answer came from the reply cache."""
+        """Counts a request that was answered from the reply cache."""
         _bump(self.cached_answers, _counter_key(api_key))
 
     def verified(self, api_key: int, outcome: Verification) -> None:

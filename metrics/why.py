@@ -17,7 +17,7 @@ Cells = Mapping[str, Any]
 POLL_EXPIRED = "consumer poll timeout has expired"
 """Start of the leave reason of a Java consumer after max.poll.interval.ms without a poll (AbstractCoordinator)."""
 MOST_CAUSES = 4
-"""Most causes that a summary names."""
+"""Maximum number of causes that a summary names."""
 _SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _NUMBERS = ("", "once", "twice")
 _NAMED = ("client_id", "client_host", "instance_id")
@@ -43,9 +43,9 @@ def why(
     """
     begin, end = timestamp(since), timestamp(until)
     kept = list(cells)
-    as_json = [cell for cell in kept if begin <= cell["at"] <= end]
-    completed = [cell for cell in as_json if cell["what"] == "rebalance_completed"]
-    runs = [cell for cell in as_json if cell["what"] == "client_refused"]
+    in_span = [cell for cell in kept if begin <= cell["at"] <= end]
+    completed = [cell for cell in in_span if cell["what"] == "rebalance_completed"]
+    runs = [cell for cell in in_span if cell["what"] == "client_refused"]
     causes = _causes(completed, kept)
     seconds = [float(cell["duration_seconds"]) for cell in completed]
     slow = [cell["slowest"] for cell in completed if cell["slowest"]]
@@ -61,10 +61,10 @@ def why(
         "causes": [cause.as_json() for cause in causes],
         "rebalancing_seconds": sum(seconds),
         "longest_seconds": max(seconds, default=0.0),
-        "slowest": max(slow, key=lambda who: float(who["seconds"]), default=None),
+        "slowest": max(slow, key=lambda joiner: float(joiner["seconds"]), default=None),
         "refusals": sum(_refusals_since(run, begin) for run in runs),
         "refused": _refused(runs, begin),
-        "failed_commits": sum(_failed(cell) for cell in as_json if cell["what"] == "offsets_committed"),
+        "failed_commits": sum(_failed(cell) for cell in in_span if cell["what"] == "offsets_committed"),
         "at_least": least,
     }
 
@@ -87,10 +87,10 @@ def _refused(runs: Iterable[Cells], begin: str) -> list[dict[str, object]]:
     """Returns the refused clients with the reasons and counts, the most frequent first."""
     found: dict[object, dict[str, Any]] = {}
     for run in runs:
-        who = {name: run[name] for name in ("policy", "error", "client_id", "client_host")}
+        client_and_reason = {name: run[name] for name in ("policy", "error", "client_id", "client_host")}
         made = found.setdefault(
-            tuple(who.values()),
-            {**who, "count": 0, "first_at": max(_first_refused_at(run), begin), "last_at": run["at"]},
+            tuple(client_and_reason.values()),
+            {**client_and_reason, "count": 0, "first_at": max(_first_refused_at(run), begin), "last_at": run["at"]},
         )
         made["count"] += _refusals_since(run, begin)
         made["first_at"] = min(made["first_at"], max(_first_refused_at(run), begin))
@@ -104,7 +104,7 @@ def _failed(cell: Cells) -> int:
 
 @dataclass
 class _Cause:
-    """Rebalances with the same reason and client. `joined`: the most members that joined in one of them."""
+    """Rebalances with the same cause and client. `joined`: the largest number of members that joined in one of them."""
 
     cause: str
     reason: str
