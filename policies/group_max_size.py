@@ -3,7 +3,7 @@
 | state of the group | a join is accepted when |
 |---|---|
 | Empty, Dead | always |
-| PreparingRebalance | the caller is parked already, or fewer than the limit are |
+| PreparingRebalance | the caller is already parked, or fewer members than the limit are parked |
 | CompletingRebalance, Stable | the caller is a member, or there are fewer members than the limit |
 
 The table is Kafka's GroupCoordinator.acceptJoiningMember (since 4.0 GroupMetadataManager.acceptJoiningMember). As in
@@ -31,7 +31,7 @@ from group_sidecar.policies.policy import Policy, PolicySection, PolicySettings,
 from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
 
 MAX_CACHED_GROUPS = 1_000
-"""Most groups whose limits are cached. Clients choose the group ids, of up to 32 kB each."""
+"""Maximum number of groups whose limits are cached. Clients choose the group ids, which have up to 32 kB each."""
 
 MemberLimit = Annotated[WholeNumber, Field(ge=1, le=0x7FFFFFFF)]
 GroupId = Annotated[str, Field(min_length=1)]
@@ -93,7 +93,7 @@ class GroupMaxSizeSettings(PolicySettings):
 
 
 class Limits(NamedTuple):
-    """Most members of one group as a classic group and as a consumer group. None means no limit."""
+    """The maximum number of members of one group, as a classic group and as a consumer group. None means no limit."""
 
     classic: int | None
     consumer: int | None

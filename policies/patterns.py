@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 
 def matcher(pattern: str) -> Callable[[str], object | None]:
-    """Returns a function that tells whether a pattern matches a whole group id.
+    """Returns a function that returns a match if a pattern matches a whole group id, or else None.
 
     Raises:
         ValueError: the pattern is not a regular expression.
@@ -31,7 +31,7 @@ GroupPattern = Annotated[str, Field(min_length=1), AfterValidator(_checked)]
 
 
 def group_filter(allow: Iterable[str], deny: Iterable[str]) -> Callable[[str], bool]:
-    """Returns a function that tells whether a group id is chosen.
+    """Returns a function that returns whether a group id is chosen.
 
     An id is chosen if any pattern of `allow` matches, or `allow` is empty, and if no pattern of `deny` matches.
 

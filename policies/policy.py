@@ -31,7 +31,7 @@ class PolicySection(BaseModel):
 
 
 class PolicySettings(PolicySection):
-    """What an operator can set of every policy."""
+    """The settings that every policy has."""
 
     mode: Literal["enforce", "audit"] = "enforce"
     """`enforce`: what may not pass is refused. `audit`: it passes, and is only reported."""
@@ -86,5 +86,5 @@ class Policy(ABC):
         """
 
     def max_members(self, group: GroupView) -> int | None:
-        """Returns the most members that the policy allows in a group, or None if it has no limit."""
+        """Returns the maximum number of members that the policy allows in a group, or None without a limit."""
         return None

@@ -19,7 +19,7 @@ class ActivePolicies:
         self._judging = {key: tuple(p for p in self._policies if key in p.judged_apis) for key in keys}
 
     def policies_for(self, api_key: int) -> tuple[Policy, ...]:
-        """The policies that judge requests of an API, in the order in which they do."""
+        """Returns the policies that judge requests of an API, in the order in which they judge."""
         return self._judging.get(api_key, ())
 
     def enforcing(self, api_key: int) -> bool:
@@ -27,7 +27,7 @@ class ActivePolicies:
         return any(policy.enforced for policy in self.policies_for(api_key))
 
     def max_members(self, group: GroupView) -> int | None:
-        """Returns the most members that a group may have, or None if there is no limit."""
+        """Returns the maximum number of members that a group may have, or None if there is no limit."""
         limits = (policy.max_members(group) for policy in self._policies)
         return min((limit for limit in limits if limit is not None), default=None)
 

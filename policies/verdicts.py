@@ -26,8 +26,8 @@ class Refuse:
         size: the value that the policy compared with the limit.
         limit: the largest value that the policy allows.
         message: the error message in the reply, if the API's replies have one.
-        remove: a member id that the group must lose with the refusal, as it would in the broker. The member may be
-            active, or its id only issued. Empty for none.
+        remove: the id of a member that the refusal removes from the group, as in the broker; empty for none. The member
+            may be active, or its id may only have been issued.
     """
 
     error_code: int
