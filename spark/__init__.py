@@ -1,7 +1,7 @@
-"""The fleet pipeline, which aggregates the records of all sidecars. Only this room imports pyspark.
+"""The fleet pipeline, which aggregates the records of all sidecars. Only this package imports pyspark.
 
 - `cli`, `jobs`: the command line, and the work of its subcommands
-- `environment`, `spark_session`: what Spark needs on this machine, and how it is configured
+- `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
 - `line_sources`, `line_parsing`: read lines, and turn each into a record or put it into quarantine
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
 - `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk

@@ -7,7 +7,7 @@ one folder.
     <name>/day=2025-01-31/hour=9/batch=compacted-ab12/...    rows of several batches
 
 Each attempt to write a batch has its own folders. It removes the folders of earlier attempts only after its own are
-complete. So a process that continues after it has lost its lease can at worst write rows a second time.
+complete. So a process that continues after it has lost its lease can at worst store rows a second time.
 
 A row may be stored several times under one name, and readers remove the duplicates. So compaction needs no atomic
 switch. While the old folders and the new folder both exist, or the new one is incomplete, some rows are stored twice.
@@ -71,14 +71,14 @@ class BatchStore:
         Raises:
             FolderError: some files are not in the folder of an hour.
         """
-        brought = self._folders.hours(staged)
-        for hour in brought:
+        hours = self._folders.hours(staged)
+        for hour in hours:
             self._fence()
             folder = hour_folder(hour)
             self._folders.move(f"{staged}/{folder}", to=f"{self.name}/{folder}/{_BATCH}{batch}.{attempt}")
         if (count := self._folders.size(staged)) != (0, 0):
             raise FolderError(f"{count[0]} files of batch {batch} are in no hour, in {self._folders.url(staged)}")
-        return set(brought)
+        return set(hours)
 
     def earlier(self, batch: Batch, attempt: str) -> dict[str, list[str]]:
         """Returns the folders of other attempts to write a batch, by the name of the attempt."""

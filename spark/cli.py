@@ -38,7 +38,7 @@ EXIT_USAGE = 2
 EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
-"""For inputs below this many bytes, Spark is configured to start quickly. Compiling code well pays off only later."""
+"""For inputs below this size, Spark is configured to start quickly. Optimised compilation does not pay off there."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -177,7 +177,7 @@ def _input(text: str) -> str:
 
 
 def _existing_path(text: str) -> str:
-    """Checks a path before Spark starts, which takes seconds. Only Spark can check a URL."""
+    """Checks a path before Spark starts, because the start takes seconds. A URL is not checked; only Spark can."""
     if not urlsplit(text).scheme and not Path(text).exists():
         raise argparse.ArgumentTypeError(f"there is no {text}")
     return text
@@ -297,7 +297,7 @@ def _report(spark: SparkSession, options: argparse.Namespace) -> None:
 
 
 def _argument_error(error: AnalysisException, options: argparse.Namespace) -> str | None:
-    """Returns in one line what was wrong with the arguments; None if the error has another cause."""
+    """Returns the fault of the arguments in one line, or None if the error has another cause."""
     condition = error.getCondition()
     if condition == "PATH_NOT_FOUND":
         return f"there is no {options.input}"

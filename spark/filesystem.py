@@ -235,7 +235,7 @@ class Folders:
             )
 
     def _none_if_missing(self, path: Any, ask: Callable[[], T]) -> T | None:
-        """Returns what `ask` returns; None if the file does not exist or was removed meanwhile."""
+        """Returns the result of `ask`, or None if the file does not exist or was removed meanwhile."""
         try:
             return ask()
         except Py4JJavaError:

@@ -1,9 +1,9 @@
 """Writes one batch of lines to the store and computes the tables of the affected hours again.
 
 Nothing is kept between batches except the store's contents. So the same function fills a store from a year's journals,
-and keeps it up to date every minute. A batch that was interrupted is done again from its beginning. A record that
+and keeps the store up to date every minute. A batch that was interrupted is repeated from its beginning. A record that
 arrives hours late only causes its hour to be computed again. There is no watermark, because a watermark would silently
-drop such a record and make its hour wrong.
+drop a late record and make its hour wrong.
 """
 
 import json
@@ -57,8 +57,9 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
         store: the store.
         lines: `value` STRING and `arrived_at` TIMESTAMP. With `file`, as in `line_sources`, the segments are added to
             the ledger.
-        batch: the batch's number in the stream, larger than those of earlier batches; or a name for another batch.
-        now: the current time; the clock's time if None. Later records lie in the future, and ages are counted from it.
+        batch: the batch's number in the stream, larger than those of earlier batches; or the name of a batch that does
+            not belong to a stream.
+        now: the current time; the clock's time if None. It decides which records are too old or lie in the future.
     """
     now = now or datetime.now(UTC)
     files = Observation() if "file" in lines.columns else None

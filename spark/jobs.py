@@ -42,12 +42,12 @@ class RunOptions:
     Attributes:
         source: where lines are read from.
         output: folder of the store; None for a temporary one.
-        trigger: the interval between batches, as Spark writes it; None to read the available lines and end.
-        window: the width of windows, as Spark writes an interval.
+        trigger: the interval between batches in Spark's notation; None to read the available lines and end.
+        window: the width of windows in Spark's notation.
         retention: the maximum age of days; None to keep all days.
         format: the format of the tables.
         textfile: the file to which metrics for Prometheus are written.
-        show: the summary that is printed at the end; None for none.
+        show: the summary that is printed at the end; None to print no summary.
         json: whether the summary is printed as JSON lines.
         limit: how many rows of the summary are printed if it is not printed as JSON.
     """
@@ -86,7 +86,7 @@ def run(spark: SparkSession, options: RunOptions) -> None:
 
 
 def run_replay(spark: SparkSession, source: Source, output: str, since: datetime, until: datetime) -> None:
-    """Computes the hours from `since` to `until` again, with the lines that the source has of them.
+    """Computes the hours from `since` to `until` again, from the stored records and the source's lines.
 
     Raises:
         AnalysisException: the input does not exist, or Spark lacks its Kafka connector.
@@ -121,27 +121,27 @@ def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals
     progress = Progress(_log if options.trigger else lambda _: None)
     textfile = Textfile(options.textfile, store) if options.textfile else None
 
-    def on_batch(refreshed: IngestResult) -> None:
-        batch_totals.add(refreshed)
-        for warning in refreshed.warnings:
+    def on_batch(result: IngestResult) -> None:
+        batch_totals.add(result)
+        for warning in result.warnings:
             _log(f"warning: {warning}")
         if textfile:
-            textfile.count(refreshed)
+            textfile.count(result)
 
-    surveyor = _MissedSegmentsChecker(
+    checker = _MissedSegmentsChecker(
         spark, store, None if isinstance(options.source, KafkaTopic) else options.source, on_batch
     )
 
     def tick() -> None:
         if textfile:
             textfile.write(progress.health)
-        surveyor.tick()
+        checker.tick()
 
     with _signals() as stopping:
         try:
             stream(store, lines, progress, trigger=options.trigger, on_batch=on_batch, tick=tick, stopping=stopping)
             if options.trigger is None and not stopping.is_set():
-                surveyor.look()
+                checker.look()
         finally:
             if textfile:
                 textfile.write(progress.health)
@@ -192,12 +192,12 @@ class _MissedSegmentsChecker:
 
 
 def _show(read: Callable[[str], DataFrame], name: str, options: RunOptions) -> None:
-    shown = SUMMARIES[name]
-    answer = shown.ask(read)
+    summary = SUMMARIES[name]
+    answer = summary.ask(read)
     if options.json:
-        show_json(answer, shown)
+        show_json(answer, summary)
     else:
-        show_table(answer, shown, options.limit)
+        show_table(answer, summary, options.limit)
 
 
 @dataclass

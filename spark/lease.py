@@ -29,9 +29,9 @@ from group_sidecar.spark.filesystem import FolderError, Folders
 EXPIRY = 60.0
 """Seconds without a renewal after which a lease may be taken over."""
 _RENEWALS_PER_EXPIRY = 6
-"""How often a holder renews its lease in that time."""
+"""How often a holder renews its lease within `EXPIRY`."""
 _CHECK_VALID_SECONDS = 1.0
-"""Seconds for which a check is valid. No process can take the lease over in that time, because the check renewed it."""
+"""Seconds for which a check is valid. No other process can take over the lease meanwhile, because a check renews it."""
 _FOLDER = "_lease"
 
 
@@ -127,13 +127,13 @@ def hold_lease(folders: Folders, expiry: float = EXPIRY, clock: Callable[[], flo
 def _take_lease(folders: Folders, expiry: float) -> int:
     """Creates the file of the next token. Returns the token."""
     last = _newest(folders)
-    sign = folders.read(_file(last)) if last else None
+    last_renewal = folders.read(_file(last)) if last else None
     if last and not _is_free(folders, last, expiry):
         raise LeaseTakenError(_busy(folders, last))
     token = last + 1
     if not folders.create_exclusively(_file(token), _to_json(renewals=0)):
         raise LeaseTakenError(_busy(folders, token))
-    if _newest(folders) != token or (last and folders.read(_file(last)) not in (sign, None)):
+    if _newest(folders) != token or (last and folders.read(_file(last)) not in (last_renewal, None)):
         folders.remove(_file(token))
         raise LeaseTakenError(_busy(folders, _newest(folders)))
     for number in _tokens(folders):
@@ -149,9 +149,9 @@ def _is_free(folders: Folders, token: int, expiry: float) -> bool:
         return True
     probe = f"{_FOLDER}/.probe-{uuid4().hex}"
     folders.write(probe, "")
-    now, then = folders.modified_at(probe), folders.modified_at(_file(token))
+    now, renewed_at = folders.modified_at(probe), folders.modified_at(_file(token))
     folders.remove(probe)
-    return then is None or (now is not None and now - then > expiry)
+    return renewed_at is None or (now is not None and now - renewed_at > expiry)
 
 
 def _has_died(holder: dict[str, Any]) -> bool:
@@ -179,7 +179,7 @@ def _to_json(*, renewals: int, released: bool = False) -> str:
 
 
 def _holder(folders: Folders, token: int) -> dict[str, Any]:
-    """Returns the description of a lease's holder; empty if its file is just being written."""
+    """Returns the description of a lease's holder; empty if the lease's file is missing or incomplete."""
     try:
         holder = json.loads(folders.read(_file(token)) or "{}")
     except ValueError:

@@ -63,13 +63,13 @@ def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = 
 
     Args:
         lines: `value` STRING, and `arrived_at` TIMESTAMP, when the transport received the line; null if not known.
-        now: the current time; the clock's time if None. Later records lie in the future.
+        now: the current time; the clock's time if None. Records that are later by more than `CLOCK_SKEW` are faulty.
         oldest: records made before this time are too old. If None, only the contract limits their age.
 
     Returns:
         The columns of the contract, as far as they can be parsed, and three more: `fault` (a `Fault`; null for a
-        record), `line` (the original line; null for a record) and `arrived_at`. The latter is also null if it lies
-        before the contract's time or in the future, because a file can have any date.
+        record), `line` (the original line; null for a record) and `arrived_at`. `arrived_at` is also null if it lies
+        before `EARLIEST` or in the future, because a file can have any date.
     """
     options = {
         "mode": "PERMISSIVE",

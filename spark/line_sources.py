@@ -17,8 +17,8 @@ SEGMENTS = "*.jsonl"
 FILE = "path STRING, size BIGINT, modified BIGINT"
 """A segment: its URL, its size in bytes, and when it was last written, in milliseconds since the epoch."""
 MAX_FILE_AGE = "3650000d"
-"""Spark ignores files that are older than the newest file by more than this, judged by their dates. A date may be wrong
-by years, so this is ten thousand years, and Spark ignores no file."""
+"""Spark ignores a file whose date is older than the newest file's date by more than this. A date may be wrong by years.
+The value is ten thousand years, so that Spark ignores no file."""
 
 _SEGMENT_OPTIONS = {"pathGlobFilter": SEGMENTS, "recursiveFileLookup": "true", "ignoreMissingFiles": "true"}
 _KAFKA = re.compile(r"kafka://(?P<servers>[^/,\s:]+:\d+(?:,[^/,\s:]+:\d+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})")

@@ -13,7 +13,7 @@ from group_sidecar.spark.store import Store
 _LOOK_BACK = timedelta(days=1)
 """The time before the newest hour in which sidecars are compared."""
 _MAX_NAMED = 3
-"""How many files or sidecars a warning names."""
+"""Maximum number of files or sidecars that a warning names."""
 _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
 
 
@@ -33,7 +33,9 @@ class MissedSegments:
 def missed_segments(
     spark: SparkSession, store: Store, folder: str | None, now: datetime | None = None
 ) -> MissedSegments:
-    """Ingests segments that have changed since they were read, and warns of them and of files that are never read.
+    """Ingests segments that have changed since they were read.
+
+    Warns of these segments, of files that are never read, and of several sidecars with one id.
 
     No other thread may write a batch at the same time.
 
@@ -56,15 +58,15 @@ def missed_segments(
             now = now or datetime.now(UTC)
             taken = ingest(store, lines, f"changed-{now:%Y%m%d%H%M%S%f}", now)
         store.ledger.merge()
-    if twins := _duplicate_sidecar_ids(store):
-        warnings.append(f"several sidecars run with one id, so their records are mixed up: {_list_names(twins)}")
+    if ids := _duplicate_sidecar_ids(store):
+        warnings.append(f"several sidecars run with one id, so their records are mixed up: {_list_names(ids)}")
     return MissedSegments(warnings=tuple(warnings), taken=taken)
 
 
 def _duplicate_sidecar_ids(store: Store) -> list[str]:
-    """Returns the ids of sidecars of which two starts wrote in the same windows more than once.
+    """Returns the sidecar ids for which two boots have records in more than one common window.
 
-    A restart causes one such window.
+    A restart causes only one common window.
     """
     newest = store.newest_hour()
     if newest is None:

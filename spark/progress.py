@@ -65,7 +65,7 @@ class Progress(StreamingQueryListener):
     """Keeps the health of one query.
 
     Args:
-        log: called with the line of each batch, and with that of a failure.
+        log: called with a line for each batch, and with a line for a failure.
         clock: the time, in seconds since the epoch.
     """
 

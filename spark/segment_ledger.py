@@ -3,8 +3,8 @@
     ledger/<batch>.json    the segments of that batch, one JSON object per line
     ledger/merged-ab12/    the segments of several batches
 
-Spark remembers segments by name and never reads one again. The ledger also has their sizes and dates. So a segment is
-noticed that was incomplete when it was read, and was completed later under the same name.
+Spark remembers segments by name and never reads one again. The ledger also has their sizes and dates. It therefore
+detects a segment that was incomplete when it was read and was completed later under the same name.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from group_sidecar.spark.line_sources import FILE
 
 _FOLDER = "ledger"
 _MERGE_AT = 100
-"""How many files of the ledger are merged into one."""
+"""Number of files from which on the ledger is merged into one file."""
 
 
 class SegmentLedger:

@@ -14,9 +14,10 @@ KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__versio
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _REQUIRED_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # HotSpot does not compile a longer method. Spark would interpret such a method, which is three times as slow.
+    # HotSpot does not compile a method of more than 8,000 bytes, and an interpreted method is three times as slow.
+    # Above this limit, Spark does not use whole-stage code generation.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # A task may contain this many hours before its rows have to be sorted by hour to be written.
+    # A task can write rows of this many hours without sorting them by hour.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
 }
 """Settings that the job requires on every installation."""
@@ -25,16 +26,16 @@ _LARGE_INPUT_SETTINGS = {
     _SHUFFLE: str(_TASKS_PER_CORE * (os.cpu_count() or 1)),
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
-"""Settings for large inputs. No request waits meanwhile, so garbage collection may stop all threads: 3 million records
-took 123 s of CPU time with it, and 133 s with G1."""
+"""Settings for large inputs. The parallel collector stops all threads, but no request waits for the job: 3 million
+records took 123 s of CPU time with it, and 133 s with G1."""
 _SMALL_INPUT_SETTINGS = {
     _SHUFFLE: "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Settings for small inputs. Code is not generated, and hardly compiled, because both pay off only later: 23 records
-took 21 s of CPU time with these settings, and 26 s without."""
+"""Settings for small inputs. Spark generates no code and the JVM hardly optimises, because both pay off only for large
+inputs: 23 records took 21 s of CPU time with these settings, and 26 s without."""
 
 
 def session(
@@ -64,7 +65,7 @@ def session(
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process and so configures Spark."""
+    """Whether spark-submit started this process. Spark-submit then configures Spark."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -1,14 +1,13 @@
 """The fleet's tables on disk: records and quarantined lines, and the tables that are computed from them, by hour.
 
-The store decides where everything lies, how an hour of a table is replaced, when hours are compacted, and when days are
-dropped. `write_attempts` moves a batch to its place. Only one process at a time may write, and it needs the store's
-lease.
+The store defines its folders, replaces hours of tables, compacts closed hours and drops old days. `write_attempts`
+moves a batch to its place. Only the process that holds the store's lease may write.
 
     store.json                          the format, window and layout of the store
     records/day=.../hour=.../batch=...  accepted records (`batch_store`), in Parquet for every format of the tables
     quarantine/day=.../hour=.../batch=...
     <table>/day=.../hour=...            the rows of a table for that hour
-    checkpoint/                         the position of the stream, if it has no other folder for that
+    checkpoint/                         the position of the stream
     _lease/                             the process that may write
     ledger/                             the segments that were read
     _attempts/<batch>.<attempt>/        a batch that is not in its place yet
@@ -39,8 +38,7 @@ ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
-"""An hour is compacted this long after its end. Records that arrive later are stored too, and compacted the next
-time."""
+"""How long after its end an hour is compacted. Later records are stored too, and are merged by the next compaction."""
 _MADE_WITH = "store.json"
 _LAYOUT = 1
 
@@ -55,9 +53,9 @@ class Store:
     Args:
         spark: the session.
         path: a folder or URL, which is created if it does not exist.
-        format: the format of the tables: parquet, or another format that this Spark can write and that replaces
-            partitions.
-        window: the width of windows, as Spark writes an interval. It divides an hour.
+        format: the format of the tables: parquet, or another format that this Spark can write and in which it can
+            replace partitions.
+        window: the width of windows in Spark's notation. The width divides an hour.
         retention: days older than this are dropped; None to keep all days.
         lease: the right to write; None if no other process uses the store, or to read only.
 
@@ -196,10 +194,10 @@ class Store:
         return None if self.retention is None else _midnight(now - self.retention)
 
     def tidy(self, batch: int, now: datetime) -> int:
-        """Compacts hours that are closed and drops days that are too old. Does so once an hour, as it lists all hours.
+        """Compacts closed hours and drops days that are too old. Does nothing if it already ran in the hour of `now`.
 
         Returns:
-            The number of days that it dropped.
+            The number of dropped days.
         """
         hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         if hour == self._tidied:
@@ -252,15 +250,15 @@ class Store:
         try:
             self._spark.read.format(self._format).load(self._folders.url("nothing"))
         except AnalysisException:
-            pass  # Spark has the format and only finds nothing to read.
+            pass  # Spark has the format, and only the folder does not exist.
         except Exception as error:
             raise StoreError(f"this Spark has no format {self._format}: its jars are not there") from error
 
     def _hand_over(self, table: str, rows: DataFrame) -> None:
         if self._catalog is not None:
             name = self._sql_name(table)
-            there, made = self._spark.catalog.tableExists(name), rows.writeTo(name)
-            made.overwritePartitions() if there else made.partitionedBy(F.col("day"), F.col("hour")).create()
+            exists, writer = self._spark.catalog.tableExists(name), rows.writeTo(name)
+            writer.overwritePartitions() if exists else writer.partitionedBy(F.col("day"), F.col("hour")).create()
             return
         writer = rows.write.format(self._format).mode("overwrite").partitionBy("day", "hour")
         writer.option("partitionOverwriteMode", "dynamic").save(self._folders.url(table))

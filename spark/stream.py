@@ -1,7 +1,7 @@
-"""Runs the stream: writes batches of lines to the store until there are no more lines or it is stopped.
+"""Runs the stream: writes batches of lines to the store until there are no more lines or the stream is stopped.
 
-`foreachBatch` calls its function at least once per batch and repeats the batch's number when it repeats a batch.
-`ingest` turns this into exactly-once. Spark records the position of the stream when a batch is done, never before.
+`foreachBatch` calls its function at least once per batch, with the same number when it repeats a batch. `ingest` makes
+the repetition idempotent. Spark records the position of the stream when a batch is done, never before.
 """
 
 import threading
@@ -42,7 +42,7 @@ def stream(
         store: the store.
         lines: a streaming frame, `value` STRING and `arrived_at` TIMESTAMP.
         progress: the listener of the query.
-        trigger: the interval between batches, as Spark writes it; None to read the available lines and end.
+        trigger: the interval between batches in Spark's notation; None to read the available lines and end.
         on_batch: called with the result of each batch.
         tick: called twice a second.
         stopping: ends the stream when it is set. The next run repeats a batch that was interrupted.
@@ -86,10 +86,10 @@ def stream(
 
 
 def _cause(store: Store, error: Exception) -> Exception | None:
-    """Returns the error to report for a failed batch; None for an error that Spark reports itself.
+    """Returns the error to report for a failed batch, or None for an error that Spark reports itself.
 
-    A process that takes over the lease removes the folders of this one's batch, so a step of Spark may fail before the
-    lost lease is noticed.
+    A process that takes over the lease removes the folders of this process's batch. A step of Spark may therefore fail
+    before this process notices that it has lost the lease.
     """
     try:
         with suppress(FolderError):

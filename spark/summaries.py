@@ -1,7 +1,7 @@
-"""Summaries for people: the tables' rows of a range of time, aggregated.
+"""Summaries for people, which aggregate the tables' rows of a range of time.
 
-Each summary has a name, columns, and an order. "Now" is the newest window of the range that has data of a group,
-partition or sidecar.
+Each summary has a name, columns, and an order. The current state of a group, partition or sidecar is its state in the
+newest window of the range that has data of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ TableReader = Callable[[str], DataFrame]
 """Reads the rows of a table for the range, by its name: one of `tables.TABLES`, or `quarantine`."""
 
 EXAMPLE_LENGTH = 200
-"""The number of characters of a line that a summary shows as an example."""
+"""The maximum number of characters of an example line in the summary `quarantine`."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def groups(read: TableReader) -> DataFrame:
     lags = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
     behind = _newest(read("group_lag"), ("group",), lags, known="lag").withColumnRenamed(WINDOW, "lag_window")
     refused = read("refusals").groupBy("group").agg(F.sum("refusals").alias("refusals"))
-    standing = _latest_groups(read)
-    joined = standing
+    latest_groups = _latest_groups(read)
+    joined = latest_groups
     for answer in (behind, _rebalances_of(read("rebalances")), refused):
         joined = joined.join(answer, "group", "full_outer")
     joined = joined.fillna(0, subset=["rebalances", "rebalance_seconds", "lost_consumer_seconds", "refusals"])
@@ -227,8 +227,8 @@ def _latest_groups(read: TableReader) -> DataFrame:
         )
         .select("group", "told.*", "first_seen", "last_seen", WINDOW)
     )
-    # The newest restatement may be incomplete if not all records are written yet. It is complete if the sidecar has
-    # begun another one since.
+    # The newest restatement of a sidecar may be incomplete, because some of its records may not be written yet. A
+    # restatement is complete if the sidecar has begun another one since.
     complete = (
         read("sidecars")
         .where("heartbeats > 0")
@@ -292,13 +292,13 @@ def _sidecars(read: TableReader) -> DataFrame:
     )
 
 
-def _with_silence(latest_fields: DataFrame) -> DataFrame:
-    # A record that arrives before it was made comes from a clock that is ahead. A clock that is slow looks the same as
-    # slow transport.
+def _with_silence(summary: DataFrame) -> DataFrame:
+    # A record that arrives before its `emitted_at` comes from a sidecar whose clock is ahead. A clock that is behind
+    # has the same effect as slow transport.
     ahead = F.least("clock_skew_seconds", F.lit(0.0))
     at = F.unix_millis("last_record") / F.lit(1000.0) + ahead
-    newest = latest_fields.agg(F.max(at)).scalar()
-    return latest_fields.withColumn("silent_seconds", newest - at)
+    newest = summary.agg(F.max(at)).scalar()
+    return summary.withColumn("silent_seconds", newest - at)
 
 
 def _newest(table: DataFrame, keys: tuple[str, ...], values: tuple[str, ...], known: str) -> DataFrame:

@@ -31,12 +31,12 @@ class Table:
 
     Attributes:
         name: the name of the table and of its folder.
-        ask: computes the table from its source, for one or more whole hours, and the width of a window. The width
-            divides an hour ("5 minutes"). A duplicate record counts once. The first column is `window`, the beginning
-            of the window.
+        ask: computes the table from the source's rows of one or more whole hours, and from the width of a window, such
+            as "5 minutes". The width divides an hour. A duplicate record counts once. The first column is `window`, the
+            beginning of the window.
         keys: the columns that, with the window, identify a row.
         doc: the meaning of the table, in one line.
-        source: the source of the table: the records, or the name of another table.
+        source: the source of the table: `RECORDS`, or the name of another table.
     """
 
     name: str

@@ -66,7 +66,7 @@ def _entry(name: str, doc: str, ask: Callable[..., Any]) -> Iterator[str]:
 
 
 def columns(ask: Callable[..., Any]) -> str:
-    """Returns what the docstring of a query says of the returned columns, as one paragraph."""
+    """Returns the section "Returns:" of a query's docstring as one paragraph."""
     found = re.search(r"^Returns:\n((?:    .*\n?|\n)+)", inspect.getdoc(ask) or "", re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 

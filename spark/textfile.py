@@ -4,7 +4,7 @@ Names of groups become labels, so only the groups with the largest lag are inclu
 from clients.
 
 The metrics are those of the newest complete window. A window is complete if it ended at least one window's width ago,
-which leaves its records that time to arrive.
+so that its records have had time to arrive.
 """
 
 from collections import Counter
@@ -28,9 +28,9 @@ from group_sidecar.spark.summaries import SUMMARIES
 
 PREFIX = "group_sidecar_fleet_"
 MAX_LAG_GROUPS = 100
-"""How many groups have a lag metric. They are the groups with the largest lag."""
+"""The maximum number of groups with a lag metric. They are the groups with the largest lag."""
 LOOK_BACK = timedelta(days=1)
-"""A sidecar that has been silent for longer is left out. Missing records are counted over this time."""
+"""Sidecars that have been silent for longer are left out. Missing records are counted over this time."""
 
 _GAUGES = {
     "groups": ("Groups, by state.", "state"),
@@ -76,7 +76,7 @@ class Textfile:
     Args:
         file: the path of the file, which is replaced as a whole.
         store: the store whose metrics are written.
-        worst: how many groups have a lag metric.
+        worst: the maximum number of groups with a lag metric.
         clock: returns the current time.
     """
 
@@ -100,7 +100,7 @@ class Textfile:
     def count(self, refreshed: IngestResult) -> None:
         """Counts the records of a batch, and computes the fleet's metrics again."""
         self._records += refreshed.records
-        # Another thread writes the file, so this thread replaces the objects that it reads and never changes them.
+        # The thread that writes the file reads these objects, so this thread replaces them and never changes them.
         self._quarantined = self._quarantined + Counter(refreshed.quarantined)
         self._figures = figures(self._store, self._clock(), self._worst)
 
@@ -147,7 +147,7 @@ def figures(store: Store, now: datetime, worst: int = MAX_LAG_GROUPS) -> FleetFi
     Args:
         store: the store.
         now: the current time.
-        worst: how many groups have a lag metric.
+        worst: the maximum number of groups with a lag metric.
     """
     window = newest_window(store, now)
     if window is None:

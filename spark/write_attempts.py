@@ -1,6 +1,6 @@
-"""Attempts to write a batch to a store. Each attempt has a folder of its own until it is complete.
+"""Attempts to write a batch to a store. Each attempt has a folder of its own until its rows are in their place.
 
-`WriteAttempts` makes sure that every line of a batch is stored. It replaces what an earlier attempt at the batch left,
+`WriteAttempts` makes sure that every line of a batch is stored. It replaces the rows of earlier attempts at the batch,
 and completes or removes the attempts of a process that has died.
 """
 
@@ -72,10 +72,10 @@ class WriteAttempts:
         self._fence = fence
 
     def add(self, batch: Batch, judged: DataFrame, now: datetime) -> WriteResult:
-        """Writes the lines of a batch and replaces what an earlier attempt at the batch left.
+        """Writes the lines of a batch and replaces the rows of earlier attempts at the batch.
 
-        All lines are read and written once, counted, and then moved to their place. After that, what an earlier attempt
-        left is removed. It is kept if it has more lines, because then a segment was deleted in between.
+        All lines are read and written once, counted, and then moved to their place. After that, the rows of earlier
+        attempts are removed. An attempt with more lines is kept, because a segment was deleted after that attempt.
 
         Args:
             batch: the batch's number or name.
@@ -85,7 +85,7 @@ class WriteAttempts:
         Raises:
             LineCountError: the number of written lines differs from the number of lines read.
             FolderError: a file system operation failed.
-            LeaseLostError: this process may no longer write to the store, because another one may.
+            LeaseLostError: another process has taken over the lease.
         """
         self._fence()
         attempt = self._name()
@@ -93,8 +93,8 @@ class WriteAttempts:
         accepted = F.col("fault").isNull()
         moment = F.when(accepted, F.col("emitted_at")).otherwise(F.coalesce("arrived_at", F.lit(now)))
         name = F.when(~accepted, F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id()))
-        batch_store = F.when(accepted, F.lit(self._records.name)).otherwise(F.lit(self._quarantine.name))
-        rows = judged.select("*", name.alias("name"), batch_store.alias("pile"), *day_and_hour(moment))
+        store_name = F.when(accepted, F.lit(self._records.name)).otherwise(F.lit(self._quarantine.name))
+        rows = judged.select("*", name.alias("name"), store_name.alias("pile"), *day_and_hour(moment))
         seen = Observation()
         rows = rows.observe(seen, F.count(F.lit(1)).alias("lines"))
         rows.write.partitionBy("pile", "day", "hour").parquet(self._folders.url(f"{folder}/taken"))
@@ -141,7 +141,7 @@ class WriteAttempts:
         return self._records.add(batch, attempt, f"{taken}/pile={self._records.name}")
 
     def _drop_earlier(self, batch: Batch, attempt: str, lines: int) -> tuple[set[datetime], int]:
-        """Removes what earlier attempts left of a batch. Returns the affected hours and the number of kept lines."""
+        """Removes the rows of earlier attempts at a batch. Returns the affected hours and the number of kept lines."""
         hours: set[datetime] = set()
         kept = 0
         records, quarantined = self._records.earlier(batch, attempt), self._quarantine.earlier(batch, attempt)

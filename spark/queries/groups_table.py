@@ -7,7 +7,7 @@ from group_sidecar.metrics.records import Group
 from group_sidecar.spark.queries.windows import ORDER, WINDOW, latest, with_window
 
 GREATEST_GENERATION = 2**31 - 1
-"""Kafka's generations and epochs are INT32. A larger one is wrong and is ignored."""
+"""Kafka's generations and epochs are INT32. A larger number is wrong and counts as unknown."""
 
 _STANDING = ("protocol", "state", "protocol_type", "assignor", "generation", "members", "max_size")
 
@@ -15,8 +15,9 @@ _STANDING = ("protocol", "state", "protocol_type", "assignor", "generation", "me
 def groups(records: DataFrame, width: str) -> DataFrame:
     """Returns the state of each group at the end of each window.
 
-    Of the records of one sidecar, the newest counts. Several sidecars may report a group whose coordinator changed.
-    Then the record with the newest generation counts, and of equal generations the one that was observed last.
+    If one sidecar has several records of a group, the newest counts. If several sidecars report a group, because its
+    coordinator changed, the record with the largest generation counts. If the generations are equal, the record that
+    was observed last counts.
 
     Returns:
         window, group, sidecar (the one whose record counts), sidecars (how many report the group), protocol, state,
@@ -28,14 +29,16 @@ def groups(records: DataFrame, width: str) -> DataFrame:
         .groupBy(WINDOW, "group", "sidecar", *_STANDING)
         .agg(F.max(ORDER).alias(ORDER), F.max("observed_at").alias("observed_at"), F.max("seq").alias("seq"))
     )
-    each = latest(distinct, (WINDOW, "group", "sidecar"), (*_STANDING, "observed_at"), F.struct(ORDER, "seq"))
+    per_sidecar = latest(distinct, (WINDOW, "group", "sidecar"), (*_STANDING, "observed_at"), F.struct(ORDER, "seq"))
     # A group without a join has generation 0 if a commit was seen, and -1 if it was loaded from the log.
     known = F.greatest("generation", F.lit(0))
     generation = F.when(known <= GREATEST_GENERATION, known)
-    holds = F.struct(generation, "observed_at", "sidecar")
+    precedence = F.struct(generation, "observed_at", "sidecar")
     return (
-        each.groupBy(WINDOW, "group")
-        .agg(F.max_by(F.struct("sidecar", *_STANDING, "observed_at"), holds).alias("word"), F.count("*").alias("n"))
+        per_sidecar.groupBy(WINDOW, "group")
+        .agg(
+            F.max_by(F.struct("sidecar", *_STANDING, "observed_at"), precedence).alias("word"), F.count("*").alias("n")
+        )
         .select(
             WINDOW,
             "group",

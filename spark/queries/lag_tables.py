@@ -12,8 +12,8 @@ _PARTITION = (WINDOW, "topic", "partition")
 def lag(records: DataFrame, width: str) -> DataFrame:
     """Returns the lag of each group at the end of each window, in each partition with a committed offset.
 
-    Commits come from the coordinator's sidecar and log ends from the leader's sidecar, so they are of different
-    moments. A negative difference is returned as zero. If no sidecar reported the log end, the lag is null, not zero.
+    Commits come from the coordinator's sidecar and log ends from the leader's sidecar, so their times differ. A
+    negative difference is returned as zero. If no sidecar reported the log end, the lag is null, not zero.
 
     Returns:
         window, group, topic, partition, committed (offset), log_end (offset), lag (messages); lag_seconds: the lag

@@ -13,10 +13,10 @@ _COUNTER, _MOMENT = "_total", "_timestamp_seconds"
 def metrics(records: DataFrame, width: str) -> DataFrame:
     """Returns the metrics that heartbeats contain, summed over the fleet.
 
-    The increase of a counter is counted from the last sample of the window before, if that window is in the same hour.
-    Otherwise it is counted from the first sample of this window. So hours can be computed one by one or all at once,
-    with the same result. Growth between the last sample of an hour and the first of the next hour is counted in
-    neither. A boot that began in this window counts from 0.
+    The increase of a counter is counted from the last sample of the previous window, if that window is in the same
+    hour. Otherwise the increase is counted from the first sample of this window. So hours can be computed one by one or
+    all at once, with the same result. Growth between the last sample of an hour and the first of the next hour is not
+    counted. If a boot began in this window, its counters count from 0.
 
     Returns:
         window, metric, value (sum over the sidecars of the last sample with this metric; for moments, which end in
@@ -38,7 +38,7 @@ def metrics(records: DataFrame, width: str) -> DataFrame:
 
 
 def _boots(records: DataFrame, width: str) -> DataFrame:
-    """Returns the last sample of each boot in a window, and `base`, the sample to count from; null if not known."""
+    """Returns the last sample of each boot in each window, and `base`, the sample from which increases are counted."""
     # Each sample is also assigned to the window after its own.
     counted_in = F.explode(F.array_compact(F.array(F.col(WINDOW), next_window(width))))
     beats = with_window(records, width, Heartbeat.KIND).select(

@@ -15,13 +15,14 @@ WINDOW = "window"
 """The first column of every table: the beginning of the window. Windows are counted from the full hour, in UTC."""
 
 ORDER = "order"
-"""The column with the order of observations, as `with_window` explains."""
+"""The column with the order of observations. See `with_window`."""
 
 _HOUR = 3_600_000
 _HOUR_BITS = 22
-"""Bits that are enough for the milliseconds of an hour."""
+"""Number of bits of a number that counts the milliseconds of an hour."""
 _LONGEST_AGO = -(2 ** (63 - _HOUR_BITS))
-"""The earliest observation in milliseconds: 69 years ago. An earlier one counts as observed then."""
+"""The earliest observation, in milliseconds from the beginning of the hour: 69 years before. An earlier observation
+counts as observed then."""
 
 
 def with_window(records: DataFrame, width: str, *kinds: str) -> DataFrame:
@@ -48,8 +49,8 @@ def with_window(records: DataFrame, width: str, *kinds: str) -> DataFrame:
 def with_window_distinct(records: DataFrame, width: str, kind: str) -> DataFrame:
     """Does what `with_window` does, after removing duplicate records.
 
-    This shuffles all columns, so it is only for rare kinds of records. Queries over restated records are written so
-    that a duplicate makes no difference.
+    Removing duplicates shuffles all columns, so this function is only for rare kinds of records. In queries over
+    restated records, a duplicate makes no difference.
     """
     return with_window(deduplicated(records.where(F.col("kind") == kind)), width)
 

@@ -1,4 +1,4 @@
-"""The parts of a report's chapters, the report's period, and the bounds of what is shown."""
+"""The parts of a report's chapters, the report's period, and the maximum numbers of rows and steps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class ReportPeriod:
         since: its beginning, in seconds since the epoch.
         until: its end, in seconds since the epoch.
         newest: the beginning of the newest window with data.
-        window: the width of the windows in seconds, as far as the data shows it.
+        window: the width of the windows in seconds, derived from the data. It may be a multiple of the real width.
     """
 
     since: float
@@ -103,7 +103,10 @@ class ReportPeriod:
 
 
 def known(read: TableReader, since: datetime | None, until: datetime | None) -> ReportPeriod | None:
-    """Returns the requested period, or the period of the data; None without data. Every record names a sidecar."""
+    """Returns the requested period, or the period of the data; None without data.
+
+    The table `sidecars` determines the period of the data, because every record names a sidecar.
+    """
     window = F.unix_seconds("window")
     (row,) = all_rows(
         read("sidecars").agg(

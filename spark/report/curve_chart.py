@@ -1,4 +1,4 @@
-"""Draws curves over time, one below the other. Each has its own scale, so that large amounts do not flatten small ones.
+"""Draws curves over time, one below the other. Each curve has its own scale, so that small amounts remain visible.
 
 The module computes the geometry, in units of the picture. The template adds SVG and colours.
 """

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 _UNITS = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
 _TURNING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Characters that change the direction of text, including that of the text after them."""
+"""Characters that change the direction of the text after them."""
 _SIGNS = (
     {code: 0x2400 + code for code in range(0x20)}
     | {0x7F: 0x2421}
@@ -13,7 +13,7 @@ _SIGNS = (
 
 
 def number(value: float) -> str:
-    """Formats a number: "1,234,567", "0.25". A number that is not whole has six digits."""
+    """Formats a number: "1,234,567", "0.25". A number that is not whole has at most six significant digits."""
     return f"{int(value):,}" if value == int(value) else f"{value:,.6g}"
 
 
@@ -49,11 +49,11 @@ def moment(at: float) -> str:
 
 
 def visible(text: str) -> str:
-    """Replaces each non-printing character by a visible sign (Unicode's Control Pictures)."""
+    """Replaces control characters and characters that change the direction of text by visible signs."""
     return text.translate(_SIGNS)
 
 
 def truncated(text: str, characters: int) -> str:
-    """Cuts text after so many characters and ends it with an ellipsis if it was longer."""
+    """Returns text as `visible` does, with at most `characters` characters. Text that was cut ends with an ellipsis."""
     shown = visible(text) or "(empty)"
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"

@@ -87,7 +87,7 @@ def heat_map(span: Span, rows: Mapping[str, Mapping[int, HeatCell]]) -> HeatMap:
 
 
 def level_bounds(highest: int) -> Sequence[int]:
-    """Returns the least number of each level. The levels rise in equal ratios up to `highest`, without duplicates."""
+    """Returns the smallest number of each level. The levels rise in equal ratios to `highest`, without duplicates."""
     ratios = (math.ceil(round((1 + highest) ** (index / LEVELS), 9)) for index in range(LEVELS))
     return sorted({bound for bound in ratios if bound <= highest})
 

@@ -1,6 +1,6 @@
 """Builds the table below a chart: the text of its cells, and the values by which they are sorted.
 
-The kind of a column decides its heading and format.
+A column's type and name decide its heading and format.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -92,11 +92,11 @@ def _late(row: Row) -> str:
 def _over_time(read: TableReader, span: Span, worst: Sequence[str]) -> Mapping[str, Sequence[Row]]:
     """Returns the largest lag of each group in each step, oldest first, with columns at, lag and lag_seconds."""
     found = read("group_lag").where(F.col("group").isin(*worst) & F.col("lag").isNotNull())
-    first_by = found.groupBy("group", step_of(span.step).alias("at")).agg(
+    largest = found.groupBy("group", step_of(span.step).alias("at")).agg(
         F.max("lag").alias("lag"), F.max("lag_seconds").alias("lag_seconds")
     )
     rows: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in sorted(all_rows(first_by), key=lambda row: row["at"]):
+    for row in sorted(all_rows(largest), key=lambda row: row["at"]):
         rows[row["group"]].append(row)
     return rows
 

@@ -45,23 +45,23 @@ _POLICY_OUTCOMES = (
 
 def policies_chapter(read: TableReader) -> Chapter:
     """Returns the chapter."""
-    return Chapter("refusals", "Refusals", [_figure(read, verdict) for verdict in _POLICY_OUTCOMES])
+    return Chapter("refusals", "Refusals", [_figure(read, outcome) for outcome in _POLICY_OUTCOMES])
 
 
-def _figure(read: TableReader, verdict: _PolicyOutcome) -> Figure:
-    rows = read(verdict.table)
-    sums = rows.groupBy("group").agg(F.sum(verdict.table).alias("times"))
+def _figure(read: TableReader, outcome: _PolicyOutcome) -> Figure:
+    rows = read(outcome.table)
+    sums = rows.groupBy("group").agg(F.sum(outcome.table).alias("times"))
     groups = first_rows(sums, MAX_GROUPS, *first_by("times", ("group",)))
     names = [row["group"] for row in groups.rows]
-    by_policy = rows.where(F.col("group").isin(*names)).groupBy("group", "policy").agg(F.sum(verdict.table).alias("n"))
+    by_policy = rows.where(F.col("group").isin(*names)).groupBy("group", "policy").agg(F.sum(outcome.table).alias("n"))
     return Figure(
-        verdict.table,
-        verdict.title,
-        verdict.told,
+        outcome.table,
+        outcome.title,
+        outcome.told,
         ChartKind.BARS,
         _bars(names, all_rows(by_policy)) if names else None,
-        [summary_table(read, verdict.table, verdict.title)],
-        verdict.empty,
+        [summary_table(read, outcome.table, outcome.title)],
+        outcome.empty,
         f"{count(groups.left_out, 'more group')} had fewer." if groups.left_out else "",
     )
 

@@ -44,8 +44,8 @@ def causes(frame: DataFrame, at_most: int = MAX_CAUSES) -> Rows:
 
 def _heat(read: TableReader, frame: DataFrame, span: Span) -> Figure:
     sums = frame.groupBy("group").agg(F.sum("rebalances").alias("rebalances"))
-    liveliest = first_rows(sums, MAX_GROUPS, *first_by("rebalances", ("group",)))
-    names = [row["group"] for row in liveliest.rows]
+    most_often = first_rows(sums, MAX_GROUPS, *first_by("rebalances", ("group",)))
+    names = [row["group"] for row in most_often.rows]
     rows = _heats(frame, span, names) if names else {}
     return Figure(
         "rebalance-heat",
@@ -55,12 +55,12 @@ def _heat(read: TableReader, frame: DataFrame, span: Span) -> Figure:
         heat_map(span, {name: rows[name] for name in names}) if names else None,
         [summary_table(read, "rebalances", "Rebalances by group and cause")],
         NONE,
-        f"{count(liveliest.left_out, 'more group')} rebalanced less often." if liveliest.left_out else "",
+        f"{count(most_often.left_out, 'more group')} rebalanced less often." if most_often.left_out else "",
     )
 
 
 def _heats(frame: DataFrame, span: Span, names: Sequence[str]) -> Mapping[str, Mapping[int, HeatCell]]:
-    """Returns what happened to these groups in each step."""
+    """Returns the heat map's cells for these groups, by step."""
     counted: defaultdict[str, defaultdict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     found = frame.where(F.col("group").isin(*names)).groupBy("group", "cause", step_of(span.step).alias("at"))
     for row in all_rows(found.agg(F.sum("rebalances").alias("rebalances"))):

@@ -45,15 +45,15 @@ def write_report(
     Raises:
         OSError: the file cannot be written.
     """
-    time = known(read, since, until)
+    period = known(read, since, until)
     with _cached(SUMMARIES["quarantine"].ask(read)) as quarantine:
         (lines,) = all_rows(quarantine.agg(F.sum("lines").alias("lines")))
         quarantined = lines["lines"] or 0
         last = quarantine_chapter(read, quarantine)
-        facts, chapters = _content(read, time, quarantined) if time else ([quarantine_fact(quarantined)], [])
+        facts, chapters = _content(read, period, quarantined) if period else ([quarantine_fact(quarantined)], [])
     text = page(
         title=title,
-        range=None if time is None else f"{moment(time.since)} to {moment(time.until)}",
+        range=None if period is None else f"{moment(period.since)} to {moment(period.until)}",
         facts=facts,
         chapters=[*chapters, last],
         written_at=datetime.now(UTC).timestamp(),
@@ -62,17 +62,17 @@ def write_report(
 
 
 def _content(
-    read: TableReader, time: ReportPeriod, quarantined: int
+    read: TableReader, period: ReportPeriod, quarantined: int
 ) -> tuple[Sequence[HeadlineFigure], Sequence[Chapter]]:
-    """Returns the headline figures and the chapters. The store must have at least one record."""
+    """Returns the headline figures and the chapters. The period must have at least one record."""
     with _cached(SUMMARIES["groups"].ask(read)) as groups, _cached(SUMMARIES["sidecars"].ask(read)) as sidecars:
-        facts = headline(read, time, groups, sidecars, quarantined)
+        facts = headline(read, period, groups, sidecars, quarantined)
         return facts, [
-            lag_chapter(read, time, groups),
-            rebalances_chapter(read, time),
+            lag_chapter(read, period, groups),
+            rebalances_chapter(read, period),
             policies_chapter(read),
-            sidecars_chapter(read, time, sidecars),
-            churn_chapter(read, time),
+            sidecars_chapter(read, period, sidecars),
+            churn_chapter(read, period),
             metrics_chapter(read),
         ]
 

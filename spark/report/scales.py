@@ -44,7 +44,7 @@ def round_values(highest: float, at_most: int = 5) -> Sequence[float]:
     """Returns round values from 0 to at least `highest`. They are 1, 2 or 5 times a power of ten apart.
 
     Args:
-        highest: the largest value on the axis. The values end at 1 if it is 0 or less.
+        highest: the largest amount. If it is 0 or less, the values end at 1.
         at_most: the maximum number of steps.
     """
     if highest <= 0:
@@ -81,11 +81,9 @@ class Span:
         """Returns ticks at round moments of this period, at most `at_most` of them."""
         whole = self.until - self.since
         step = next((step for step in _STEPS if whole / step <= at_most), DAY * math.ceil(whole / DAY / at_most))
-        cause_label = "%d %b" if step >= DAY else "%H:%M" if whole <= DAY else "%d %b %H:%M"
+        pattern = "%d %b" if step >= DAY else "%H:%M" if whole <= DAY else "%d %b %H:%M"
         first = math.ceil(self.since / step) * step
-        return [
-            Tick(at, f"{datetime.fromtimestamp(at, UTC):{cause_label}}") for at in range(first, self.until + 1, step)
-        ]
+        return [Tick(at, f"{datetime.fromtimestamp(at, UTC):{pattern}}") for at in range(first, self.until + 1, step)]
 
 
 def divided(since: float, until: float, window: int, at_most: int, least: int = 0) -> Span:
@@ -108,6 +106,6 @@ def divided(since: float, until: float, window: int, at_most: int, least: int = 
 def window_of(offsets: Sequence[int]) -> int:
     """Returns the longest window, in seconds, that can begin at all of these seconds of an hour.
 
-    The result is at least the width that was used, because that width divides an hour and all these seconds.
+    The result is a multiple of the real width, because the real width divides an hour and all these seconds.
     """
     return math.gcd(HOUR, *offsets)

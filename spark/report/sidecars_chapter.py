@@ -1,6 +1,6 @@
 """The chapter on sidecars: which of them are alive, and how many of their records are missing.
 
-It reads the table `sidecars` and decides from when on a sidecar counts as silent.
+It reads the table `sidecars`, and defines after how many seconds a sidecar counts as silent.
 """
 
 from collections import defaultdict
@@ -78,7 +78,7 @@ def _strip(row: Row, steps: Sequence[Row]) -> Strip:
 
 
 def restarts(steps: Sequence[Row]) -> Sequence[int]:
-    """Returns the steps in which a sidecar was restarted: they have two boots, or another boot than the step before."""
+    """Returns the steps in which a sidecar was restarted: they have two boots, or another boot than the previous."""
     before = [None, *(step["boot"] for step in steps)]
     return [
         step["at"]
@@ -88,12 +88,12 @@ def restarts(steps: Sequence[Row]) -> Sequence[int]:
 
 
 def _note(row: Row, silent: bool) -> str:
-    """Returns the note at the end of a strip, which names the sidecar's problems or says that there are none."""
+    """Returns the note at the end of a strip, which names the sidecar's problems or "nothing missing"."""
     skew = row["clock_skew_seconds"]
     warnings = [
         f"silent for {duration(row['silent_seconds'])}" if silent else "",
         f"{row['missing']:,} missing" if row["missing"] else "",
-        # A clock that is slow looks the same as slow transport.
+        # A clock that is behind cannot be distinguished from slow transport.
         f"clock {duration(-skew)} ahead" if skew is not None and skew <= -1 else "",
     ]
     return ", ".join(filter(None, warnings)) or "nothing missing"

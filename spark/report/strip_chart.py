@@ -34,7 +34,7 @@ class Strip:
         heard: `ALIVE` or `RECORDS_ONLY`, by the beginning of the step.
         restarts: the beginnings of the steps in which the sidecar was restarted.
         note: the text at the end of the strip.
-        silent: whether the steps after the last record count as silence. Otherwise their records may still arrive.
+        silent: whether the steps after the last record count as silence. If not, their records may still arrive.
     """
 
     name: str
@@ -112,15 +112,15 @@ def _runs(span: Span, strip: Strip, right: float) -> list[Run]:
         return []
     first, last = min(strip.heard), max(strip.heard)
     after = Presence.SILENT if strip.silent else None
-    tooltip = [(at, strip.heard.get(at, Presence.GAP if at < last else after)) for at in span.steps if at >= first]
+    presences = [(at, strip.heard.get(at, Presence.GAP if at < last else after)) for at in span.steps if at >= first]
     runs = []
-    for what, steps in groupby(tooltip, key=lambda pair: pair[1]):
-        if what is not None:
-            places = [at for at, _ in steps]
-            since, until = places[0], places[-1] + span.step
+    for presence, steps in groupby(presences, key=lambda pair: pair[1]):
+        if presence is not None:
+            beginnings = [at for at, _ in steps]
+            since, until = beginnings[0], beginnings[-1] + span.step
             left = span.x(since, LEFT, right)
-            words = visible(f"{strip.name}: {_WORDS[what]}, {moment(since)} to {moment(until)}")
-            runs.append(Run(left, round(span.x(until, LEFT, right) - left, 1), what, words))
+            tooltip = visible(f"{strip.name}: {_WORDS[presence]}, {moment(since)} to {moment(until)}")
+            runs.append(Run(left, round(span.x(until, LEFT, right) - left, 1), presence, tooltip))
     return runs
 
 
