@@ -45,6 +45,9 @@ class Summary:
 def groups(read: TableReader) -> DataFrame:
     """Returns one row for each group that was reported, has offsets, rebalanced, or had clients refused.
 
+    `main_cause` is the cause with the most rebalances. Among equally frequent causes, the cause with the most lost
+    consumer time counts. If that is equal too, the alphabetically last cause counts.
+
     Returns:
         group, sidecar (the one whose record counts), sidecars (how many reported the group), protocol, state,
         protocol_type, assignor, generation, members, max_size; first_seen, last_seen (the first and the last report in
@@ -184,7 +187,9 @@ def metrics(read: TableReader) -> DataFrame:
 
 
 def quarantine(read: TableReader) -> DataFrame:
-    """Returns the number of lines in quarantine.
+    """Returns the number of lines in quarantine, by fault and sidecar.
+
+    `example` has the first `EXAMPLE_LENGTH` characters of one of these lines, the line that sorts first.
 
     Returns:
         fault, sidecar (null if it cannot be parsed), lines, example (its beginning), last_arrived_at.
