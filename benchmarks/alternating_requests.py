@@ -22,7 +22,7 @@ class Measurement:
         name: the name in the table.
         asked: the requests. The first one is repeated, or if `once` is set, each is sent once.
         times: requests per round.
-        change: a request that is sent before each question; None for none.
+        change: a request that is sent before each question; None to send no such request.
         once: whether each request is sent only once to each side.
         size: bytes of the last reply.
         direct, sidecar: the seconds of each reply, by side.
@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Connections:
-    """A connection to each side, and one for the requests that change something."""
+    """A connection to each side, and a connection (`fast_replacer`) for the requests that change offsets."""
 
     direct: Asker
     sidecar: Asker
@@ -74,11 +74,11 @@ def ask_in_turn(questions: Sequence[Measurement], sides: Connections, rounds: in
             question.sidecar += taken[sides.sidecar]
 
 
-def _ask(asker: Asker, frames: Sequence[bytes], fast_replacer: Asker, change: bytes) -> list[float]:
+def _ask(asker: Asker, frames: Sequence[bytes], changer: Asker, change: bytes) -> list[float]:
     taken = []
     for frame in frames:
         if change:
-            fast_replacer.ask(change)
+            changer.ask(change)
         taken.append(asker.ask(frame))
     return taken
 

@@ -42,7 +42,7 @@ BROKER = {
 MEMBERS = {"one": 1, "three": 3, "hundred": 100}
 """How many members each kind of group has, by the prefix of its name."""
 MAX_LARGE_IN_FLIGHT = 16
-"""How many commits of thousands of partitions are in flight."""
+"""The maximum number of in-flight commits of thousands of partitions."""
 ABOUT = """\
 `python -m benchmarks.answers`: microseconds from sending a question to having the whole answer, over one connection to
 each side, which take turns. {groups:,} groups; the broker with its whole compiler, warm; the sidecar vouches for all
@@ -54,8 +54,8 @@ another group, of which nobody has asked before. {warm_up} rounds to warm up, th
 class Plan(NamedTuple):
     """How much is measured.
 
-    `partitions` is the size of the larger groups. The sidecar answers for no more than that
-    (`limits.inspected_elements`). `once` is how many first-time requests of each kind a round has.
+    `partitions` are the numbers of partitions of the larger groups. The sidecar does not answer for more partitions
+    (`limits.inspected_elements`). `once` is the number of first-time requests of each kind in a round.
     """
 
     rounds: int
@@ -69,7 +69,7 @@ QUICK = Plan(rounds=4, warm_up=3, partitions=(1_000,), once=5)
 
 
 def fetch(group: str, partitions: int | None) -> VersionedRequest:
-    """Returns an OffsetFetch request for so many partitions; None for all of them."""
+    """Returns an OffsetFetch request for some partitions of a group. `partitions` is their number; None for all."""
     topics = None
     if partitions is not None:
         topics = tuple(
@@ -90,7 +90,7 @@ def listing() -> VersionedRequest:
 
 
 class Stage:
-    """A broker, a sidecar, and the groups that are asked about. They end when `stack` is closed."""
+    """A broker, a sidecar, and the groups of the requests. The processes end when `stack` is closed."""
 
     def __init__(self, plan: Plan, stack: ExitStack) -> None:
         self.plan = plan
@@ -135,7 +135,7 @@ class Stage:
         self._stack.enter_context(groups_of_consumers(self.broker.sidecar, {"one": 1, "three": 3}))
 
     def firsts(self, kind: str, once: int | None = None) -> list[str]:
-        """Returns the names of groups that are each asked about once. `once` is their number per round."""
+        """Returns the names of groups for first-time requests. `once` is their number per round."""
         return [f"{kind}-{number}" for number in range(self.plan.rounds * (self.plan.once if once is None else once))]
 
 

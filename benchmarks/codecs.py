@@ -30,7 +30,7 @@ RUN_SECONDS = 0.0005
 
 
 def commit(partitions: int) -> OffsetCommitRequest:
-    """Returns a commit of so many partitions of one topic."""
+    """Returns a commit of one topic. `partitions` is the number of partitions."""
     committed = tuple(
         OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata="")
         for index in range(partitions)
@@ -42,13 +42,13 @@ def commit(partitions: int) -> OffsetCommitRequest:
 
 
 def committed(partitions: int) -> OffsetCommitResponse:
-    """Returns the reply to a commit of so many partitions."""
+    """Returns the reply to a commit of one topic. `partitions` is the number of partitions."""
     each = tuple(OffsetCommitResponsePartition(partition_index=index, error_code=0) for index in range(partitions))
     return OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="orders", partitions=each),))
 
 
 def joined(members: int) -> JoinGroupResponse:
-    """Returns the JoinGroup reply to the leader of a group with so many members."""
+    """Returns the JoinGroup reply to the leader of a group. `members` is the number of members."""
     ids = [f"billing-{number}-5b9c8f0e-8f36-4d3c-9d1a-0c6f2f5a1f6e" for number in range(members)]
     return JoinGroupResponse(
         error_code=0,
@@ -66,7 +66,7 @@ def owned(partitions: int) -> ConsumerGroupHeartbeatRequest:
 
 
 def messages() -> Iterator[tuple[str, Struct, int]]:
-    """Yields what is measured: a name, the message, and its version."""
+    """Yields the measured messages, each as a name, the message, and its version."""
     yield "Heartbeat v4", HeartbeatRequest(group_id="billing", generation_id=3, member_id="billing-1"), 4
     yield "its reply", HeartbeatResponse(error_code=0), 4
     for partitions in (1, 10, 50, 100):

@@ -29,7 +29,7 @@ from benchmarks.section import Section
 from group_sidecar.metrics.records import Record
 
 PANDAS_BYTES = 1_500
-"""Estimated bytes per record that pandas needs, before it was measured. With less memory, pandas is not run."""
+"""Estimated bytes per record that pandas needs, for the first run. pandas is not run without enough memory."""
 ABOUT = """\
 `python -m benchmarks.fleet`: records of a fleet that never was (`benchmarks/fleet_records.py`), {per_hour:,} an hour,
 as its sidecars write them: segments of {segment_seconds} s, few groups with most of the partitions, {damage:.0%} of the
@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
     Attributes:
         name: the name of the row.
-        truth: what was written.
+        truth: the contents of the records that were written.
         written: bytes of the store.
         compressed: the size of a segment compressed with zstd, as a share of its size.
         files: files of the store per hour.
@@ -157,14 +157,14 @@ def _rows(plan: Plan) -> list[Row]:
     for name, fleet in fleets:
         with tempfile.TemporaryDirectory() as place:
             found.append(row(Path(place), name, fleet, pandas_bytes))
-        told = (f"{head}: {cell}" for head, cell in zip(TABLE_HEAD, cells(found[-1], found[0]), strict=True))
-        print("fleet:", ", ".join([*told, *(found[-1].faults or ["no fault"])]), file=sys.stderr, flush=True)
+        figures = (f"{head}: {cell}" for head, cell in zip(TABLE_HEAD, cells(found[-1], found[0]), strict=True))
+        print("fleet:", ", ".join([*figures, *(found[-1].faults or ["no fault"])]), file=sys.stderr, flush=True)
         pandas_bytes = _held_by_pandas(found[-1]) or pandas_bytes
     return found
 
 
 def _held_by_pandas(each: Row) -> float | None:
-    """Returns the bytes that pandas held per record."""
+    """Returns the peak memory of pandas in bytes per record, or None if pandas was not run."""
     return each.pandas and each.pandas.peak_bytes / each.truth.lines
 
 
@@ -229,36 +229,36 @@ def comparison_text(rows: Sequence[Row]) -> str:
 
     `rows` are rows of fleets that differ only in size, in ascending order.
     """
-    told = [
+    sentences = [
         _who_is_faster("pandas with pyarrow", [(each, each.pandas) for each in rows if each.pandas]),
         _who_is_faster("pandas alone", [(each, each.alone) for each in rows if each.alone]),
     ]
     most = max((each for each in rows if each.pandas), key=lambda each: each.truth.lines, default=None)
     if most and (held := _held_by_pandas(most)):
         memory = psutil.virtual_memory().total
-        told.append(
+        sentences.append(
             f"At {most.name} records pandas held {held:,.0f} bytes a record: the {memory / 1e9:,.0f} GB of this "
             f"machine are enough for {memory / held / 1e6:,.0f} million."
         )
     without = next((each.name for each in rows if each.pandas is None), None)
     return " ".join(
-        filter(None, [*told, without and f"From {without} on it was not tried: there is not memory enough."])
+        filter(None, [*sentences, without and f"From {without} on it was not tried: there is not memory enough."])
     )
 
 
-def _who_is_faster(who: str, compared: Sequence[tuple[Row, Cost]]) -> str:
-    """Returns the text on which program needs less CPU. `compared` is sorted by size."""
+def _who_is_faster(program: str, compared: Sequence[tuple[Row, Cost]]) -> str:
+    """Returns the text on whether Spark or `program` needs less CPU. `compared` is sorted by size."""
     if not compared:
         return ""
     behind = [place for place, (each, theirs) in enumerate(compared) if each.spark.cpu_seconds >= theirs.cpu_seconds]
     since = behind[-1] + 1 if behind else 0
     if since < len(compared):
-        return f"Per core Spark is ahead of {who} from {compared[since][0].name} records on."
-    return f"Per core {who} is ahead at {compared[-1][0].name} records, the most that both were given."
+        return f"Per core Spark is ahead of {program} from {compared[since][0].name} records on."
+    return f"Per core {program} is ahead at {compared[-1][0].name} records, the most that both were given."
 
 
 def stream_lines(found: Sequence[StreamFootprint], truth: Truth) -> list[str]:
-    """Returns the table of what the stream kept, with its explanation."""
+    """Returns the table of the stream's state over time, with its explanation."""
     last = found[-1]
     heads = ["hours", "lines", "s of the last batch", "state, bytes", "checkpoint, kB", "open hours", "heap, MB"]
     rows = (

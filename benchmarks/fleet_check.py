@@ -79,7 +79,7 @@ def _same(ours: pd.Series, theirs: pd.Series) -> Any:
 
 
 def wrong(store: Path, shape: Shape, truth: Truth) -> list[str]:
-    """Returns what is wrong in Spark's tables, compared with the fleet that was written."""
+    """Returns the errors in Spark's tables, compared with the fleet that was written; empty if there are none."""
     found = [
         name
         for name, (ours, true) in {
@@ -124,18 +124,18 @@ def _wrong_windows(store: Path, shape: Shape) -> Iterator[str]:
     if not lags["window"].nunique() == groups["window"].nunique() == windows:
         yield f"lag has {lags['window'].nunique()} windows, groups {groups['window'].nunique()}, not {windows}"
         return
-    for (window, found), (_, told) in zip(lags.groupby("window"), groups.groupby("window"), strict=True):
+    for (window, found), (_, group_rows) in zip(lags.groupby("window"), groups.groupby("window"), strict=True):
         number = int((pd.Timestamp(window).timestamp() - shape.fleet.begin) * 1000 // WINDOW)
         true = lag(shape, number)
         sums = [len(true.lag), true.committed.sum(), true.log_end[true.known].sum(), true.lag[true.known].sum()]
         if [len(found), *(found[name].sum() for name in ("committed", "log_end", "lag"))] != sums:
             yield f"lag of {window}"
-        said = group_reporters(shape, number)
-        order = names.get_indexer(pd.Index(told["group"].astype(object)))
-        holders = np.array(shape.sidecars, object)[said.holder[order]]
+        reporters = group_reporters(shape, number)
+        order = names.get_indexer(pd.Index(group_rows["group"].astype(object)))
+        holders = np.array(shape.sidecars, object)[reporters.holder[order]]
         if (
-            len(told) != len(names)
-            or (told["sidecar"] != holders).any()
-            or (told["sidecars"] != said.speakers[order]).any()
+            len(group_rows) != len(names)
+            or (group_rows["sidecar"] != holders).any()
+            or (group_rows["sidecars"] != reporters.speakers[order]).any()
         ):
             yield f"groups of {window}"

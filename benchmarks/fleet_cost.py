@@ -1,4 +1,4 @@
-"""Measures what a process and its descendants cost: seconds, CPU time and memory."""
+"""Measures the cost of a process and its descendants: seconds, CPU time and memory."""
 
 import subprocess
 import time
@@ -17,13 +17,13 @@ all pages."""
 
 
 class Cost(NamedTuple):
-    """What a process cost.
+    """The cost of a process.
 
     Attributes:
         seconds: from its start to its end.
         cpu_seconds: user and system time of the process and its descendants, up to a tenth of a second before the end.
-        peak_bytes: the maximum of the memory that they held together, sampled once per second. Shared memory counts
-            once.
+        peak_bytes: the maximum memory of the process and its descendants together, sampled once per second. Shared
+            memory counts once.
     """
 
     seconds: float

@@ -52,7 +52,7 @@ class Judged(NamedTuple):
 
 
 Reader = Callable[[bytes], pa.Table]
-"""Makes a table of lines. Raises ValueError, TypeError or AttributeError if a line cannot be read."""
+"""Converts lines to a table. Raises ValueError, TypeError or AttributeError if a line cannot be read."""
 
 
 def by_pyarrow(content: bytes) -> pa.Table:
@@ -194,14 +194,14 @@ def run(source: Path, output: Path, reader: Reader = by_pyarrow) -> Judged:
     output.mkdir(parents=True, exist_ok=True)
     judged = read(source, reader)
     pq.write_table(judged.records, output / "records.parquet")
-    told = frames(judged.records)
-    for name, answer in answers(told):
+    frames_by_kind = frames(judged.records)
+    for name, answer in answers(frames_by_kind):
         answer.to_parquet(output / f"{name}.parquet", index=False)
     return judged
 
 
 def main(argv: Sequence[str]) -> None:
-    """Processes the folder that the command line names, and prints what was read."""
+    """Processes the folder that the command line names, and prints the numbers of records and faults."""
     judged = run(Path(argv[0]), Path(argv[1]), *(READERS[name] for name in argv[2:]))
     print(json.dumps({"records": len(judged.records), "faults": judged.faults}))
 

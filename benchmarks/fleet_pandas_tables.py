@@ -11,9 +11,9 @@ VERDICT = ["window", "group", "policy", "error_code"]
 BOOT = ["window", "sidecar", "boot"]
 
 
-def groups(told: Frames) -> pd.DataFrame:
+def groups(frames: Frames) -> pd.DataFrame:
     """Computes the table of spark/queries/groups_table.py."""
-    newest = told["group"].sort_values(["observed_at", "emitted_at", "seq"])
+    newest = frames["group"].sort_values(["observed_at", "emitted_at", "seq"])
     each = newest.drop_duplicates(["window", "group", "sidecar"], keep="last").copy()
     each["sidecar"] = each["sidecar"].astype(str)
     each["sidecars"] = each.groupby(["window", "group"], observed=True)["sidecar"].transform("size")
@@ -22,13 +22,13 @@ def groups(told: Frames) -> pd.DataFrame:
     return holds[["window", "group", "sidecar", "sidecars", *names]]
 
 
-def lag(told: Frames) -> pd.DataFrame:
+def lag(frames: Frames) -> pd.DataFrame:
     """Computes the table `lag` of spark/queries/lag_tables.py."""
-    commits = told["commit"].sort_values(["observed_at", "emitted_at"], kind="stable")
+    commits = frames["commit"].sort_values(["observed_at", "emitted_at"], kind="stable")
     commits = commits.drop_duplicates([*PARTITION, "group"], keep="last")
     commits = commits.rename(columns={"offset": "committed", "observed_at": "committed_at", "emitted_at": "held_until"})
     found = commits[[*PARTITION, "group", "committed", "committed_at", "held_until"]].merge(
-        _log_ends(told["log_end"]), on=PARTITION, how="left"
+        _log_ends(frames["log_end"]), on=PARTITION, how="left"
     )
     known = found["log_end"].notna()
     found["lag"] = (found["log_end"] - found["committed"]).clip(lower=0).where(known)
@@ -75,10 +75,10 @@ def group_lag(each: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
-def rebalances(told: Frames) -> pd.DataFrame:
+def rebalances(frames: Frames) -> pd.DataFrame:
     """Computes the table of spark/queries/rebalances_table.py."""
-    all_ = told["rebalance"].assign(
-        cause=told["rebalance"]["cause"].astype(object).fillna("unknown"),
+    all_ = frames["rebalance"].assign(
+        cause=frames["rebalance"]["cause"].astype(object).fillna("unknown"),
         lost=lambda each: each["duration_seconds"] * each["members"],
     )
     return (
@@ -95,30 +95,30 @@ def rebalances(told: Frames) -> pd.DataFrame:
     )
 
 
-def refusals(told: Frames) -> pd.DataFrame:
+def refusals(frames: Frames) -> pd.DataFrame:
     """Computes the table `refusals` of spark/queries/policy_tables.py."""
-    return _verdicts(told["refusal"], "refusals")
+    return _verdicts(frames["refusal"], "refusals")
 
 
-def audits(told: Frames) -> pd.DataFrame:
+def audits(frames: Frames) -> pd.DataFrame:
     """Computes the table `audits` of spark/queries/policy_tables.py."""
-    return _verdicts(told["audit"], "audits")
+    return _verdicts(frames["audit"], "audits")
 
 
-def _verdicts(told: pd.DataFrame, counted: str) -> pd.DataFrame:
-    by = told.groupby(VERDICT, observed=True)
+def _verdicts(verdicts: pd.DataFrame, counted: str) -> pd.DataFrame:
+    by = verdicts.groupby(VERDICT, observed=True)
     found = by.agg(clients=("client_id", "nunique"), last_at=("observed_at", "max"))
     found[counted] = by.size()
     return found.reset_index()
 
 
-def sidecars(told: Frames) -> pd.DataFrame:
+def sidecars(frames: Frames) -> pd.DataFrame:
     """Computes the table of spark/queries/sidecars_table.py."""
-    everything = told["all"].groupby(BOOT, observed=True)
+    everything = frames["all"].groupby(BOOT, observed=True)
     found = everything.agg(
         first_seq=("seq", "min"), last_seq=("seq", "max"), records=("seq", "size"), last_record=("emitted_at", "max")
     )
-    beats = told["heartbeat"]
+    beats = frames["heartbeat"]
     late = (beats["arrived_at"] - beats["emitted_at"]).dt.total_seconds()
     by = beats.assign(late=late).groupby(BOOT, observed=True)
     found["heartbeats"] = by.size()
@@ -128,14 +128,14 @@ def sidecars(told: Frames) -> pd.DataFrame:
     return found.reset_index()
 
 
-def churn(told: Frames) -> pd.DataFrame:
+def churn(frames: Frames) -> pd.DataFrame:
     """Computes the table of spark/queries/churn_table.py."""
-    return told["member"].groupby(["window", "group", "change"], observed=True).size().rename("members").reset_index()
+    return frames["member"].groupby(["window", "group", "change"], observed=True).size().rename("members").reset_index()
 
 
-def metrics(told: Frames) -> pd.DataFrame:
+def metrics(frames: Frames) -> pd.DataFrame:
     """Computes the table of spark/queries/metrics_table.py."""
-    beats = told["heartbeat"].sort_values("seq")
+    beats = frames["heartbeat"].sort_values("seq")
     samples = pd.json_normalize(beats["sample"].tolist())
     long = pd.concat([beats[[*BOOT, "seq", "emitted_at"]].reset_index(drop=True), samples], axis=1)
     long = long.melt([*BOOT, "seq", "emitted_at"], var_name="metric", value_name="figure").dropna(subset="figure")
@@ -145,7 +145,7 @@ def metrics(told: Frames) -> pd.DataFrame:
     before = last["figure"].reset_index()
     before["window"] += pd.Timedelta(minutes=5)
     before = before[before["window"].dt.minute != 0].set_index(keys)["figure"]
-    began = told["all"].loc[told["all"]["seq"] == 1, BOOT].assign(began=True)
+    began = frames["all"].loc[frames["all"]["seq"] == 1, BOOT].assign(began=True)
     found = last.assign(base=before.reindex(last.index).fillna(first)).reset_index().merge(began, on=BOOT, how="left")
     base = found["base"].mask(found["began"].notna(), 0.0)
     found["grown"] = (found["figure"] - base).where(found["figure"] >= base, found["figure"])
@@ -165,13 +165,13 @@ def _summed(found: pd.DataFrame) -> pd.DataFrame:
     return answer.reset_index()
 
 
-def answers(told: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
+def answers(frames: Frames) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yields all tables by name, as in spark/tables.py."""
-    each = lag(told)
+    each = lag(frames)
     yield "lag", each
     yield "group_lag", group_lag(each)
     for name, ask in ASKED.items():
-        yield name, ask(told)
+        yield name, ask(frames)
 
 
 ASKED: Mapping[str, Callable[[Frames], pd.DataFrame]] = MappingProxyType(

@@ -60,7 +60,7 @@ class Cluster(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What the pipeline needs for one restatement interval.
+    """The resources that the pipeline needs for one restatement interval.
 
     Attributes:
         records: records per second.
@@ -85,7 +85,7 @@ def streamed(measured: Measured, trigger_seconds: int) -> float:
 
 
 def need(measured: Measured, cluster: Cluster, interval_seconds: int) -> Need:
-    """Returns what a cluster needs if its sidecars restate at this interval."""
+    """Returns the resources for a cluster whose sidecars restate at this interval."""
     records = cluster.restated / interval_seconds
     line_bytes = records * measured.bytes_per_record
     return Need(

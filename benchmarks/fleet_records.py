@@ -79,7 +79,7 @@ class SimulatedSidecar:
         self.sealed.begin(self.boot, moment)
 
     def stop(self) -> None:
-        """Ends the boot and notes what is known of it."""
+        """Ends the boot and adds it to the truth."""
         self.sealed.truth.boots[self.name, self.boot] = Boot(1, self.seq, self.records, self.heartbeats)
 
     def stamp(self, moment: int) -> Timestamp:
@@ -87,19 +87,19 @@ class SimulatedSidecar:
         return timestamp((self.shape.fleet.begin * 1000 + moment + self.skew) / 1000)
 
     def record(self, body: Body, moment: int) -> str:
-        """Returns a record as a line that is emitted when it is observed."""
+        """Returns the line of a record whose emission time is its observation time."""
         self.seq += 1
         self.records += 1
         self.sealed.truth.kinds[body.KIND] += 1
-        told = self.stamp(moment)
+        observed_at = self.stamp(moment)
         envelope = Envelope(
             version=VERSION,
             kind=body.KIND,
             sidecar=self.name,
             boot=self.boot,
             seq=self.seq,
-            observed_at=told,
-            emitted_at=told,
+            observed_at=observed_at,
+            emitted_at=observed_at,
         )
         return Record(envelope=envelope, body=body).to_line().decode()
 
@@ -120,7 +120,7 @@ class SimulatedSidecar:
         return self.record(body, event.moment)
 
     def lose(self, records: int) -> None:
-        """Drops so many records before they are written."""
+        """Skips the sequence numbers of `records` records, as if these were dropped before they were written."""
         self.seq += records
 
     def restate(self, moment: int) -> list[str]:
@@ -154,22 +154,22 @@ class SimulatedSidecar:
         return taken
 
     def _groups(self, moment: int) -> list[str]:
-        told = self._speaks_of(self.mine, moment)
+        reported = self._speaks_of(self.mine, moment)
         moved = (self.shape.moved_to[self.mine] == self.index) & (self.shape.moved_at[self.mine] <= moment)
         generations = self.generation[self.mine] + moved
-        head, numbers = self._head("group", int(told.sum()))
+        head, numbers = self._head("group", int(reported.sum()))
         stamp = self.stamp(moment)
         middle = f',"observed_at":"{stamp}","emitted_at":"{stamp}",'
-        spoken = (tail for tail, speaks in zip(self.group_tails, told.tolist(), strict=True) if speaks)
+        tails = (tail for tail, speaks in zip(self.group_tails, reported.tolist(), strict=True) if speaks)
         return [
             f"{head}{seq}{middle}{before}{generation}{after}"
-            for seq, (before, after), generation in zip(numbers, spoken, generations[told].tolist(), strict=True)
+            for seq, (before, after), generation in zip(numbers, tails, generations[reported].tolist(), strict=True)
         ]
 
     def _commits(self, moment: int) -> list[str]:
         shape = self.shape
-        told = self._speaks_of(shape.group[self.commits], moment)
-        commits = self.commits[told]
+        reported = self._speaks_of(shape.group[self.commits], moment)
+        commits = self.commits[reported]
         home = shape.home[shape.group[commits]] == self.index
         made_at = np.where(home, shape.committed_at(commits, moment, away=True), shape.committed_at(commits, moment))
         offsets = shape.committed(commits, made_at)
@@ -177,7 +177,7 @@ class SimulatedSidecar:
         stamps = [self.stamp(each) for each in moments.tolist()]
         head, numbers = self._head("commit", len(commits))
         emitted = f',"emitted_at":"{self.stamp(moment)}",'
-        tails = (tail for tail, speaks in zip(self.commit_tails, told.tolist(), strict=True) if speaks)
+        tails = (tail for tail, speaks in zip(self.commit_tails, reported.tolist(), strict=True) if speaks)
         return [
             f'{head}{seq},"observed_at":"{stamps[at]}"{emitted}{tail}{offset},"leader_epoch":3}}\n'
             for seq, at, tail, offset in zip(numbers, which.tolist(), tails, offsets.tolist(), strict=True)
@@ -240,13 +240,13 @@ def write_sidecar(folder: Path, fleet: Fleet, sidecar: int) -> Truth:
 
 
 def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
-    """Writes the records of a fleet. Returns what is true of them.
+    """Writes the records of a fleet. Returns the truth, against which tables can be checked.
 
     Args:
         folder: the folder in which each sidecar gets a folder.
         fleet: the size of the fleet.
         processes: how many processes run at once; one per core if None; only this process if 1. The files do not depend
-            on it.
+            on the number.
     """
     truth, sidecars, one = Truth(), range(fleet.sidecars), partial(write_sidecar, folder, fleet)
     if processes == 1:
@@ -260,7 +260,7 @@ def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
 
 
 def fleet_of_one_hour(records: int, **others: int) -> Fleet:
-    """Returns a fleet that writes about so many records per hour, in the proportions of the default fleet."""
+    """Returns a fleet that writes about `records` records per hour, in the proportions of the default fleet."""
     usual = Fleet(begin=0)
     share = records / (usual.restated * usual.rounds)
     sizes: dict[str, int] = {

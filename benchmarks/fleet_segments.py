@@ -34,7 +34,7 @@ FAULTS: Sequence[tuple[str, Callable[[dict[str, Any]], object]]] = (
     ("out_of_range", lambda cells: cells | {"offset": -5}),
     ("in_future", lambda cells: cells | {"emitted_at": "2999-01-01T00:00:00.000Z"}),
 )
-"""The faults of damaged lines, and how each is made from a valid line."""
+"""The faults of damaged lines, each with the function that damages a valid line."""
 
 
 class Sealed:
@@ -102,9 +102,9 @@ class Sealed:
         broken: Counter[str] = Counter()
         for _ in range(self._random.poisson(lines * self._fleet.damage / 100)):
             fault, spoil = FAULTS[int(self._random.integers(len(FAULTS)))]
-            told = timestamp(self._fleet.begin + self._opened_at / 1000)
+            opened_at = timestamp(self._fleet.begin + self._opened_at / 1000)
             cells = {"version": VERSION, "kind": "log_end", "sidecar": self._sidecar, "boot": self._boot, "seq": 1}
-            cells |= {"observed_at": told, "emitted_at": told, "topic": "broken", "partition": 0, "offset": 0}
+            cells |= {"observed_at": opened_at, "emitted_at": opened_at, "topic": "broken", "partition": 0, "offset": 0}
             self._pieces.append(json.dumps(spoil(cells)).encode() + b"\n")
             broken[fault] += 1
         self.truth.faults.update(broken)

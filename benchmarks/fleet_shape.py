@@ -1,7 +1,7 @@
 """A simulated fleet: the coordinator of each group, the leader of each partition, and all offsets at any moment.
 
-Everything follows from the seed and the moment. So any process can compute what any sidecar would have seen at any
-time. The truth can be computed without reading what was written. Moments are milliseconds since the beginning of the
+All values follow from the seed and the moment. So any process can compute what any sidecar would have seen at any time,
+and the truth can be computed without reading the written records. Moments are milliseconds since the beginning of the
 fleet, unless stated otherwise.
 """
 
@@ -96,7 +96,7 @@ class Shape:
         topic, number, leader, rate, base: by partition: its topic, its number in the topic, the sidecar of its leader,
             messages per 1,000 seconds, and the log end at the beginning.
         seen: by partition: whether any sidecar sees its log end.
-        home, members, generation, commit_phase, stuck_at: by group. The group commits no more from `stuck_at` on.
+        home, members, generation, commit_phase, stuck_at: by group. The group stops committing at `stuck_at`.
         moved_at, moved_to: by group: when the group moves to another sidecar's broker; NEVER for most groups.
         group, partition, behind: by commit: its group, its partition, and its lag in messages at the time of the
             commit.

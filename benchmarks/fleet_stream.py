@@ -1,6 +1,6 @@
-"""Measures what a stream keeps while hours pass: on disk, in its checkpoint, and in the JVM.
+"""Measures how much a stream keeps as hours pass: on disk, in its checkpoint, and in the JVM.
 
-Feeds segments hour by hour to one stream in one JVM.
+The module feeds segments hour by hour to one stream in one JVM.
 """
 
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from group_sidecar.spark.tables import RECORDS
 
 
 class StreamFootprint(NamedTuple):
-    """What the stream keeps after some hours.
+    """The size of the stream's state after some hours.
 
     Attributes:
         hours: how many hours' segments have arrived.
@@ -49,7 +49,7 @@ def kept(folder: Path, fleet: Fleet) -> tuple[Truth, list[StreamFootprint]]:
     """Streams a fleet's records hour by hour, each hour when it is over, and late segments when they arrive.
 
     Returns:
-        The truth of the records, and what was kept after each step.
+        The truth of the records, and the footprint after each step.
     """
     truth = write(folder / "written", fleet)
     spark, arrived = session(), folder / "arrived"
@@ -84,13 +84,13 @@ def _always(now: datetime) -> datetime:
 
 
 def _feed(written: Path, arrived: Path, now: datetime) -> int:
-    """Delivers the segments that are sealed by then. Returns their number."""
+    """Moves the segments that are sealed by `now` to the stream's input. Returns their number."""
     fed = 0
     for path in sorted(written.rglob("segment-*.jsonl")):
         if path.stat().st_mtime <= now.timestamp():
-            place = arrived / path.relative_to(written)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(place)
+            target = arrived / path.relative_to(written)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
             fed += 1
     return fed
 

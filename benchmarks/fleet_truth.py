@@ -1,4 +1,4 @@
-"""Computes what is true of a simulated fleet, so that tables can be checked against it.
+"""Computes the truth about a simulated fleet, against which tables can be checked.
 
 The lag of every window follows from the shape alone.
 """
@@ -27,7 +27,7 @@ class Boot(NamedTuple):
 
 @dataclass
 class Truth:
-    """What was written. All counters can be added up over sidecars.
+    """The contents of the written records. All counters can be added up over sidecars.
 
     Attributes:
         lines, bytes, segments: of all files, including duplicates and damaged lines.
@@ -96,10 +96,13 @@ def last_restatements(shape: Shape, window: int) -> Numbers:
 
 
 def group_reporters(shape: Shape, window: int) -> GroupReporters:
-    """Returns which sidecars report each group in a window: its first one, the one it moved to, or both for a while."""
+    """Returns which sidecars report each group in a window.
+
+    A group is reported by its home sidecar, by the sidecar that it moved to, or by both for a while.
+    """
     last = last_restatements(shape, window)
     moved = (shape.moved_at != NEVER) & (last[shape.moved_to] >= shape.moved_at)
-    # The last report before the group is stale is in this window unless it precedes the first restatement in it.
+    # The home sidecar reports a moved group if its first restatement in this window is before the group is stale.
     first = _first_restatements(shape, window)[shape.home]
     at_home = ~moved | (first < np.where(shape.moved_at == NEVER, 0, shape.moved_at) + STALE)
     holder = np.where(moved, shape.moved_to, shape.home)
@@ -108,9 +111,9 @@ def group_reporters(shape: Shape, window: int) -> GroupReporters:
 
 def lag(shape: Shape, window: int) -> Lag:
     """Returns the lag of every commit in a window."""
-    last, told = last_restatements(shape, window), group_reporters(shape, window)
+    last, reporters = last_restatements(shape, window), group_reporters(shape, window)
     commits = np.arange(len(shape.group))
-    holder = told.holder[shape.group]
+    holder = reporters.holder[shape.group]
     away = holder == shape.home[shape.group]
     here = shape.committed_at(commits, last[holder])
     before = shape.committed_at(commits, last[holder], away=True)

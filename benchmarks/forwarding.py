@@ -51,7 +51,7 @@ from tests.kafka.processes import Address, host_port
 from tests.kafka.wire import Wire
 
 SECONDS, QUICK_SECONDS = 12 * 60.0, 60.0
-"""Seconds for the rounds. Starting, filling and idle connections take additional time."""
+"""Seconds for the rounds. Starting processes, creating data and measuring idle connections take additional time."""
 AT_LEAST, QUICK_AT_LEAST = 3, 2
 """The minimum number of rounds, however long they take."""
 TO_READ, TO_WRITE, WIDE = "to-read", "to-write", "wide"

@@ -42,7 +42,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from tests.proxy.dataplane.playbook import EPOCH, Line, ScriptedDispatcher, SessionDriver, complete_copy, stable_group
 
 MEMBERS, MANY = 10, 100
-"""The members of each group, and of the group that rebalances."""
+"""The number of members of each group, and of the group that rebalances."""
 GROUP, BIG = "billing-7", "crowd"
 COMMITTED = (1, 10, 100)
 """The numbers of partitions of the commits."""
@@ -53,7 +53,7 @@ STEP_SECONDS = 0.00001
 HEARTBEAT_BUDGET, COMMIT_BUDGET, PARTITION_BUDGET = 60, 40, 3
 """Microseconds allowed for a Heartbeat, for a commit, and for each partition in a commit."""
 METADATA = bytes(60)
-"""As many bytes as a subscription to a few topics."""
+"""Metadata of the size of a subscription to a few topics."""
 
 
 class Kind(NamedTuple):
@@ -104,15 +104,15 @@ def _play(session: SessionDriver, frames: Frames, count: int) -> float:
 
 
 def costs(groups: int, runs: int) -> Mapping[Kind, tuple[float, float]]:
-    """Returns the cost of each kind with so many groups. Raises RuntimeError if the copy missed an exchange."""
+    """Returns the cost of each kind with `groups` groups. Raises RuntimeError if the copy missed an exchange."""
     copy = populated(groups)
-    rivals = SessionPair(copy)
+    sessions = SessionPair(copy)
     for kind, frames in steady():
         for _ in range(runs):
-            rivals.run(kind, frames)
+            sessions.run(kind, frames)
     for generation in range(2, 2 + runs):
         for kind, frames in rebalance(generation):
-            rivals.run(kind, frames, once=True)
+            sessions.run(kind, frames, once=True)
     crowd, group = copy.manager.group_metadata_cache[BIG], copy.manager.group_metadata_cache[GROUP]
     applied = [
         (crowd.generation, crowd.state, len(crowd.members)) == (1 + runs, GroupState.STABLE, MANY),
@@ -121,7 +121,7 @@ def costs(groups: int, runs: int) -> Mapping[Kind, tuple[float, float]]:
     ]
     if not all(applied):
         raise RuntimeError(f"what was sent is not in the copy: {applied}")
-    return rivals.best
+    return sessions.best
 
 
 def populated(groups: int) -> BrokerState:

@@ -138,7 +138,7 @@ def measured(plan: Plan, process: psutil.Process, idle: float, direct: Driver, s
 
     def beside() -> None:
         figures.direct.append(direct.run(plan.seconds).rate)
-        settle(process)  # The sidecar reads in the log what was committed directly.
+        settle(process)  # The sidecar reads the direct commits from the log.
 
     for number in range(plan.rounds):
         for turn in (beside, through) if number % 2 else (through, beside):
@@ -220,7 +220,7 @@ connection at a time.
 
 
 def produce_frame(size: int) -> bytes:
-    """Returns a Produce request (v7, acks=1) of so many bytes. Its topic does not exist, so nothing is stored."""
+    """Returns a Produce request (v7, acks=1) of `size` bytes. Its topic does not exist, so nothing is stored."""
     around = struct.pack(">hhih5s", 0, 7, 1, 5, b"bench") + struct.pack(">hhi", -1, 1, 30_000)
     around += struct.pack(">ih7sii", 1, 7, b"nowhere", 1, 0)
     records = size - 4 - len(around) - 4
@@ -263,7 +263,7 @@ def _bytes(size: int) -> str:
 
 
 class GroupScaling(NamedTuple):
-    """The cost of so many groups.
+    """The cost with a number of groups.
 
     Attributes:
         share: the share of a core that is used without any load.
@@ -306,8 +306,8 @@ def by_groups(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Secti
             for frames, at_once in ((heartbeat_frames(members), AT_ONCE), (commit_frames(members), COMMITS_AT_ONCE))
         )
         waits = [latencies(each[:AT_ONCE], HEARTBEAT, 1_000, plan.wait_seconds) for each in ends]
-        told = [wait * 1000 for taken in waits for wait in (taken[int(0.99 * len(taken))], taken[-1])]
-        crowds.append(GroupScaling(count, share, beats, commits, tuple(told), size / 1000))
+        milliseconds = [wait * 1000 for taken in waits for wait in (taken[int(0.99 * len(taken))], taken[-1])]
+        crowds.append(GroupScaling(count, share, beats, commits, tuple(milliseconds), size / 1000))
     for each in ends:
         close(each)
     return _told_of_groups(crowds)

@@ -90,15 +90,15 @@ def _metadata(inspected: int) -> Iterator[Case]:
             for n in range(count)
         )
 
-    def told(brokers: int, topics: tuple[MetadataResponseTopic, ...]) -> MetadataResponse:
+    def reply(brokers: int, topics: tuple[MetadataResponseTopic, ...]) -> MetadataResponse:
         nodes = tuple(MetadataResponseBroker(node_id=n, host=f"kafka-{n}", port=9092) for n in range(brokers))
         return MetadataResponse(brokers=nodes, topics=topics)
 
     few, unknown = inspected // 520, inspected // 36
-    yield Case(f"Metadata of {form(few, 10)} partitions", METADATA, 12, told(BROKERS, topics(few, partitions)))
-    yield Case(f"Metadata of {unknown:,} unknown topics", METADATA, 12, told(BROKERS, topics(unknown, ())))
-    yield Case("Metadata of 20,000 x 10 partitions", METADATA, 12, told(BROKERS, topics(20_000, partitions)))
-    yield Case(f"Metadata of {CLUSTER:,} brokers", METADATA, 12, told(CLUSTER, topics(few, partitions)))
+    yield Case(f"Metadata of {form(few, 10)} partitions", METADATA, 12, reply(BROKERS, topics(few, partitions)))
+    yield Case(f"Metadata of {unknown:,} unknown topics", METADATA, 12, reply(BROKERS, topics(unknown, ())))
+    yield Case("Metadata of 20,000 x 10 partitions", METADATA, 12, reply(BROKERS, topics(20_000, partitions)))
+    yield Case(f"Metadata of {CLUSTER:,} brokers", METADATA, 12, reply(CLUSTER, topics(few, partitions)))
 
 
 def _produced(most: int) -> Iterator[Case]:

@@ -1,6 +1,6 @@
 """The largest requests about members and groups that are decoded, with few large parts and with many small parts.
 
-`largest_offset_messages` has those about offsets. The names of groups in all of them are defined here.
+`largest_offset_messages` has the requests about offsets. This module defines the names of groups for both modules.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ MEMBERS = 10
 LONG_NOTE = "x" * 100
 """Metadata that is too long for the policy on commits."""
 WIDE = -1
-"""Stands in place of an API for requests without a bound of their own."""
+"""The argument of `Sizes` for requests without a bound of their own, in place of an API key."""
 SEEN, UNSEEN = "log", "elsewhere"
 """Prefixes of the names of groups whose log is read, and of unknown groups."""
 
@@ -71,7 +71,7 @@ class Case(NamedTuple):
 
 
 def form(many: int, each: int) -> str:
-    """Returns the name of a form."""
+    """Returns the name of a form, for instance ``4 x 10``."""
     return f"{many:,} x {each:,}" if many > 1 else f"1 x {each:,}"
 
 
@@ -227,8 +227,8 @@ def descriptions(sizes: Sizes, settled: str, unsettled: str, groups: int, crowd:
     `crowd` is the number of members of a group that is described by itself.
     """
     most = sizes(DescribeGroupsRequest.KEY)
-    told = most * TIMES_OF_DESCRIBED // (DESCRIBED_COST + MEMBER_COST * MEMBERS)
-    for what, prefix, count in (("", settled, told), ("", settled, groups), (" in doubt", unsettled, groups)):
+    decodable = most * TIMES_OF_DESCRIBED // (DESCRIBED_COST + MEMBER_COST * MEMBERS)
+    for what, prefix, count in (("", settled, decodable), ("", settled, groups), (" in doubt", unsettled, groups)):
         names = tuple(f"{prefix}-{number}" for number in range(count))
         shown = names[: most // (MEMBERS + 1)]
         yield Case(

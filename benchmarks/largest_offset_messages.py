@@ -57,20 +57,20 @@ def judged(most: int) -> Iterator[Case]:
             first, *others = case.request.topics
             noted = replace(first.partitions[0], committed_metadata=LONG_NOTE)
             topics = (replace(first, partitions=(noted, *first.partitions[1:])), *others)
-            told: Any = case.reply
-            entry, *rest = told.topics
+            reply: Any = case.reply
+            entry, *rest = reply.topics
             left = (replace(entry, partitions=entry.partitions[1:]),) if len(entry.partitions) > 1 else ()
             yield case._replace(
                 name=f"{case.name}, one taken out",
                 request=replace(case.request, topics=topics),
-                reply=replace(told, topics=(*left, *rest)),
+                reply=replace(reply, topics=(*left, *rest)),
             )
 
 
 def _partitions(
     committed: Callable[..., Any], stored: Callable[..., Any], count: int
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns so many partitions of a topic in a commit, and in its reply without errors."""
+    """Returns `count` partitions of a topic in a commit, and in the commit's reply without errors."""
     return (
         tuple(
             committed(partition_index=index, committed_offset=index, committed_metadata="") for index in range(count)
@@ -156,7 +156,7 @@ def fetched(names: list[str], each: int) -> tuple[OffsetFetchResponseTopic, ...]
 
 def fetches(sizes: Sizes, groups: int, big: int) -> Iterator[Case]:
     """Yields cases of OffsetFetch, for groups whose log is read and for unknown groups."""
-    most, told = sizes(WIDE), sizes(OffsetFetchRequest.KEY)
+    most, decodable = sizes(WIDE), sizes(OffsetFetchRequest.KEY)
     for what, prefix in (("", SEEN), (" that are not known", UNSEEN)):
         names = [f"{prefix}-{number:07}" for number in range(most)]
         for some in (names[:groups], names):
@@ -167,7 +167,7 @@ def fetches(sizes: Sizes, groups: int, big: int) -> Iterator[Case]:
                 OffsetFetchResponse(
                     groups=tuple(
                         OffsetFetchResponseGroup(group_id=each, topics=fetched(["topic"], 1))
-                        for each in some[: told // 3]
+                        for each in some[: decodable // 3]
                     )
                 ),
             )
@@ -180,7 +180,7 @@ def fetches(sizes: Sizes, groups: int, big: int) -> Iterator[Case]:
             7,
             OffsetFetchResponse(topics=fetched(names, each)),
         )
-    learnt = fetched(["topic"], told - 3)
+    learnt = fetched(["topic"], decodable - 3)
     yield Case(
         f"OffsetFetch of a group, all of {big:,} offsets",
         OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="big", topics=None),)),
@@ -194,12 +194,12 @@ def ends(sizes: Sizes) -> Iterator[Case]:
     for topics, each in forms(sizes(ListOffsetsRequest.KEY)):
         names = [f"topic-{number}" for number in range(topics)]
         asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(each))
-        told = tuple(ListOffsetsPartitionResponse(partition_index=i, error_code=0, offset=i) for i in range(each))
+        found = tuple(ListOffsetsPartitionResponse(partition_index=i, error_code=0, offset=i) for i in range(each))
         yield Case(
             f"ListOffsets of {form(topics, each)} partitions",
             ListOffsetsRequest(
                 replica_id=-1, topics=tuple(ListOffsetsTopic(name=name, partitions=asked) for name in names)
             ),
             7,
-            ListOffsetsResponse(topics=tuple(ListOffsetsTopicResponse(name=name, partitions=told) for name in names)),
+            ListOffsetsResponse(topics=tuple(ListOffsetsTopicResponse(name=name, partitions=found) for name in names)),
         )

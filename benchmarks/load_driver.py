@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.kafka.processes import Address
 
 CHUNK = 65_536
-"""Bytes per read. Frames that are longer than this are not sent together with others."""
+"""Bytes per read. Frames that are longer than this are sent one by one."""
 AT_ONCE = 32
 """How many connections are opened at the same time."""
 
@@ -32,10 +32,10 @@ class Load(NamedTuple):
 
 
 def connected(address: Address, count: int, frame: bytes) -> list[socket.socket]:
-    """Opens so many connections, and waits for the reply to one frame on each.
+    """Opens `count` connections, and waits for the reply to one frame on each.
 
-    Only some are opened at a time. Kafka's listen backlog is 50, and the system would retry further connections after a
-    second.
+    At most `AT_ONCE` connections are opened at a time. Kafka's listen backlog is 50, and the system would retry further
+    connections after a second.
     """
     found: list[socket.socket] = []
     while len(found) < count:
@@ -88,7 +88,7 @@ class Driver:
         """Bytes of an incomplete reply, by descriptor."""
 
     def run(self, seconds: float) -> Load:
-        """Sends load for so many seconds, and waits for the last replies."""
+        """Sends load for `seconds` seconds, and waits for the last replies."""
         with selectors.EpollSelector() as selector:
             for connection in self._connections:
                 selector.register(connection, selectors.EVENT_READ)
@@ -125,10 +125,10 @@ class Driver:
 
 
 def latencies(connections: Sequence[socket.socket], frame: bytes, rate: float, seconds: float) -> list[float]:
-    """An open loop with a constant rate. Each request is sent when it is due, even if earlier ones are unanswered.
+    """Sends requests at a constant rate, and returns the latency of each in seconds, in ascending order.
 
-    The connections take turns. Returns the seconds from when each request was due to its reply, in ascending order. So
-    a request that is late because of earlier requests counts as late.
+    The connections take turns. The loop is open: each request is sent when it is due, even if earlier requests are
+    unanswered. A latency is counted from when the request was due, so it includes delays by earlier requests.
     """
     size, count = reply_size(connections[0], frame), round(rate * seconds)
     due_of: dict[int, deque[float]] = {connection.fileno(): deque() for connection in connections}

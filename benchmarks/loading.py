@@ -88,7 +88,7 @@ def varint(value: int) -> bytes:
 
 
 def log(records: int, groups: int, offsets: int, size: int) -> Iterator[bytes]:
-    """Yields Fetch replies with so many records, in batches of `size`.
+    """Yields Fetch replies with `records` records in total, in batches of `size` records.
 
     The groups take turns to commit `offsets` keys.
     """
@@ -127,7 +127,7 @@ def resident() -> int:
 
 
 def memory(groups: int, offsets: int, times: int) -> None:
-    """Loads every offset of the groups so many times, and prints how many bytes of memory that took."""
+    """Loads every offset of the groups `times` times, and prints the additional resident memory in bytes."""
     into = PartitionLog(0)
     before = resident()
     for data in log(groups * offsets * times, groups, offsets, min(offsets, 100)):
@@ -137,17 +137,17 @@ def memory(groups: int, offsets: int, times: int) -> None:
 
 
 def memory_apart(groups: int, offsets: int, times: int) -> float:
-    """Returns the MB that `memory` takes in a separate process, without the memory of records still to be loaded."""
+    """Runs `memory` in a separate process, and returns its result in MB."""
     command = [sys.executable, "-m", "benchmarks.loading", "--memory", f"{groups},{offsets},{times}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout) / 1e6
 
 
 async def longest_stall(size: int, records: int) -> float:
-    """Returns the maximum milliseconds that another task had to wait while so many records were loaded.
+    """Returns the maximum milliseconds that another task had to wait while `records` records were loaded.
 
-    The time is CPU time of this process, so time on other processes does not count. The load yields to other tasks as
-    often as the log reader does.
+    The time is CPU time of this process, so the time of other processes does not count. The load yields to other tasks
+    as often as the log reader does.
     """
     replies = list(log(records, records // 1_000, 1_000, size))
     longest = 0.0
@@ -176,21 +176,21 @@ async def longest_stall(size: int, records: int) -> float:
 def measure(quick: bool) -> Section:
     """Loads, and reports the costs."""
     plan = QUICK if quick else FULL
-    told = [(f"offset commit records a second, {size} in a batch", f"{rate(size, plan):,.0f}") for size in SIZES]
+    figures = [(f"offset commit records a second, {size} in a batch", f"{rate(size, plan):,.0f}") for size in SIZES]
     live = f"{plan.offsets:,} live offsets"
     for offsets in (1_000, 50, 10):
         taken = memory_apart(plan.offsets // offsets, offsets, 1)
-        told.append((f"memory of {live}, {offsets:,} in a group, MB", f"{taken:,.0f}"))
+        figures.append((f"memory of {live}, {offsets:,} in a group, MB", f"{taken:,.0f}"))
     some = plan.offsets // 10
     for times in (1, 20):
         taken = memory_apart(some // 100, 100, times)
         often = "once" if times == 1 else f"{times} times"
-        told.append((f"memory of {some:,} live offsets, each committed {often}, MB", f"{taken:,.0f}"))
+        figures.append((f"memory of {some:,} live offsets, each committed {often}, MB", f"{taken:,.0f}"))
     for size in (100, 1):
         worst = max(trio.run(longest_stall, size, plan.records) for _ in range(plan.runs))
-        told.append((f"the longest another task waited, {size} in a batch, ms", f"{worst:.1f}"))
+        figures.append((f"the longest another task waited, {size} in a batch, ms", f"{worst:.1f}"))
     lines = [ABOUT.format(runs=plan.runs, records=plan.records), "", "| | |", "|---|---:|"]
-    lines += [f"| {name} | {figure} |" for name, figure in told]
+    lines += [f"| {name} | {figure} |" for name, figure in figures]
     return Section("Loading `__consumer_offsets`", "\n".join(lines))
 
 

@@ -33,7 +33,7 @@ CONNECTIONS = 8
 """Connections that commit. The broker handles one request of each at a time, and collects commits for some
 milliseconds."""
 MAX_IN_FLIGHT = 200
-"""Commits in flight."""
+"""The maximum number of in-flight commits."""
 MEMBERS = 100
 _MINUTES = 30 * 60_000
 _JOIN, _SYNC, _COMMIT = 3, 3, 8
@@ -51,14 +51,14 @@ def create_topics(address: Address, topics: Sequence[str] = TOPICS) -> None:
 
 
 def _led(admin: AdminClient, topics: Sequence[str]) -> bool:
-    """Whether the broker knows the leaders of all partitions. Before that, it stores no offsets of them."""
+    """Whether the broker knows the leaders of all partitions. Before that, the broker stores no offsets for them."""
     known = admin.list_topics(timeout=60).topics
     partitions = [each for name in topics if name in known for each in known[name].partitions.values()]
     return len(partitions) == len(topics) * PARTITIONS and all(each.leader >= 0 for each in partitions)
 
 
 def commit_request(group: str, partitions: int, offset: int = 1_000_000) -> OffsetCommitRequest:
-    """Returns a commit without a member, for so many partitions of TOPICS, one topic after the other."""
+    """Returns a commit without a member, for the first `partitions` partitions of TOPICS."""
     topics = tuple(
         OffsetCommitRequestTopic(
             name=TOPICS[first // PARTITIONS],
@@ -99,7 +99,7 @@ def commit_all(address: Address, commits: Iterable[OffsetCommitRequest], at_once
 
 @contextmanager
 def consumers(address: Address, group: str, members: int = MEMBERS) -> Iterator[None]:
-    """Runs a stable group of so many members for the length of a with statement. They share all partitions equally.
+    """Runs a stable group for the length of a with statement. Its members share all partitions equally.
 
     Session timeouts are half an hour. The broker must wait long enough for all members to join in one rebalance.
     """

@@ -81,7 +81,7 @@ def called(row: Row) -> str:
 
 
 def figure(value: float | None, digits: int) -> str:
-    """Formats a number with so many decimal places."""
+    """Formats a number with `digits` decimal places. None is formatted as `NOTHING`."""
     return NOTHING if value is None else f"{value:,.{digits}f}"
 
 

@@ -139,8 +139,8 @@ def _told(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
             f"{median(one.at(at) for one in taken):.2f}" for taken in (way.alone, way.beside) for at in (0.5, 0.99, 1)
         ]
         ratios = way.ratios(0.99)
-        told = f"{ratios[0]:.2f}, **{median(ratios):.2f}**, {ratios[-1]:.2f}"
-        rows.append([name, *cells, told, f"{median(way.fetched) / 1e6:,.0f}"])
+        ratio = f"{ratios[0]:.2f}, **{median(ratios):.2f}**, {ratios[-1]:.2f}"
+        rows.append([name, *cells, ratio, f"{median(way.fetched) / 1e6:,.0f}"])
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     size = FETCHED >> 20
     text = f"""\
@@ -159,9 +159,9 @@ sidecar and both clients, which is why requests wait without a sidecar, too.
 def _chart(ways: dict[str, Route]) -> str:
     lines = []
     for name, way in ways.items():
-        for told, taken in ((name, way.alone), (f"{name}, fetching", way.beside)):
+        for label, taken in ((name, way.alone), (f"{name}, fetching", way.beside)):
             points = [(float(n), median(one.at(1 - 1 / n) for one in taken)) for n in (2, 10, 100, 1_000)]
-            lines.append(Line(told, points))
+            lines.append(Line(label, points))
     return line_chart("one request in", [Panel("takes so many ms or longer", lines, logarithmic=True)])
 
 

@@ -50,7 +50,7 @@ CONNECTED = 500
 _DESCRIBE, _COMMIT, _FETCH = 5, 8, 8
 
 Load = Callable[[float], object]
-"""Sends load to the sidecar for so many seconds."""
+"""Sends load to the sidecar. The argument is the duration in seconds."""
 
 TITLES = {
     "heartbeat-1": "Heartbeat, one connection",
@@ -84,7 +84,7 @@ def loads(address: Address) -> dict[str, Load]:
 
 
 def drive(address: Address, frames: Sequence[bytes], in_flight: int, seconds: float) -> None:
-    """Keeps so many requests in flight, each on its own connection."""
+    """Keeps `in_flight` requests in flight for `seconds` seconds, each on its own connection."""
     connections = connected(address, in_flight, frames[0])
     try:
         Driver(connections, frames, in_flight).run(seconds)
@@ -93,7 +93,7 @@ def drive(address: Address, frames: Sequence[bytes], in_flight: int, seconds: fl
 
 
 def repeat(once: Callable[[], object], seconds: float) -> None:
-    """Repeats a function for at least so many seconds."""
+    """Repeats a function for at least `seconds` seconds."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         once()
@@ -144,8 +144,8 @@ def _profiled(process: psutil.Process, name: str) -> Iterator[None]:
 
 def run(names: Sequence[str], seconds: float) -> None:
     """Records all named profiles."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         with a_broker(folder) as broker:
             prepare(broker)
             with a_sidecar(folder, broker) as process:

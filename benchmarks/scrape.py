@@ -41,7 +41,7 @@ NO_LIMIT = 100_000_000
 _CALM_SECONDS = 0.5
 _TIMEOUT_SECONDS = 60
 _KNOWN_SECONDS = 60
-"""The sidecar has requested all log ends by then."""
+"""Seconds within which the sidecar requests all log ends."""
 ABOUT = """\
 `python -m benchmarks.scrape`: a scrape in OpenMetrics over HTTP from this machine, without a limit on series: from
 the question to the last byte, the median of {scrapes} and the longest, plain and as gzip. Groups have committed
@@ -53,7 +53,7 @@ scrape, too."""
 
 
 class Groups(NamedTuple):
-    """A number of groups with offsets of so many partitions each, and the levels of detail of their scrapes."""
+    """The number of groups, the number of partitions with offsets in each, and the levels of detail of the scrapes."""
 
     number: int
     partitions: int

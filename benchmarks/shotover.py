@@ -45,7 +45,7 @@ def built() -> Path:
 
 
 def build() -> Path:
-    """Builds the program if it is not in the cache, which takes minutes.
+    """Builds the program if it is not in the cache. A build takes minutes.
 
     Raises:
         Unavailable: cargo is missing, or the build failed.

@@ -1,7 +1,7 @@
 """Starts the targets of the forwarding benchmark: a broker, the sidecar, and other proxies in front of that broker.
 
-A tool that is not installed is left out and reported. A proxy that the user runs is given as NAME=HOST:PORT. It
-rewrites addresses itself and connects to the broker's port, which the user can choose.
+A tool that is not installed is left out and reported. A proxy that the user runs is given as NAME=HOST:PORT. Such a
+proxy rewrites addresses itself and connects to the broker's port, which the user can choose.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ DIRECT, SIDECAR = "direct", "sidecar"
 HAPROXY, SHOTOVER, PLAIN_COPY = "HAPROXY", "SHOTOVER", "PLAIN_COPY"
 """Proxies whose addresses the broker itself advertises. Shotover rewrites ports, but does not support Metadata v13."""
 JAVA_OPTIONS = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-Xmx1g")
-"""Tests start a broker with options for a quick start. Here it is to run as fast as possible."""
+"""Options for the highest throughput, in place of the tests' options for a quick start of the broker."""
 BROKER = {
     "group.max.size": "1",
     "group.max.session.timeout.ms": "3600000",
@@ -146,10 +146,10 @@ def _sidecar(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
     stack.enter_context(sidecar)
     sidecar.wait_for_log()
     [started] = [line for line in sidecar.process.log.read_text().splitlines() if '"started"' in line]
-    said = "inspection, policy `group_max_size`, `answers.exclusive`, metrics, the offsets log read, small frames "
-    said += json.loads(started)["small_frames"]
+    settings = "inspection, policy `group_max_size`, `answers.exclusive`, metrics, the offsets log read, small frames "
+    settings += json.loads(started)["small_frames"]
     process = psutil.Process(sidecar.process.running.pid)
-    return Target(SIDECAR, broker.sidecar, process, importlib.metadata.version("kafka-group-sidecar"), said)
+    return Target(SIDECAR, broker.sidecar, process, importlib.metadata.version("kafka-group-sidecar"), settings)
 
 
 def _haproxy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
@@ -164,8 +164,8 @@ def _haproxy(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:
         f"listen kafka\n  bind {host_port(listen)}\n  server broker {host_port(upstream)}\n"
     )
     process = _started(stack, [program, "-db", "-f", str(file)], folder / "haproxy.log", listen)
-    said = subprocess.run([program, "-v"], capture_output=True, text=True, check=True).stdout
-    return Target("HAProxy (C)", listen, process, said.split()[2], f"TCP mode, {os.cpu_count()} threads")
+    output = subprocess.run([program, "-v"], capture_output=True, text=True, check=True).stdout
+    return Target("HAProxy (C)", listen, process, output.split()[2], f"TCP mode, {os.cpu_count()} threads")
 
 
 def _shotover(stack: ExitStack, folder: Path, broker: KafkaBroker) -> Target:

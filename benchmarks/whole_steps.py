@@ -103,7 +103,7 @@ class BrokerWithManyGroups:
 
     def describe(self, group: str, members: int) -> None:
         """Applies the broker's description of a group."""
-        told = tuple(
+        described_members = tuple(
             DescribedMember(
                 member_id=member_id(group, number),
                 instance_id=None,
@@ -123,7 +123,7 @@ class BrokerWithManyGroups:
                     state=GroupState.STABLE if members else GroupState.DEAD,
                     protocol_type="consumer",
                     protocol="range",
-                    members=told,
+                    members=described_members,
                     as_of=self.manager.changes_of(group)[0],
                 )
             ],
@@ -131,7 +131,7 @@ class BrokerWithManyGroups:
         )
 
     def crowd(self, members: int) -> None:
-        """Puts the group with very many members into a state as if its generation had just begun."""
+        """Creates the group with very many members anew, at the beginning of its generation."""
         self.manager.forget_group_state(CROWD, self.copy.epoch(NOW))
         self.describe(CROWD, members)
 
@@ -279,11 +279,11 @@ def main() -> None:
     all_cases += [
         (gateway, case) for case in largest_gateway_replies.rewritten(REWRITTEN_TIMES * most, LARGEST_METADATA)
     ]
-    for where, case in all_cases:
+    for simulated, case in all_cases:
         if asked.only not in case.name:
             continue
         profile = cProfile.Profile() if asked.profile else None
-        sender = Sender(where, Clock(profile), min if asked.shortest else max)
+        sender = Sender(simulated, Clock(profile), min if asked.shortest else max)
         taken = sender.longest(case)
         reply = "answered" if sender.answered else f"{taken.reply:.1f}"
         print(f"| {case.name} | {taken.request:.1f} | {reply} | {taken.lost:.1f} |", flush=True)

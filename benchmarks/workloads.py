@@ -37,8 +37,8 @@ def framed(request: Struct, version: int) -> bytes:
 
 
 HEARTBEAT = framed(HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none"), 4)
-"""A heartbeat without a member. The broker refuses it at once, so its time is that of the way to the broker and
-back."""
+"""A heartbeat of an unknown member. The broker refuses it at once, so its time is mainly the time of the way to the
+broker and back."""
 
 
 class Asker:
@@ -97,7 +97,7 @@ def one_by_one(address: Address, frame: bytes, count: int) -> float:
 
 
 def side_by_side(address: Address, frame: bytes, connections: int, count: int) -> float:
-    """Returns the requests per second over so many connections, with one in flight on each. Replies are small."""
+    """Returns the requests per second over `connections` connections, with one in flight on each. Replies are small."""
     with ExitStack() as stack, select.epoll() as poller:
         askers = [stack.enter_context(Asker(address)) for _ in range(connections)]
         for asker in askers:
@@ -178,7 +178,7 @@ def _read_reply(connection: socket.socket) -> None:
 
 @contextmanager
 def held(address: Address, count: int) -> Iterator[None]:
-    """Holds so many idle connections for the length of a with statement. Each has sent one ApiVersions request."""
+    """Holds `count` idle connections for the length of a with statement. Each has sent one ApiVersions request."""
     with ExitStack() as stack:
         for _ in range(count):
             connection = stack.enter_context(socket.create_connection(address, timeout=_SECONDS))
@@ -233,10 +233,10 @@ def consume(address: Address, topic: str, records: int) -> float:
         read = len(consumer.consume(1, timeout=_SECONDS))
         began = time.perf_counter()
         while read < records:
-            came = consumer.consume(min(_AT_A_TIME, records - read), timeout=_SECONDS)
-            if not came:
+            received = consumer.consume(min(_AT_A_TIME, records - read), timeout=_SECONDS)
+            if not received:
                 raise LoadFailed(f"{read} of {records} records came")
-            read += len(came)
+            read += len(received)
         return read * len(RECORD) / 1e6 / (time.perf_counter() - began)
     finally:
         consumer.close()

@@ -59,8 +59,8 @@ class BrokerWithManyGroups:
         self.learning = Observer(self.copy)
         self.now = 1000.0
         self.manager.set_existing_groups(())
-        each = max(1, offsets // groups)
-        committed = {("topic", partition): CommittedOffset(1, 1, "", self.now) for partition in range(each)}
+        per_group = max(1, offsets // groups)
+        committed = {("topic", partition): CommittedOffset(1, 1, "", self.now) for partition in range(per_group)}
         for name in self.names:
             self.apply(OffsetsStored(group_id=name, sent_at=self.now, offsets=committed))
         run_to_end(self.manager.update_listing(self.now))
@@ -70,7 +70,7 @@ class BrokerWithManyGroups:
         self.manager.apply(events, self.now)
 
     def make_list(self, request: ListGroupsRequest, version: int = 4) -> None:
-        """Handles a ListGroups request: decides whether it may be answered, and builds the reply if so."""
+        """Handles a ListGroups request: checks whether the sidecar may answer it, and builds the reply if so."""
         if self.manager.listing_fallback_reason(self.now, version) is None:
             self.manager.listing(self.now).reply(request, version)
 
@@ -176,14 +176,14 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=100_000)
     parser.add_argument("--offsets", type=int, default=1_000_000)
     asked = parser.parse_args()
-    house = BrokerWithManyGroups(asked.groups, asked.offsets)
+    broker = BrokerWithManyGroups(asked.groups, asked.offsets)
     gc.disable()
     print(f"{asked.groups:,} groups, {asked.offsets:,} offsets\n\n| step | ms at most | within {GOAL_MS:g} ms |")
     print("| --- | ---: | --- |")
-    for step in house.steps():
+    for step in broker.steps():
         took = timed(step)
         print(f"| {step.name} | {took:,.2f} | {'yes' if took <= GOAL_MS else 'no'} |", flush=True)
-        house.settle()
+        broker.settle()
 
 
 if __name__ == "__main__":
