@@ -37,7 +37,7 @@ def run(what: str, command: Sequence[str], environment: Mapping[str, str] | None
     """Runs a command with its output in a log, and prints a progress line every few seconds.
 
     Raises:
-        SetupFailed: the command failed; the text has the end of its output.
+        SetupFailed: the command failed. The text contains the end of the command's output.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{what.split()[0]}.log"
@@ -69,7 +69,7 @@ def say(line: str) -> None:
 
 
 def make_venv(extras: str) -> None:
-    """Creates .venv where there is none, and installs the project into it."""
+    """Creates .venv if it does not exist, and installs the project into it."""
     python = VENV / "bin" / "python"
     if not python.exists():
         say(f"venv: creating .venv with Python {sys.version.split()[0]}")
@@ -77,7 +77,7 @@ def make_venv(extras: str) -> None:
         try:
             run("venv", [sys.executable, "-m", "venv", str(VENV)])
         except SetupFailed:
-            shutil.rmtree(VENV, ignore_errors=True)  # The next run would take a partial .venv for a complete one.
+            shutil.rmtree(VENV, ignore_errors=True)  # The next run would treat a partial .venv as complete.
             raise
     say(f"packages: installing the project with [{extras}]")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
@@ -98,18 +98,18 @@ def importable(module: str) -> bool:
 
 
 def java_version() -> int:
-    """Returns the feature version of the `java` on the path; 0 where there is none."""
+    """Returns the feature version of the `java` on the path, or 0 if there is none."""
     if shutil.which("java") is None:
         return 0
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    output = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found else 0
 
 
 def haproxy() -> str | None:
-    """Returns the path of the program; None where there is none.
+    """Returns the path of HAProxy, or None if it is not installed.
 
-    Debian installs it to /usr/sbin, which may not be on the path.
+    Debian installs HAProxy to /usr/sbin, which may not be on the path.
     """
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 
@@ -132,9 +132,9 @@ CHROMEDRIVER = Need("chromedriver", "chromium-driver", lambda: shutil.which("chr
 
 
 def install_system(needs: Sequence[Need]) -> None:
-    """Installs what is missing.
+    """Installs the packages of missing commands.
 
-    Raises SetupFailed with the names of missing commands where that is not allowed or fails.
+    Raises SetupFailed with the names of the missing commands if an installation is not allowed or fails.
     """
     missing = [need for need in needs if not need.present()]
     if not missing:
@@ -148,7 +148,7 @@ def install_system(needs: Sequence[Need]) -> None:
 
 
 def apt_install(packages: list[str], otherwise: str) -> None:
-    """Installs Debian packages where that is allowed. Raises SetupFailed with `otherwise` where it is not."""
+    """Installs Debian packages. Raises SetupFailed with the text `otherwise` if that is not allowed or fails."""
     prefix = apt_prefix()
     if prefix is None:
         raise SetupFailed(otherwise)
@@ -163,7 +163,7 @@ def apt_install(packages: list[str], otherwise: str) -> None:
 
 
 def apt_prefix() -> list[str] | None:
-    """Returns the apt-get command with the rights that it needs; None where these cannot be had."""
+    """Returns the apt-get command with the rights that it needs, or None if apt-get or these rights are missing."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -175,7 +175,7 @@ def apt_prefix() -> list[str] | None:
 
 
 def available(package: str) -> str:
-    """Returns the package, or the default Java where this release of Debian no longer has Java 17."""
+    """Returns the package, or the default Java if this release of Debian does not have the package."""
     if not package.startswith("openjdk-"):
         return package
     known = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False).returncode == 0
@@ -183,7 +183,7 @@ def available(package: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one of the four commands. Prints a failure to standard error; the last line says what to do."""
+    """Runs one of the four commands, and prints a failure to standard error. Returns the exit status."""
     try:
         match arguments:
             case ["venv", extras]:
@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
                 install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
             case ["proxies"]:
                 install_system((JAVA, MAVEN))
-                with contextlib.suppress(SetupFailed):  # The benchmarks report what they leave out.
+                with contextlib.suppress(SetupFailed):  # The benchmarks report missing proxies.
                     install_system((HAPROXY,))
             case ["java"]:
                 with contextlib.suppress(SetupFailed):  # The demo reports what it lacks without Java.
