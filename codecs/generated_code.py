@@ -10,7 +10,7 @@ layout, which reports the error or handles a rare valid value, such as a string 
 A reader does not check that each value is complete. After a truncated value the position is past the end, so that the
 next read or the final check fails.
 
-    print(source(layout(HeartbeatRequest, 4, True)))
+    print(generated_source(layout(HeartbeatRequest, 4, True)))
 """
 
 import struct

@@ -59,7 +59,7 @@ def indexes_in_suffixes(key_suffixes: Sequence[bytes]) -> bytes:
 
 
 def encode_uniform_rows(version: int, indexes: bytes, values: Sequence[Any]) -> bytes | None:
-    """Returns the rows of a reply without errors, or None if the values differ in length.
+    """Returns the rows of a reply without errors, or None if the values do not have one form.
 
     Args:
         version: the reply's version.
@@ -67,8 +67,8 @@ def encode_uniform_rows(version: int, indexes: bytes, values: Sequence[Any]) -> 
         values: raw OffsetCommitValues, at least one.
 
     Returns:
-        The rows. None if a value is not bytes or has an older version, if versions or lengths differ, or if metadata
-        is not ASCII or longer than 126 bytes. The caller then encodes the rows one by one.
+        The rows. None if a value is not bytes or has another version than 3 or 4, if versions or lengths differ, or if
+        metadata is not ASCII or longer than 126 bytes. The caller then encodes the rows one by one.
     """
     try:
         raw = b"".join(values)

@@ -8,7 +8,7 @@ A declaration resembles Kafka's own JSON schema:
         group_instance_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
 
 A field that a version lacks has its default when the message is decoded, and is left out when the message is encoded.
-Tagged fields that the declaration does not name are kept in `unknown_tags` and written back.
+Tagged fields that the declaration does not name are kept in `unknown_tags` and written back, sorted by their tags.
 """
 
 import dataclasses
