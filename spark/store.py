@@ -257,8 +257,8 @@ class Store:
     def _hand_over(self, table: str, rows: DataFrame) -> None:
         if self._catalog is not None:
             name = self._sql_name(table)
-            exists, writer = self._spark.catalog.tableExists(name), rows.writeTo(name)
-            writer.overwritePartitions() if exists else writer.partitionedBy(F.col("day"), F.col("hour")).create()
+            exists, writer_v2 = self._spark.catalog.tableExists(name), rows.writeTo(name)
+            writer_v2.overwritePartitions() if exists else writer_v2.partitionedBy(F.col("day"), F.col("hour")).create()
             return
         writer = rows.write.format(self._format).mode("overwrite").partitionBy("day", "hour")
         writer.option("partitionOverwriteMode", "dynamic").save(self._folders.url(table))
