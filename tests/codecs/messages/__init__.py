@@ -1,0 +1,1 @@
+"""Tests of single messages, beyond what all messages have in common."""
