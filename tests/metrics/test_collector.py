@@ -228,16 +228,6 @@ def test_suppressed_series_are_not_formatted(monkeypatch: pytest.MonkeyPatch) ->
     assert len(written) <= most + 2 + 4 * 100  # Which of the coarse ones are still to come is not known beforehand.
 
 
-def test_same_series_survive_each_scrape() -> None:
-    """Under the series limit, each scrape shows the same groups, whatever their order."""
-    groups = [group(f"g{number}") for number in range(10)]
-    world = MetricsWorld(CoordinatorCopy(groups=tuple(groups)), detail=Detail.GROUP, max_series=4)
-    first = world.series("group_info")
-    world.copies[:] = [CoordinatorCopy(groups=tuple(reversed(groups)))]
-    assert world.series("group_info") == first
-    assert len(first) == 4
-
-
 # Several brokers.
 
 
@@ -281,9 +271,19 @@ def test_lag_joins_copies_of_brokers() -> None:
 # Everything else.
 
 
-def test_flight_recorder_bytes() -> None:
-    """flight_recorder_bytes reports the bytes that the recorder holds."""
-    assert MetricsWorld(recorded_bytes=lambda: 17).value("flight_recorder_bytes") == 17
+@pytest.mark.parametrize(
+    ("sources", "name", "value"),
+    [
+        ({"recorded_bytes": lambda: 17}, "flight_recorder_bytes", 17),
+        ({"mirror_ready": lambda: True}, "mirror_ready", 1),
+        ({"mirror_ready": lambda: False}, "mirror_ready", 0),
+        ({"refusing_brokers": lambda: 2}, "refusing_brokers", 2),
+        ({}, "refusing_brokers", 0),
+    ],
+)
+def test_value_of_source(sources: dict[str, Any], name: str, value: int) -> None:
+    """A metric without labels has the value that its source returns."""
+    assert MetricsWorld(**sources).value(name) == value
 
 
 def test_table_sizes_are_summed() -> None:
@@ -294,18 +294,6 @@ def test_table_sizes_are_summed() -> None:
     assert world.value("table_entries", table="groups") == 3
     assert world.value("table_bytes", table="groups") == 800
     assert world.value("table_bytes", table="offsets") == 70
-
-
-@pytest.mark.parametrize("ready", [True, False])
-def test_mirror_ready(ready: bool) -> None:
-    """The mirror_ready metric reports whether the copies are ready to answer."""
-    assert MetricsWorld(mirror_ready=lambda: ready).value("mirror_ready") == ready
-
-
-def test_refusing_brokers() -> None:
-    """The refusing_brokers metric reports how many brokers refuse the sidecar's own connection, 0 by default."""
-    assert MetricsWorld().value("refusing_brokers") == 0
-    assert MetricsWorld(refusing_brokers=lambda: 2).value("refusing_brokers") == 2
 
 
 def test_journal_outlets() -> None:

@@ -159,29 +159,6 @@ def test_lag_timestamp() -> None:
     assert world.series("group_topic_lag_timestamp_seconds") == {("g", "t"): 4.0, ("g", "u"): 3.0}
 
 
-def test_lag_is_never_negative() -> None:
-    """A commit beyond the log end has a lag of 0."""
-    world = MetricsWorld(
-        CoordinatorCopy(groups=(group("g", offsets=commits("t", 9)),), log_ends={("t", 0): (4, 1.0)}),
-        detail=Detail.PARTITION,
-    )
-    assert world.series("group_partition_lag") == {("g", "0", "t"): 0}
-
-
-def test_uncommitted_partition_has_no_lag() -> None:
-    """A partition without a commit has no lag and no committed offset."""
-    world = MetricsWorld(
-        CoordinatorCopy(
-            groups=(group("g", offsets={("t", 0): CommittedOffset(-1), ("t", 1): CommittedOffset(3)}),),
-            log_ends={("t", 0): (100, 1.0), ("t", 1): (4, 1.0), ("t", 2): (100, 1.0)},
-        ),
-        detail=Detail.PARTITION,
-    )
-    assert world.series("group_partition_lag") == {("g", "1", "t"): 1}
-    assert world.series("committed_offset") == {("g", "1", "t"): 3}
-    assert world.series("group_lag") == {("g",): 1}
-
-
 def test_unknown_log_ends_are_counted() -> None:
     """Partitions with unknown log ends are counted separately and left out of the lag."""
     world = MetricsWorld(

@@ -114,10 +114,3 @@ def test_counted_groups_are_bounded() -> None:
 def test_build_info_has_version() -> None:
     """build_info has the installed package version."""
     assert MetricsWorld().series("build_info") == {(version("kafka-group-sidecar"),): 1}
-
-
-def test_no_detail_hides_group_names() -> None:
-    """Without detail, no group name is exposed."""
-    world = MetricsWorld(CoordinatorCopy(groups=(group("secret-group"),)))
-    world.fact_counters.observe(rebalanced("secret-group"))
-    assert "secret-group" not in world.text()

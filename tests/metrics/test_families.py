@@ -100,31 +100,6 @@ def test_known_labels_start_at_zero() -> None:
             assert {sample.value for sample in samples} == {0}, family.name
 
 
-WANTED = """
-    groups group_max_size rebalances_total rebalance_duration_seconds members_removed_total offset_commits_total
-    offset_commit_failures_total policy_evaluations_total policy_rejections_total requests_total
-    request_duration_seconds mirror_answers_total mirror_fallbacks_total mirror_divergences_total mirror_ready
-    decode_failures_total client_connections upstream_connect_failures_total tls_connections_total
-    received_bytes_total sent_bytes_total refusing_brokers
-    records_written_total records_dropped_total records_last_flush_timestamp_seconds collect_duration_seconds
-    series_suppressed build_info
-"""
-WANTED_OF_GROUPS = """
-    group_info group_members group_members_unassigned group_assigned_partitions group_rebalances_total
-    group_last_rebalance_timestamp_seconds committed_offset log_end_offset group_offset_commits_total
-    last_commit_timestamp_seconds uncommitted_partitions group_lag group_topic_lag group_partition_lag
-    group_lag_timestamp_seconds group_topic_lag_timestamp_seconds log_end_offset_timestamp_seconds
-"""
-
-
-def test_monitored_families_exist() -> None:
-    """Every family that monitoring relies on exists at the expected level."""
-    levels = {family.name: family.detail is Detail.NONE for family in FAMILIES}
-    for names, always in ((WANTED, True), (WANTED_OF_GROUPS, False)):
-        for name in names.split():
-            assert levels[name] is always, name
-
-
 def test_members_are_not_exposed() -> None:
     """No exposed value identifies a member, client or host."""
     text = full_world().text()

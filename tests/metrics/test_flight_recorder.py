@@ -293,14 +293,6 @@ def test_long_names_count_towards_bytes() -> None:
     assert recorder(joined("g" * 30_000)).held_bytes - short.held_bytes >= 29_999
 
 
-@pytest.mark.parametrize("max_bytes", [0, 100])
-def test_recorder_without_room_keeps_nothing(max_bytes: int) -> None:
-    """A recorder without enough room keeps no facts."""
-    made = recorder(joined(), refused(), max_bytes=max_bytes)
-    assert made.timeline("g") is None
-    assert made.held_bytes == 0
-
-
 names = st.sampled_from(["a", "b", "c", "d" * 500])
 told_facts = st.one_of(
     st.builds(joined, names),

@@ -125,8 +125,9 @@ async def test_unknown_paths(path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "get"])
-async def test_other_methods(method: str) -> None:
-    reply = await ask("/metrics", method)
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/timeline?group=a"])
+async def test_other_methods(path: str, method: str) -> None:
+    reply = await ask(path, method)
     assert (reply.status, reply.headers["allow"], reply.content) == (405, "GET, HEAD", {"error": "method not allowed"})
 
 

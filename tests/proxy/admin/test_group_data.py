@@ -114,13 +114,6 @@ async def test_sort_ties_are_ordered_by_id() -> None:
     assert await listed("sort=members&order=desc", *groups) == ["a", "b", "c"]
 
 
-async def test_many_groups_in_pages() -> None:
-    """Two pages of 1000 groups cover a list of 1500 groups in order."""
-    groups = [GroupView(group_id=f"g{n:04}", state=GroupState.EMPTY) for n in range(1500)]
-    assert await listed("limit=1000", *groups) == [f"g{n:04}" for n in range(1000)]
-    assert await listed("limit=1000&offset=1000", *groups) == [f"g{n:04}" for n in range(1000, 1500)]
-
-
 # One group.
 
 
