@@ -39,7 +39,7 @@ from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS
 from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from tests.proxy.dataplane.playbook import EPOCH, Line, ScriptedDispatcher, SessionDriver, complete_copy, stable_group
+from tests.proxy.dataplane.playbook import EPOCH, Line, ScriptedDispatcher, SessionDriver, complete_state, stable_group
 
 MEMBERS, MANY = 10, 100
 """The number of members of each group, and of the group that rebalances."""
@@ -81,9 +81,9 @@ class SessionPair:
         best: the minimum cost of one exchange of each kind in each session, in microseconds.
     """
 
-    def __init__(self, copy: BrokerState) -> None:
+    def __init__(self, state: BrokerState) -> None:
         self.best: dict[Kind, tuple[float, float]] = {}
-        self.applying = Line(copy)
+        self.applying = Line(state)
         self._passing = SessionDriver(ScriptedDispatcher())
 
     def run(self, kind: Kind, frames: Frames, *, once: bool = False) -> None:
@@ -105,19 +105,19 @@ def _play(session: SessionDriver, frames: Frames, count: int) -> float:
 
 def costs(groups: int, runs: int) -> Mapping[Kind, tuple[float, float]]:
     """Returns the cost of each kind with `groups` groups. Raises RuntimeError if the copy missed an exchange."""
-    copy = populated(groups)
-    sessions = SessionPair(copy)
+    state = populated(groups)
+    sessions = SessionPair(state)
     for kind, frames in steady():
         for _ in range(runs):
             sessions.run(kind, frames)
     for generation in range(2, 2 + runs):
         for kind, frames in rebalance(generation):
             sessions.run(kind, frames, once=True)
-    crowd, group = copy.manager.group_metadata_cache[BIG], copy.manager.group_metadata_cache[GROUP]
+    crowd, group = state.copy.manager.group_metadata_cache[BIG], state.copy.manager.group_metadata_cache[GROUP]
     applied = [
         (crowd.generation, crowd.state, len(crowd.members)) == (1 + runs, GroupState.STABLE, MANY),
-        group.members[member_id(GROUP, 3)].seen_at > copy.epoch(Line(copy).now),
-        len(copy.manager.view(GROUP, EPOCH).offsets) == max(COMMITTED),
+        group.members[member_id(GROUP, 3)].seen_at > state.copy.epoch(Line(state).now),
+        len(state.copy.manager.view(GROUP, EPOCH).offsets) == max(COMMITTED),
     ]
     if not all(applied):
         raise RuntimeError(f"what was sent is not in the copy: {applied}")
@@ -132,18 +132,18 @@ def populated(groups: int) -> BrokerState:
         fact_counters.observe(fact)
         recorder.observe(fact)
 
-    copy = complete_copy(observe, policies={"group_max_size": {"limit": 10 * MANY}})
-    log = copy.manager.log
+    state = complete_state(observe, policies={"group_max_size": {"limit": 10 * MANY}})
+    log = state.copy.manager.log
     log.count_partitions(DEFAULT_PARTITIONS, EPOCH)
-    now = copy.epoch(Line(copy).now)
+    now = state.copy.epoch(Line(state).now)
     for number in range(DEFAULT_PARTITIONS):
         log.begin_load(number, leader_epoch=0, start_offset=0, now=now)
         log.end_reached(number, now, now)
     for number in range(groups):
         group = f"billing-{number}"
-        stable_group(copy, *(member_id(group, each) for each in range(MEMBERS)), group=group)
-    stable_group(copy, *(member_id(BIG, each) for each in range(MANY)), group=BIG)
-    return copy
+        stable_group(state, *(member_id(group, each) for each in range(MEMBERS)), group=group)
+    stable_group(state, *(member_id(BIG, each) for each in range(MANY)), group=BIG)
+    return state
 
 
 def member_id(group: str, number: int) -> str:

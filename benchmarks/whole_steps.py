@@ -37,7 +37,7 @@ from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.handlers.reply_builder import MAX_DESCRIBED_GROUPS
 from group_sidecar.proxy.handlers.reply_rewriter import LARGEST_METADATA, REWRITTEN_TIMES
 from group_sidecar.proxy.runtime import garbage_collection
-from tests.proxy.dataplane.playbook import complete_copy
+from tests.proxy.dataplane.playbook import complete_state
 
 GOAL_MS = 5.0
 NOW = 100.0
@@ -71,10 +71,10 @@ class BrokerWithManyGroups:
             fact_counters.observe(fact)
             recorder.observe(fact)
 
-        self.copy = complete_copy(observe, limits={"groups": groups + 50_000}, **settings)
-        self.dispatcher = BrokerDispatcher(self.copy)
-        self.manager = self.copy.manager
-        self.copy.learn_anonymous_access()
+        self.state = complete_state(observe, limits={"groups": groups + 50_000}, **settings)
+        self.dispatcher = BrokerDispatcher(self.state)
+        self.manager = self.state.copy.manager
+        self.state.access.learn_anonymous_access()
         self._load(groups)
         for number in range(MAX_DESCRIBED_GROUPS):
             self.describe(f"{SETTLED}-{number}", MEMBERS)
@@ -85,7 +85,7 @@ class BrokerWithManyGroups:
 
     def _load(self, groups: int) -> None:
         """Reads a log in which each group has some offsets, and one group has very many."""
-        now, follower = self.copy.epoch(NOW), self.manager.log
+        now, follower = self.state.copy.epoch(NOW), self.manager.log
         follower.count_partitions(DEFAULT_PARTITIONS, now)
         names: dict[int, list[tuple[str, int]]] = {}
         for name, count in ((log_group(number), OFFSETS) for number in range(groups)):
@@ -114,7 +114,7 @@ class BrokerWithManyGroups:
             )
             for number in range(members)
         )
-        at = self.copy.epoch(NOW)
+        at = self.state.copy.epoch(NOW)
         self.manager.apply(
             [
                 GroupDescribed(
@@ -132,7 +132,7 @@ class BrokerWithManyGroups:
 
     def crowd(self, members: int) -> None:
         """Creates the group with very many members anew, at the beginning of its generation."""
-        self.manager.forget_group_state(CROWD, self.copy.epoch(NOW))
+        self.manager.forget_group_state(CROWD, self.state.copy.epoch(NOW))
         self.describe(CROWD, members)
 
 
@@ -191,13 +191,15 @@ class Sender:
     def _session(self, case: Case) -> Session:
         if case.crowd:
             self._house.crowd(case.crowd)
-        self._dispatcher._local_answers._reply_builder._reply_cache.clear()
-        return Session(self._dispatcher, self._house.copy.traffic, Origin("10.0.0.1"), LARGEST_FRAME)
+        self._house.state.versions.revision += 1  # The sidecar then makes its replies again.
+        return Session(self._dispatcher, self._house.state.traffic, Origin("10.0.0.1"), LARGEST_FRAME)
 
     def _sent(self, case: Case, session: Session, clock: Clock) -> float:
         frame = encode_request(case.request, RequestHeader(case.request.KEY, case.version, 1, "consumer-1"))
         commands: list[Any] = []
-        taken = clock.time(lambda: commands.extend(session.receive_client(frame, NOW)), self._house.copy.deferred.apply)
+        taken = clock.time(
+            lambda: commands.extend(session.receive_client(frame, NOW)), self._house.state.deferred.apply
+        )
         self.answered = any(type(each).__name__ == "ToClient" for each in commands)
         return taken
 
@@ -207,7 +209,7 @@ class Sender:
         replied = 0.0
         if not self.answered:
             frame = encode_reply(case.reply, case.version, 1)
-            replied = clock.time(lambda: session.receive_upstream(frame, NOW), self._house.copy.deferred.apply)
+            replied = clock.time(lambda: session.receive_upstream(frame, NOW), self._house.state.deferred.apply)
         session.close(NOW)
         return taken, replied
 
@@ -219,7 +221,7 @@ class Sender:
     def _ended(self, session: Session, clock: Clock) -> float:
         """Returns the longest step at the end of a connection."""
         taken = clock.time(lambda: session.close(NOW))
-        while self._house.copy.lost_requests:
+        while self._house.state.lost_requests:
             taken = max(taken, clock.time(self._dispatcher.apply_lost_requests))
         return taken
 
@@ -256,7 +258,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="say where the time goes")
     asked = parser.parse_args()
     broker = BrokerWithManyGroups(asked.groups, policies=JUDGED)
-    most = broker.copy.config.limits.inspected_elements
+    most = broker.state.config.limits.inspected_elements
     bounds = DecodeLimits(most)
 
     def size(api_key: int) -> int:

@@ -54,9 +54,13 @@ class BrokerWithManyGroups:
         config = Config.model_validate(
             {"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers, "limits": limits}
         )
-        self.copy = BrokerState(Address("broker", 9092), config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
-        self.manager = self.copy.manager
-        self.learning = Observer(self.copy)
+        self.state = BrokerState(
+            Address("broker", 9092), config, TrafficCounters(), lambda fact: None, clock_offset=0.0
+        )
+        self.manager = self.state.copy.manager
+        self.learning = Observer(
+            self.state.copy, self.state.access, self.state.topic_names, self.state.traffic, config.limits
+        )
         self.now = 1000.0
         self.manager.set_existing_groups(())
         per_group = max(1, offsets // groups)
@@ -79,7 +83,7 @@ class BrokerWithManyGroups:
         self.learning.note_undecoded_write(ApiKey.DELETE_GROUPS, None).lost(0)
 
     def topics_deleted(self) -> None:
-        UndecodedWrite(self.copy, ApiKey.DELETE_TOPICS).lost(0)
+        UndecodedWrite(self.state.copy, ApiKey.DELETE_TOPICS).lost(0)
 
     def gone(self) -> None:
         """Handles the loss of a connection with very many pending requests."""

@@ -3,23 +3,28 @@
 `sidecar` decides which client connection belongs to which broker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 import trio
 
 from group_sidecar.coordinator.answer_requirements import fallback_reason
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import TopicPartition
+from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.proxy.admin.sources import LogStatuses, Unreachable
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.broker.probe import ProbeTrigger, probe_forever
 from group_sidecar.proxy.broker.reconcile import reconcile_forever
 from group_sidecar.proxy.broker.shrink import shrink_forever
 from group_sidecar.proxy.broker.verification import verify_forever
+from group_sidecar.proxy.broker.verification_window import VerificationWindows
 from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.handlers.api_table import reply_builder
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from group_sidecar.proxy.offsets_log.tail import OffsetsTail
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.supervision import Supervisor
@@ -29,33 +34,46 @@ from group_sidecar.proxy.runtime.supervision import Supervisor
 class ServedBroker:
     """One broker with its parts. `tail` is None if the sidecar does not read ``__consumer_offsets``."""
 
-    copy: BrokerState
+    state: BrokerState
     dispatcher: BrokerDispatcher
     tail: OffsetsTail | None
     probe_trigger: ProbeTrigger
 
     @classmethod
-    def create(cls, copy: BrokerState, config: Config) -> "ServedBroker":
-        """Creates the parts around a copy. `start` runs them."""
-        return cls(copy, BrokerDispatcher(copy), OffsetsTail(copy) if config.offsets_log.read else None, ProbeTrigger())
+    def create(cls, state: BrokerState, config: Config) -> "ServedBroker":
+        """Creates the parts that work with what is known of a broker. `start` runs them."""
+        log = config.offsets_log
+        tail = (
+            OffsetsTail(state.copy, state.versions, state.coordinators, state.own_connections, log.load_buffer_size)
+            if log.read
+            else None
+        )
+        return cls(state, BrokerDispatcher(state), tail, ProbeTrigger())
 
     def start(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
         """Starts the background tasks."""
-        copy, tail = self.copy, self.tail
-        tasks.start_soon(probe_forever, copy, supervisor, self.probe_trigger)
-        tasks.start_soon(reconcile_forever, copy, supervisor)
-        tasks.start_soon(shrink_forever, copy, supervisor)
-        if copy.config.answers.verify:
-            tasks.start_soon(
-                verify_forever,
-                copy,
-                ReplyBuilder(copy).build_uncached,
-                lambda request, version, at: fallback_reason(request, version, copy.manager, at),
-                tail.reload_group if tail else lambda group: copy.forget_group_state(group, trio.current_time()),
-                supervisor,
-            )
-        if tail:
-            tasks.start_soon(tail.run, supervisor)
+        state, copy, connections = self.state, self.state.copy, self.state.own_connections
+        tasks.start_soon(probe_forever, state, supervisor, self.probe_trigger)
+        tasks.start_soon(reconcile_forever, copy, state.topic_names, state.topic_ids, connections, supervisor)
+        tasks.start_soon(shrink_forever, copy, state.active_policies, connections, supervisor)
+        if state.config.answers.verify:
+            tasks.start_soon(self._verify, supervisor)
+        if self.tail:
+            tasks.start_soon(self.tail.run, supervisor)
+
+    async def _verify(self, supervisor: Supervisor) -> None:
+        state, copy, tail = self.state, self.state.copy, self.tail
+        reply = reply_builder(state).build_uncached
+        await verify_forever(
+            copy,
+            VerificationWindows(copy, state.access, state.answer_settings, state.samples, reply),
+            state.samples,
+            state.own_connections,
+            state.traffic,
+            lambda request, version, at: fallback_reason(request, version, copy.manager, at),
+            tail.reload_group if tail else lambda group: copy.forget_group_state(group, trio.current_time()),
+            supervisor,
+        )
 
 
 class ServedBrokers:
@@ -79,13 +97,31 @@ class ServedBrokers:
         """Registers a broker under an address."""
         self._by_address[address] = broker
 
-    def copies(self) -> list[BrokerState]:
+    def copies(self) -> list[CoordinatorCopy]:
         """Returns the copy of each broker."""
-        return [broker.copy for broker in self]
+        return [broker.state.copy for broker in self]
 
     def managers(self) -> list[GroupMetadataManager]:
-        """Returns the group manager of each broker."""
-        return [broker.copy.manager for broker in self]
+        """Returns the groups of each broker."""
+        return [copy.manager for copy in self.copies()]
+
+    def tables(self) -> list[TableSize]:
+        """Returns the sizes of all brokers' tables that grow with what clients send."""
+        return [table for broker in self for table in broker.state.tables]
+
+    def coordinator(self, group_id: str) -> Node | None:
+        """Returns the broker that coordinates a group; None where it is not known."""
+        nodes = (broker.state.coordinators.coordinator(group_id) for broker in self)
+        return next((node for node in nodes if node is not None), None)
+
+    def topic_names(self, topic_ids: set[UUID]) -> Mapping[UUID, str]:
+        """Returns the known names of topics by id. The brokers are asked for the others."""
+        found: dict[UUID, str] = {}
+        for broker in self:
+            names = broker.state.topic_names
+            names.request(topic_ids)
+            found |= {topic_id: names.by_id[topic_id] for topic_id in topic_ids if topic_id in names.by_id}
+        return found
 
     def tails(self) -> list[OffsetsTail]:
         """Returns the tail of each broker whose log is read."""
@@ -93,31 +129,37 @@ class ServedBrokers:
 
     async def committed_partitions(self) -> set[TopicPartition]:
         """Returns the partitions for which a group of any broker has committed offsets."""
-        return set().union(*[await copy.own_partitions() for copy in self.copies()])
+        return set().union(*[await broker.state.log_bounds.own_partitions() for broker in self])
 
     def are_ready(self) -> bool:
         """Whether all brokers answer the sidecar."""
-        return all(broker.copy.ready()[0] for broker in self)
+        return all(broker.state.reachability.ready()[0] for broker in self)
 
     def count_refusing(self) -> int:
         """Returns how many reachable brokers refuse the sidecar's own connection, or deny it the right to read the
         log.
         """
-        reached = (broker for broker in self if broker.copy.ready()[0])
-        return sum(broker.copy.refuses_sidecar or bool(broker.tail and broker.tail.denied) for broker in reached)
+        reached = (broker for broker in self if broker.state.reachability.ready()[0])
+        return sum(
+            broker.state.reachability.refuses_sidecar or bool(broker.tail and broker.tail.denied) for broker in reached
+        )
 
     def is_reachable(self, address: Address) -> bool:
         """Whether the broker at an address answers the sidecar."""
         broker = self._by_address.get(address)
-        return broker is not None and broker.copy.ready()[0]
+        return broker is not None and broker.state.reachability.ready()[0]
 
     def unreachable(self) -> list[Unreachable]:
         """Returns the brokers that do not answer, each with the time of the first failure and the reason."""
-        return [Unreachable(str(copy.address), *copy.unreachable) for copy in self.copies() if copy.unreachable]
+        return [
+            Unreachable(str(broker.state.own_connections.address), *since_and_why)
+            for broker in self
+            if (since_and_why := broker.state.reachability.unreachable)
+        ]
 
     def log_statuses(self) -> LogStatuses:
         """Returns, by broker address, how far the broker's log was read."""
-        return {str(broker.copy.address): broker.tail.status() for broker in self if broker.tail}
+        return {str(broker.state.own_connections.address): broker.tail.status() for broker in self if broker.tail}
 
     def probe_now(self, address: Address) -> None:
         """Starts the next probe of a broker early; see `ProbeTrigger.fire`. Ignores an unknown address."""

@@ -219,7 +219,7 @@ class Sidecar:
             refusing_brokers=self._brokers.count_refusing,
             held_bytes=lambda: self._connection_manager.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,
-            tables=lambda: [table for copy in self._brokers.copies() for table in copy.tables],
+            tables=self._brokers.tables,
             logs=lambda: [tail.read_counters for tail in self._brokers.tails()],
             log_starts=lambda: [manager.log_bounds.starts for manager in self._brokers.managers()],
             outlets=self._journal_writer.outlets() if self._journal_writer else {},
@@ -282,7 +282,9 @@ class Sidecar:
             self._sources,
             scraper=self._scraper,
             group_snapshot=self._shared_snapshot.group_snapshot,
-            copies=self._brokers.copies,
+            managers=self._brokers.managers,
+            coordinator=self._brokers.coordinator,
+            topic_names=self._brokers.topic_names,
             readiness=self._readiness,
             log_statuses=self._brokers.log_statuses,
             failing_tasks=self._supervisor.failing_tasks,
@@ -324,7 +326,7 @@ class Sidecar:
         broker = self._brokers.get(address)
         if broker is None:
             advertise = self._address_book.advertise if self._config.mode == "gateway" else None
-            copy = BrokerState(
+            state = BrokerState(
                 address,
                 self._config,
                 self._traffic,
@@ -334,9 +336,9 @@ class Sidecar:
                 log_end_partitions=self._brokers.committed_partitions,
                 active_policies=self._active_policies,
             )
-            broker = ServedBroker.create(copy, self._config)
+            broker = ServedBroker.create(state, self._config)
             self._brokers.put(address, broker)
-            self._poller.add_deferred_call(copy.deferred.apply)
+            self._poller.add_deferred_call(state.deferred.apply)
             self._poller.add_deferred_call(broker.dispatcher.apply_lost_requests)
             self._poller.add_deferred_call(
                 lambda: self._connection_manager.evict_held_request(broker.dispatcher.take_evicted())
@@ -378,7 +380,7 @@ class Sidecar:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart."""
         while True:
             try:
-                async with self._broker_at(self._config.upstream).copy.connect() as client:
+                async with self._broker_at(self._config.upstream).state.own_connections.connect() as client:
                     for node in await brokers(client):
                         self._address_book.advertise(node.id, node.host, node.port)
                 return

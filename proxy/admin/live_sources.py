@@ -3,11 +3,12 @@
 The admin port sees the copies of all brokers as one source.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 import trio
 
+from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.metrics.collector import LastReload, ScrapeSources
 from group_sidecar.metrics.flight_recorder import FlightRecorder
@@ -16,7 +17,6 @@ from group_sidecar.proxy.admin.app import admin_app
 from group_sidecar.proxy.admin.http_server import serve_admin
 from group_sidecar.proxy.admin.sources import AdminSources, LogStatuses, Readiness, SidecarFigures, Unreachable
 from group_sidecar.proxy.admin.tls import ServerTls, reason
-from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ReloadOutcome
@@ -32,7 +32,9 @@ def live_sources(
     *,
     scraper: Scraper,
     group_snapshot: Callable[[], Awaitable[GroupSnapshot]],
-    copies: Callable[[], Collection[BrokerState]],
+    managers: Callable[[], Collection[GroupMetadataManager]],
+    coordinator: Callable[[str], Node | None],
+    topic_names: Callable[[set[UUID]], Mapping[UUID, str]],
     readiness: Callable[[], Readiness],
     log_statuses: Callable[[], LogStatuses],
     failing_tasks: Callable[[], Sequence[FailingTask]],
@@ -44,13 +46,13 @@ def live_sources(
 ) -> AdminSources:
     """Returns the data sources of the admin port.
 
-    `collected`: the sources of the metrics. `copies`: returns the copies of all brokers. `drift`: returns how many
+    `collected`: the sources of the metrics. `managers`: returns the groups of all brokers. `drift`: returns how many
     seconds the system's clock is ahead of the copies' clock. For the other arguments see `AdminSources`.
     """
     started_at = epoch()
 
     def find_group(group_id: str) -> GroupView | None:
-        view = most_complete_view([copy.manager for copy in copies()], group_id, epoch() - drift())
+        view = most_complete_view(managers(), group_id, epoch() - drift())
         return None if view is None else with_drift(view, drift())
 
     def numbers() -> SidecarFigures:
@@ -80,10 +82,10 @@ def live_sources(
         epoch=epoch,
         group_snapshot=group_snapshot,
         find_group=find_group,
-        coordinator=lambda group_id: _coordinator(copies(), group_id),
+        coordinator=coordinator,
         max_members=collected.max_members,
-        log_ends=lambda: [copy.manager.log_ends for copy in copies()],
-        topic_names=lambda topic_ids: _topic_names(copies(), topic_ids),
+        log_ends=lambda: [manager.log_ends for manager in managers()],
+        topic_names=topic_names,
         recorder=recorder,
         numbers=numbers,
     )
@@ -111,15 +113,3 @@ async def start_admin(
         return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor))
     except OSError as error:
         raise ListenError(f"cannot listen on {error.strerror or error}") from error
-
-
-def _coordinator(copies: Iterable[BrokerState], group_id: str) -> Node | None:
-    return next((node for copy in copies if (node := copy.coordinator(group_id)) is not None), None)
-
-
-def _topic_names(copies: Iterable[BrokerState], topic_ids: set[UUID]) -> Mapping[UUID, str]:
-    found: dict[UUID, str] = {}
-    for copy in copies:
-        copy.request_topic_names(topic_ids)
-        found |= {topic_id: copy.names[topic_id] for topic_id in topic_ids if topic_id in copy.names}
-    return found

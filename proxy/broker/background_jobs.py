@@ -14,8 +14,9 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest,
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, BrokerError, KafkaClient
+from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
@@ -41,21 +42,21 @@ class BackgroundJob(Protocol[Due]):
 
 
 async def run_background_job(
-    copy: BrokerState, job: BackgroundJob[Due], pause: float, supervisor: Supervisor | None = None
+    connections: OwnConnections, job: BackgroundJob[Due], pause: float, supervisor: Supervisor | None = None
 ) -> None:
     """Checks every `pause` seconds whether the job is due, and runs it, until cancelled. Never raises."""
-    run = partial(_run_job, copy, job, pause)
-    await (supervisor or Supervisor()).keep_running(job.task, run, str(copy.address))
+    run = partial(_run_job, connections, job, pause)
+    await (supervisor or Supervisor()).keep_running(job.task, run, str(connections.address))
 
 
-async def _run_job(copy: BrokerState, job: BackgroundJob[Due], pause: float) -> None:
+async def _run_job(connections: OwnConnections, job: BackgroundJob[Due], pause: float) -> None:
     attempts = Backoff()
     while True:
         await trio.sleep(pause)
         try:
             if (due := await job.due()) is None:
                 continue
-            async with copy.connect(additional=True) as client:
+            async with connections.connect(additional=True) as client:
                 while due is not None:
                     await job.run(client, due)
                     due = await job.due()
@@ -63,11 +64,13 @@ async def _run_job(copy: BrokerState, job: BackgroundJob[Due], pause: float) -> 
         except (BrokerError, DecodeError) as error:
             attempts.failures += 1
             if attempts.enters_condition(type(error).__name__):
-                log.debug("errand failed", errand=job.task.value, broker=str(copy.address), reason=str(error))
+                log.debug("errand failed", errand=job.task.value, broker=str(connections.address), reason=str(error))
             await trio.sleep(attempts.pause())
 
 
-async def describe_and_learn(copy: BrokerState, client: KafkaClient, groups: tuple[str, ...]) -> DescribeGroupsResponse:
+async def describe_and_learn(
+    copy: CoordinatorCopy, client: KafkaClient, groups: tuple[str, ...]
+) -> DescribeGroupsResponse:
     """Asks the broker to describe groups, and applies its reply to the copy. Raises what `KafkaClient.ask` raises."""
     request = DescribeGroupsRequest(groups=groups)
     version = client.version_for(DescribeGroupsRequest, highest=DESCRIBE_GROUPS_MAX_VERSION)
@@ -76,7 +79,7 @@ async def describe_and_learn(copy: BrokerState, client: KafkaClient, groups: tup
     return reply
 
 
-async def ask_and_learn(copy: BrokerState, client: KafkaClient, request: Struct, version: int, **note: Any) -> Any:
+async def ask_and_learn(copy: CoordinatorCopy, client: KafkaClient, request: Struct, version: int, **note: Any) -> Any:
     """Sends a request, and applies its reply or the lack of one to the copy. Raises what `KafkaClient.ask` raises.
 
     `note`: further fields of the Exchange.

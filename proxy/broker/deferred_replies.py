@@ -1,8 +1,8 @@
 """Holds the replies of one broker that were forwarded before they were decoded.
 
-`BrokerState` owns the queue, and applies the queued replies before it gives access to state that they may change. So
-every decision takes all earlier replies into account. The event loop also applies the queued replies, before trio's
-tasks run.
+The parts that own what such a reply may change share one queue: `CoordinatorCopy`, `ClientAccess` and `TopicNames`.
+Each part applies the queued replies before it gives access to its state, so every decision takes
+all earlier replies into account. The event loop also applies the queued replies, before trio's tasks run.
 
 Replies are decoded in batches, because the processor's caches then stay warm (decision 47).
 """
@@ -36,6 +36,11 @@ class DeferredReplies:
         """Queues a reply that was forwarded at `now`. `frame`: without its length, or only its first bytes."""
         self._replies.append((handler, pending, frame, origin, now))
         self.waiting = True
+
+    def apply_waiting(self) -> None:
+        """Applies all queued replies, unless `apply` is running."""
+        if self.waiting:
+            self.apply()
 
     def apply(self) -> None:
         """Applies all queued replies to the state."""

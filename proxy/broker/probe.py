@@ -1,7 +1,7 @@
 """Asks the broker periodically for information that no client's traffic shows.
 
-The module decides which requests are sent and when, and logs when the broker's condition changes. The copy of the
-broker (`ProbedBroker`) uses the replies. A failure here does not affect the forwarding of clients.
+The module decides which requests are sent and when, and logs when the broker's condition changes. What is known
+of the broker (`ProbedBroker`) uses the replies. A failure here does not affect the forwarding of clients.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,21 +84,24 @@ class ProbeSettings(Protocol):
     def journal(self) -> JournalSettings | None: ...
 
 
-class ProbedBroker(Protocol):
-    """The copy of one broker, as the prober uses it. Times are on trio's clock."""
+class Connections(Protocol):
+    """Connects to the broker (`OwnConnections`)."""
 
     @property
     def address(self) -> Address: ...
-    @property
-    def config(self) -> ProbeSettings: ...
     def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
         """Opens a connection with the sidecar's own credentials. Raises BrokerError and DecodeError."""
 
-    def reset_learned(self) -> None:
-        """Called first at each connection, because information from earlier connections may be stale."""
 
-    def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
+class ProbedVersions(Protocol):
+    """Learns the broker's versions (`OfferedVersions`)."""
+
+    def learn(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """Called at each connection with the versions that the broker offers."""
+
+
+class ProbedAccess(Protocol):
+    """Learns which clients the broker serves (`ClientAccess`)."""
 
     def learn_authorizer(self, present: bool) -> None:
         """Called at each connection with whether the broker has an authorizer.
@@ -106,11 +109,9 @@ class ProbedBroker(Protocol):
         Not called if the broker cannot be asked.
         """
 
-    def learn_initial_groups(self, groups: list[str] | None) -> None:
-        """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
 
-        Not called if the broker may hide some groups.
-        """
+class ProbedLogBounds(Protocol):
+    """The log starts and log ends that are needed (`NeededLogBounds`). Times are on trio's clock."""
 
     @property
     def reports_all_log_ends(self) -> bool:
@@ -131,8 +132,9 @@ class ProbedBroker(Protocol):
     def learn_log_starts(self, starts: Mapping[TopicPartition, int], asked_at: float) -> None:
         """Called with log starts of partitions that this broker leads, and the time of the request."""
 
-    def probe_failed(self, reason: str) -> None:
-        """Called with a line of text after each attempt that did not reach the broker."""
+
+class ProbedReachability(Protocol):
+    """Learns whether the broker answers (`Reachability`)."""
 
     def probe_succeeded(self) -> None:
         """Called after each round that the broker answered."""
@@ -141,12 +143,40 @@ class ProbedBroker(Protocol):
         """Called after each attempt at which the broker was reachable but refused the sidecar."""
 
 
+class ProbedBroker(Protocol):
+    """What is known of one broker (`BrokerState`), as the prober uses it."""
+
+    @property
+    def config(self) -> ProbeSettings: ...
+    @property
+    def own_connections(self) -> Connections: ...
+    @property
+    def versions(self) -> ProbedVersions: ...
+    @property
+    def access(self) -> ProbedAccess: ...
+    @property
+    def log_bounds(self) -> ProbedLogBounds: ...
+    @property
+    def reachability(self) -> ProbedReachability: ...
+    def reset_learned(self) -> None:
+        """Called first at each connection. What an earlier connection showed may not hold any more."""
+
+    def learn_initial_groups(self, groups: list[str] | None) -> None:
+        """Called once with the groups that the broker lists; None where the broker lacks ListGroups.
+
+        Not called where the broker may hide some groups.
+        """
+
+    def probe_failed(self, reason: str) -> None:
+        """Called with a line of text after each attempt that did not reach the broker."""
+
+
 async def probe_forever(
-    copy: ProbedBroker, supervisor: Supervisor | None = None, probe_trigger: "ProbeTrigger | None" = None
+    state: ProbedBroker, supervisor: Supervisor | None = None, probe_trigger: "ProbeTrigger | None" = None
 ) -> None:
     """Probes the broker until cancelled, and reconnects with growing pauses. Never raises."""
-    prober = _Prober(copy, probe_trigger or ProbeTrigger())
-    await (supervisor or Supervisor()).keep_running(Task.PROBE, prober.run, str(copy.address))
+    prober = _Prober(state, probe_trigger or ProbeTrigger())
+    await (supervisor or Supervisor()).keep_running(Task.PROBE, prober.run, str(state.own_connections.address))
 
 
 class ProbeTrigger:
@@ -178,8 +208,13 @@ class ProbeTrigger:
 class _Prober:
     """Probes one broker, and keeps its condition from one attempt to the next."""
 
-    def __init__(self, copy: ProbedBroker, probe_trigger: ProbeTrigger) -> None:
-        self._copy = copy
+    def __init__(self, state: ProbedBroker, probe_trigger: ProbeTrigger) -> None:
+        self._state = state
+        self._versions = state.versions
+        self._access = state.access
+        self._log_bounds = state.log_bounds
+        self._reachability = state.reachability
+        self._connections = state.own_connections
         self._probe_trigger = probe_trigger
         self.attempts = Backoff()
         self._groups_listed = False
@@ -199,9 +234,9 @@ class _Prober:
         """Connects, and sends rounds of requests until the connection ends."""
         connected, idle, connected_at = False, False, trio.current_time()
         try:
-            async with self._copy.connect() as client:
-                self._copy.reset_learned()
-                self._copy.learn_versions(client.versions)
+            async with self._connections.connect() as client:
+                self._state.reset_learned()
+                self._versions.learn(client.versions)
                 connected = True
                 await self._ask_for_authorizer(client)
                 while True:
@@ -216,13 +251,13 @@ class _Prober:
             self._fail(error, connected)
         except Exception:
             if connected:  # The failure is the prober's own: the broker is reachable.
-                self._copy.probe_succeeded()
+                self._reachability.probe_succeeded()
             raise
 
     async def _ask_for_authorizer(self, client: KafkaClient) -> None:
         if client.speaks(DescribeAclsRequest):
             error = await describe_acls_error(client)
-            self._copy.learn_authorizer(error != ErrorCode.SECURITY_DISABLED)
+            self._access.learn_authorizer(error != ErrorCode.SECURITY_DISABLED)
             self._lists_all_groups = error in LISTS_ALL_GROUPS
 
     async def _round(self, client: KafkaClient) -> None:
@@ -231,9 +266,9 @@ class _Prober:
         if not await self._ask_for_log_bounds(client):
             await client.ping()
         self.attempts.failures = 0
-        self._copy.probe_succeeded()
+        self._reachability.probe_succeeded()
         if self.attempts.enters_condition("broker reachable"):
-            log.info("broker reachable", broker=str(self._copy.address))
+            log.info("broker reachable", broker=str(self._connections.address))
 
     async def _ask_for_log_bounds(self, client: KafkaClient) -> bool:
         """Requests log ends that clients' traffic has not shown lately, and log starts.
@@ -242,9 +277,9 @@ class _Prober:
 
         The starts of new partitions are requested at once, and the starts of all partitions every `STARTS_SECONDS`.
         """
-        committed = await self._copy.committed_partitions()
+        committed = await self._log_bounds.committed_partitions()
         leader_partitions = (
-            await self._leader_partitions.partitions(client) if self._copy.reports_all_log_ends else frozenset()
+            await self._leader_partitions.partitions(client) if self._log_bounds.reports_all_log_ends else frozenset()
         )
         partitions = iter(committed | leader_partitions)
         now = trio.current_time()
@@ -252,12 +287,12 @@ class _Prober:
         if now >= self._starts_due_at:
             self._starts_asked = set()
         while client.speaks(ListOffsetsRequest) and (some := tuple(islice(partitions, PARTITIONS_PER_REQUEST))):
-            if unseen := self._copy.stale_log_ends(some, since):
+            if unseen := self._log_bounds.stale_log_ends(some, since):
                 asked, asked_at = True, trio.current_time()
-                self._copy.learn_log_ends(await log_ends(client, unseen), asked_at)
+                self._log_bounds.learn_log_ends(await log_ends(client, unseen), asked_at)
             if own := committed.intersection(some) - self._starts_asked:
                 asked, asked_at = True, trio.current_time()
-                self._copy.learn_log_starts(await log_starts(client, own), asked_at)
+                self._log_bounds.learn_log_starts(await log_starts(client, own), asked_at)
             await trio.lowlevel.checkpoint()
         if not self._starts_asked:
             self._starts_due_at = now + STARTS_SECONDS
@@ -272,10 +307,10 @@ class _Prober:
         self._groups_listed = True
         if groups is not None and not self._lists_all_groups:
             return
-        self._copy.learn_initial_groups(None if groups is None else [group.group_id for group in groups])
+        self._state.learn_initial_groups(None if groups is None else [group.group_id for group in groups])
 
     def _round_seconds(self) -> float:
-        journal = self._copy.config.journal
+        journal = self._state.config.journal
         seconds = min(journal.interval_seconds if journal else ROUND_SECONDS, LONGEST_ROUND)
         return seconds if self._groups_listed else min(seconds, UNLISTED_SECONDS)
 
@@ -284,9 +319,9 @@ class _Prober:
         self.attempts.failures += 1
         reason = str(error) or type(error).__name__
         if connected or isinstance(error, TlsFailed | AuthenticationFailed):
-            self._copy.probe_refused()
+            self._reachability.probe_refused()
         else:
-            self._copy.probe_failed(reason)
+            self._state.probe_failed(reason)
         condition = next(said for kind, said in _CONDITIONS if isinstance(error, kind))
         if self.attempts.enters_condition(condition):
-            log.warning(condition, broker=str(self._copy.address), reason=reason, **setting_hint(error))
+            log.warning(condition, broker=str(self._connections.address), reason=reason, **setting_hint(error))

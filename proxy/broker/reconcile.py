@@ -20,9 +20,12 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.proxy.broker.background_jobs import ask_and_learn, describe_and_learn, run_background_job
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_queries import LISTS_ALL_GROUPS, describe_acls_error
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, UnsupportedApi
+from group_sidecar.proxy.broker.own_connections import OwnConnections
+from group_sidecar.proxy.broker.topic_ids import TopicIds
+from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.runtime.backoff import RetrySchedule
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
@@ -60,9 +63,15 @@ class _Due(NamedTuple):
     ids: list[UUID]
 
 
-async def reconcile_forever(copy: BrokerState, supervisor: Supervisor | None = None) -> None:
+async def reconcile_forever(
+    copy: CoordinatorCopy,
+    topic_names: TopicNames,
+    topic_ids: TopicIds,
+    connections: OwnConnections,
+    supervisor: Supervisor | None = None,
+) -> None:
     """Sends requests whenever one is due, until cancelled. Never raises."""
-    await run_background_job(copy, _Reconciler(copy), ROUND_SECONDS, supervisor)
+    await run_background_job(connections, _Reconciler(copy, topic_names, topic_ids), ROUND_SECONDS, supervisor)
 
 
 class _Reconciler:
@@ -70,8 +79,10 @@ class _Reconciler:
 
     task = Task.SETTLING
 
-    def __init__(self, copy: BrokerState) -> None:
+    def __init__(self, copy: CoordinatorCopy, topic_names: TopicNames, topic_ids: TopicIds) -> None:
         self._copy = copy
+        self._topic_names = topic_names
+        self._topic_ids = topic_ids
         self._group_schedules = [RetrySchedule[str](sys.maxsize, RETRY_SECONDS, LONGEST_RETRY) for _ in range(SHARDS)]
         self._doubtful: deque[str] = deque()
         self._list_schedule: RetrySchedule[str] = RetrySchedule(1, RETRY_SECONDS, LONGEST_RETRY)
@@ -86,7 +97,7 @@ class _Reconciler:
             due = await self._due_now()
             if any(due):
                 return due
-            if not self._copy.topic_ids.names:
+            if not self._topic_ids.names:
                 return None
             await trio.sleep(ROUND_SECONDS)
 
@@ -97,8 +108,8 @@ class _Reconciler:
             groups=[self._doubtful.popleft() for _ in range(min(GROUPS_AT_ONCE, len(self._doubtful)))],
             lists=bool(self._list_schedule.due([_ALL] if self._copy.manager.needs_listing() else [])),
             offsets=self._offset_schedule.due(self._copy.offsets_wanted),
-            names=self._name_schedule.due(self._copy.wanted_topic_ids),
-            ids=self._copy.topic_ids.due(self._copy.epoch(trio.current_time())),
+            names=self._name_schedule.due(self._topic_names.wanted),
+            ids=self._topic_ids.due(self._copy.epoch(trio.current_time())),
         )
 
     async def _doubtful_now(self) -> list[str]:
@@ -127,11 +138,11 @@ class _Reconciler:
         for group in offsets:
             await self._learn_offsets(client, group)
         if names:
-            self._copy.learn_topic_names(await _names_of(client, names))
+            self._topic_names.learn(await _names_of(client, names))
         if ids:
             existing = await _names_of(client, ids)
-            self._copy.learn_topic_names(existing)
-            self._copy.topic_ids.learn(ids, existing)
+            self._topic_names.learn(existing)
+            self._topic_ids.learn(ids, existing)
 
     async def _learn_offsets(self, client: KafkaClient, group_id: str) -> None:
         """Requests all offsets of a forgotten group.
@@ -140,9 +151,7 @@ class _Reconciler:
         attempts.
         """
         self._offset_schedule.record_attempt([group_id])
-        left = self._copy.offsets_wanted[group_id] = self._copy.offsets_wanted[group_id] - 1
-        if left <= 0:
-            del self._copy.offsets_wanted[group_id]
+        self._copy.count_offsets_attempt(group_id)
         try:
             version = client.version_for(OffsetFetchRequest, *_ALL_OFFSETS)
         except UnsupportedApi:

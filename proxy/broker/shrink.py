@@ -29,9 +29,11 @@ from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupVi
 from group_sidecar.coordinator.rules.excess_members import excess_members
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.policies.policy import Policy
+from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.broker.background_jobs import ask_and_learn, describe_and_learn, run_background_job
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.runtime.backoff import RetrySchedule
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
@@ -51,9 +53,12 @@ group would rebalance all the time."""
 _MANY_SINCE, _REASON_SINCE = 3, 5  # LeaveGroup (KIP-345, KIP-800).
 
 
-async def shrink_forever(copy: BrokerState, supervisor: Supervisor | None = None) -> None:
+async def shrink_forever(
+    copy: CoordinatorCopy, policies: ActivePolicies, connections: OwnConnections, supervisor: Supervisor | None = None
+) -> None:
     """Shrinks groups as soon as they are too large, until cancelled. Never raises."""
-    await run_background_job(copy, _Shrinker(copy), ROUND_SECONDS, supervisor)
+    shrinker = _Shrinker(copy, policies, str(connections.address))
+    await run_background_job(connections, shrinker, ROUND_SECONDS, supervisor)
 
 
 class _Excess(NamedTuple):
@@ -71,12 +76,14 @@ class _Inspection(NamedTuple):
 
 
 class _Shrinker:
-    """Shrinks the groups of one broker."""
+    """Shrinks the groups of one broker. `broker`: its name in the log."""
 
     task = Task.SHRINKING
 
-    def __init__(self, copy: BrokerState) -> None:
+    def __init__(self, copy: CoordinatorCopy, policies: ActivePolicies, broker: str) -> None:
         self._copy = copy
+        self._policies = policies
+        self._broker = broker
         self._rules: tuple[Policy, ...] = ()
         self._inspections: dict[str, _Inspection] = {}
         self._reported: dict[tuple[str, str], tuple[int, int]] = {}
@@ -89,7 +96,7 @@ class _Shrinker:
 
     async def due(self) -> list[str] | None:
         """See `BackgroundJob`. Returns the groups to shrink."""
-        rules, cache = tuple(self._copy.active_policies), self._copy.manager.group_metadata_cache
+        rules, cache = tuple(self._policies), self._copy.manager.group_metadata_cache
         if rules != self._rules:
             self._rules, self._inspections = rules, {}
         wanted: list[str] = []
@@ -212,7 +219,7 @@ class _Shrinker:
         mode.
         """
         size = len(group.members)
-        place = {"group": group.group_id, "broker": str(self._copy.address), "policy": policy.name}
+        place = {"group": group.group_id, "broker": self._broker, "policy": policy.name}
         count = {"removed" if policy.enforced else "surplus": len(members)}
         log.warning(what, **place, size=size, limit=limit, **count)
         for member in members:
@@ -234,7 +241,7 @@ class _Shrinker:
         if not self._denied:
             self._denied = True
             hint = "grant READ on groups to the sidecar's own connection, or set the policy's mode to audit"
-            log.warning("groups may not be shrunk", broker=str(self._copy.address), group=group_id, hint=hint)
+            log.warning("groups may not be shrunk", broker=self._broker, group=group_id, hint=hint)
 
     def _view(self, group_id: str) -> GroupView:
         return self._copy.manager.view(group_id, self._now())

@@ -34,7 +34,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters, Verification
 from group_sidecar.proxy.broker.authentication import setting_hint
 from group_sidecar.proxy.broker.kafka_client import BrokerError, KafkaClient, UnsupportedApi
 from group_sidecar.proxy.broker.verification_diff import Difference, format_difference
-from group_sidecar.proxy.broker.verification_window import ChangeCounter, ComparedBroker, Reply, VerificationWindows
+from group_sidecar.proxy.broker.verification_window import ChangeCounter, ComparedCopy, VerificationWindows
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
@@ -77,17 +77,18 @@ class TrustedGroups(ChangeCounter, Protocol):
     def trust(self, group_id: str, now: float) -> None: ...
 
 
-class VerifiedBroker(ComparedBroker, Protocol):
-    """The copy of one broker, and the connection to the broker."""
+class VerifiedCopy(ComparedCopy, Protocol):
+    """The copy of one broker."""
+
+    @property
+    def manager(self) -> TrustedGroups: ...
+
+
+class Connections(Protocol):
+    """Connects to the broker (`OwnConnections`)."""
 
     @property
     def address(self) -> Address: ...
-    @property
-    def manager(self) -> TrustedGroups: ...
-    @property
-    def traffic(self) -> TrafficCounters: ...
-    @property
-    def samples(self) -> "SampleQueue": ...
     def connect(self, *, additional: bool = False) -> AbstractAsyncContextManager[KafkaClient]: ...
 
 
@@ -146,23 +147,36 @@ _Job = Sample | list[_Case]
 
 
 async def verify_forever(
-    copy: VerifiedBroker,
-    reply: Reply,
+    copy: VerifiedCopy,
+    windows: VerificationWindows,
+    samples: SampleQueue,
+    connections: Connections,
+    traffic: TrafficCounters,
     find_fallback_reason: FindFallbackReason,
     reload: Reload,
     supervisor: Supervisor | None = None,
 ) -> None:
     """Verifies samples of a copy's answers until cancelled. Never raises."""
-    run = _Verifier(copy, reply, find_fallback_reason, reload).run
-    await (supervisor or Supervisor()).keep_running(Task.VERIFICATION, run, str(copy.address))
+    run = _Verifier(copy, windows, samples, connections, traffic, find_fallback_reason, reload).run
+    await (supervisor or Supervisor()).keep_running(Task.VERIFICATION, run, str(connections.address))
 
 
 class _Verifier:
     def __init__(
-        self, copy: VerifiedBroker, reply: Reply, find_fallback_reason: FindFallbackReason, reload: Reload
+        self,
+        copy: VerifiedCopy,
+        windows: VerificationWindows,
+        samples: SampleQueue,
+        connections: Connections,
+        traffic: TrafficCounters,
+        find_fallback_reason: FindFallbackReason,
+        reload: Reload,
     ) -> None:
         self._copy = copy
-        self._windows = VerificationWindows(copy, reply)
+        self._windows = windows
+        self._samples = samples
+        self._connections = connections
+        self._traffic = traffic
         self._find_fallback_reason = find_fallback_reason
         self._reload = reload
         self._reload_at = -math.inf
@@ -180,14 +194,14 @@ class _Verifier:
         """Returns the cases that are due, else the next sample. Returns None if there is neither before `until`."""
         due = min((case.due for case in self._cases.values()), default=math.inf)
         with trio.move_on_at(min(until, due)):
-            return await self._copy.samples.receiving.receive()
+            return await self._samples.receiving.receive()
         cases = [case for case in self._cases.values() if case.due <= trio.current_time()]
         return cases[:CASES_AT_ONCE] or None
 
     async def _connected(self, job: _Job | None) -> None:
         """Connects, and works until there is no further job."""
         try:
-            async with self._copy.connect(additional=True) as client:
+            async with self._connections.connect(additional=True) as client:
                 while job is not None:
                     await self._do(client, job)
                     self._attempts.failures = 0
@@ -197,7 +211,7 @@ class _Verifier:
             self._count_lost(job)
             self._attempts.failures += 1
             if self._attempts.enters_condition("answers are not verified"):
-                reason = {"broker": str(self._copy.address), "reason": str(error)}
+                reason = {"broker": str(self._connections.address), "reason": str(error)}
                 log.warning("answers are not verified", **reason, **setting_hint(error))
         except Exception:
             self._count_lost(job)
@@ -205,7 +219,7 @@ class _Verifier:
 
     def _count_lost(self, job: _Job | None) -> None:
         if isinstance(job, Sample):
-            self._copy.traffic.verified(job.exchange.request.KEY, Verification.LOST)
+            self._traffic.verified(job.exchange.request.KEY, Verification.LOST)
         for case in job if isinstance(job, list) else ():
             case.due = trio.current_time() + case.pause
 
@@ -214,7 +228,7 @@ class _Verifier:
             await self._reconsider(client, job)
         else:
             key = job.exchange.request.KEY
-            self._copy.traffic.verified(key, await self._verify(client, job))
+            self._traffic.verified(key, await self._verify(client, job))
 
     # Samples.
 
@@ -255,7 +269,7 @@ class _Verifier:
             ours, theirs = format_difference(differences[group])
             log.warning(
                 "an answer differs from the broker's",
-                broker=str(self._copy.address),
+                broker=str(self._connections.address),
                 api=api_name(key),
                 group=group,
                 ours=ours,
@@ -303,7 +317,7 @@ class _Verifier:
             logged_groups = settled[:MAX_LOGGED_GROUPS]
             log.info(
                 "answers agree with the broker's again",
-                broker=str(self._copy.address),
+                broker=str(self._connections.address),
                 groups=logged_groups,
                 **({"others": len(settled) - len(logged_groups)} if len(settled) > len(logged_groups) else {}),
             )
@@ -312,9 +326,9 @@ class _Verifier:
     def _report_distrusted(self) -> None:
         """Updates the count of distrusted groups. Suspends sampling if there are too many cases."""
         groups = len({group for group, _ in self._cases})
-        self._copy.traffic.distrusted_groups += groups - self._distrusted
+        self._traffic.distrusted_groups += groups - self._distrusted
         self._distrusted = groups
-        self._copy.samples.suspended = len(self._cases) >= MAX_CASES
+        self._samples.suspended = len(self._cases) >= MAX_CASES
 
     def _now(self) -> float:
         return self._copy.epoch(trio.current_time())

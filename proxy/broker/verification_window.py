@@ -48,22 +48,28 @@ class PausableSampling(Protocol):
     def rest(self, seconds: float) -> None: ...
 
 
-class ComparedBroker(Protocol):
+class ComparedCopy(Protocol):
     """The copy of one broker."""
 
     @property
     def manager(self) -> ChangeCounter: ...
-    @property
-    def samples(self) -> PausableSampling: ...
+    def epoch(self, now: float) -> float: ...
+
+
+class ComparedAccess(Protocol):
+    """The part of the clients' access that is needed here."""
+
     @property
     def may_have_authorizer(self) -> bool:
         """Whether the broker may hide something from the sidecar's own user."""
 
+
+class ComparedSettings(Protocol):
+    """The part of the settings that is needed here."""
+
     @property
     def true_hosts(self) -> bool:
         """Whether the copy's answers contain the true hosts of members, which the broker does not know."""
-
-    def epoch(self, now: float) -> float: ...
 
 
 @dataclass(slots=True)
@@ -111,11 +117,24 @@ class VerificationWindows:
 
     Args:
         copy: the copy.
+        access: whether the broker may hide something.
+        settings: which hosts the answers contain.
+        samples: is paused after a long comparison.
         reply: returns what the copy would answer.
     """
 
-    def __init__(self, copy: ComparedBroker, reply: Reply) -> None:
+    def __init__(
+        self,
+        copy: ComparedCopy,
+        access: ComparedAccess,
+        settings: ComparedSettings,
+        samples: PausableSampling,
+        reply: Reply,
+    ) -> None:
         self._copy = copy
+        self._access = access
+        self._settings = settings
+        self._samples = samples
         self._reply = reply
 
     async def compare_over_time(
@@ -171,11 +190,11 @@ class VerificationWindows:
         """
         if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
             ours = [each[1:] for each in ours]  # Remove the header's tagged fields: the sidecar writes none.
-        options = {"sees_all": not self._copy.may_have_authorizer, "true_hosts": self._copy.true_hosts}
+        options = {"sees_all": not self._access.may_have_authorizer, "true_hosts": self._settings.true_hosts}
         job = partial(compare_over_window, exchange.request, exchange.version, ours, theirs, **options)
         if len(theirs) * len(ours) <= MAX_INLINE_BYTES:
             return job()
         began = time.monotonic()
         comparison = await trio.to_thread.run_sync(job)
-        self._copy.samples.rest(PAUSE_PER_COMPARISON_TIME * (time.monotonic() - began))
+        self._samples.rest(PAUSE_PER_COMPARISON_TIME * (time.monotonic() - began))
         return comparison

@@ -16,6 +16,7 @@ What the handlers use:
 
 - `observer`: applies requests and replies to the copy of the coordinator
 - `local_answers`: decides whether to answer a question here; `reply_builder` encodes the answer, `reply_cache` keeps it
+- `fallback_reasons`, `broker_questions`: why a question is left to the broker, and how the broker is asked
 - `decode_limits`: limits the elements of a decoded message, and the size of an answer
 - `enforcement`: asks the policies; `error_replies` builds a refusal, `partial_commit` removes refused partitions
 - `group_read_access`: asks the broker whether a joining client may read its group

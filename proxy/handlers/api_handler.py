@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 
 from group_sidecar.codecs.errors import TooManyElements
 from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Forward, HeldOrForwarded, Origin, Pass, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.disconnect import Disconnector
@@ -19,7 +20,6 @@ class ApiHandler(ABC):
     """Handles the requests of one API, or of several APIs that are treated alike.
 
     Args:
-        copy: the state of the broker.
         action: see Attributes.
 
     Attributes:
@@ -28,17 +28,12 @@ class ApiHandler(ABC):
             judges the API, the request is held instead. PASS: `classify` is called.
     """
 
-    def __init__(self, copy: BrokerState, action: FrameAction = PASS) -> None:
-        self._copy = copy
+    def __init__(self, action: FrameAction = PASS) -> None:
         self.action = action
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
-        """Returns whether a request must not be forwarded undecoded.
-
-        A long request must not bypass an enforced policy. The broker does not support the versions that the sidecar
-        adds.
-        """
-        return self._copy.active_policies.enforcing(api_key) or self._copy.is_added_version(api_key, version)
+        """Returns whether a request must not be forwarded undecoded."""
+        return False
 
     def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:
         """Returns what happens to a request that is too long to be decoded, or to any request if `action` is PASS."""
@@ -63,10 +58,25 @@ class DecodingHandler(ApiHandler):
     request has too many elements.
     """
 
-    def __init__(self, copy: BrokerState, action: FrameAction, observer: Observer, disconnector: Disconnector) -> None:
-        super().__init__(copy, action)
+    def __init__(
+        self,
+        action: FrameAction,
+        policies: ActivePolicies,
+        versions: OfferedVersions,
+        observer: Observer,
+        disconnector: Disconnector,
+    ) -> None:
+        super().__init__(action)
+        self._policies = policies
+        self._versions = versions
         self._observer = observer
         self._disconnector = disconnector
+
+    def must_be_decoded(self, api_key: int, version: int) -> bool:
+        """See ApiHandler. No request gets past a policy by being long, and the broker does not understand the versions
+        that the sidecar adds.
+        """
+        return self._policies.enforcing(api_key) or self._versions.is_added_version(api_key, version)
 
     def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
         """See ApiHandler."""
@@ -76,8 +86,8 @@ class DecodingHandler(ApiHandler):
         except Exception as error:  # noqa: BLE001  Whatever the error is, the broker decides.
             if isinstance(error, TooManyElements) and self.must_be_decoded(key, version):
                 return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, key, str(error), origin)
-            if self._copy.is_added_version(key, version):  # A broker also closes for a request it cannot decode.
-                self._copy.traffic.decode_failed(key)
+            if self._versions.is_added_version(key, version):  # A broker also closes for a request it cannot decode.
+                self._observer.note_undecoded(key, frame)
                 return self._disconnector.close_for(CloseReason.MALFORMED_REQUEST, key, str(error), origin)
             self._observer.warn("request", key, error)
         pending = self.undecoded(key, version, frame)

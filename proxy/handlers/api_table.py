@@ -1,23 +1,28 @@
 """Maps each API to the handler of its requests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.coordinator.wire import exchange_events
+from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
-from group_sidecar.proxy.broker.broker_state import LOCAL_APIS, BrokerState
+from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
+from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.enforcement import Enforcement
+from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
 from group_sidecar.proxy.handlers.fetches import Fetches
 from group_sidecar.proxy.handlers.find_coordinator import FindCoordinatorRequests
+from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
 from group_sidecar.proxy.handlers.group_requests import GroupQuestions, GroupRequests
 from group_sidecar.proxy.handlers.kip40_group_metadata import Kip40GroupMetadata
 from group_sidecar.proxy.handlers.local_answers import LocalAnswers
 from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
+from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter, rewritten_apis
 from group_sidecar.proxy.handlers.rewritten_replies import ApiVersionsRequests, RewrittenReplies
 from group_sidecar.proxy.handlers.rule_changes import RuleChanges
@@ -28,6 +33,9 @@ DEFERRED_APIS = exchange_events.GROUP_API_KEYS - exchange_events.REQUEST_EVENT_K
 """APIs whose requests and replies are forwarded first and decoded afterwards, unless a policy judges the requests. A
 question, or a request that itself leads to events, is decoded before it is forwarded."""
 
+_Rows = Iterator[tuple[Iterable[int], ApiHandler]]
+"""Handlers, each with the API keys that it handles."""
+
 
 class ApiTable:
     """The handlers of one broker's APIs.
@@ -35,37 +43,77 @@ class ApiTable:
     Attributes:
         observer: applies requests and replies to the copy; the handlers share it.
         enforcement: asks the policies; the handlers share it.
-        local_answers: answers questions.
         replies: makes the pending replies of exchanges, which share it.
         by_api: the handlers by API key. A request with any other key passes unread.
     """
 
-    def __init__(self, copy: BrokerState, disconnector: Disconnector) -> None:
-        rewritten = rewritten_apis(copy)
-        decoded = exchange_events.GROUP_API_KEYS | LOCAL_APIS | rewritten | SASL_APIS
-        api_versions = ApiVersionsReplies(copy, decoded)
-        rewriter = ReplyRewriter(copy, api_versions)
-        self.observer = observer = Observer(copy)
-        self.replies = replies = ExchangeReplies(copy, observer, rewriter)
-        self.enforcement = Enforcement(copy, replies)
-        self.local_answers = LocalAnswers(copy, replies)
-        kip40 = Kip40GroupMetadata(copy, observer, self.local_answers, disconnector, replies)
-        writes = observer, disconnector, self.enforcement, replies
-        table: Iterable[tuple[Iterable[int], ApiHandler]] = (
-            (DEFERRED_APIS, GroupRequests(copy, COPY, *writes)),
-            (exchange_events.REQUEST_EVENT_KEYS, GroupRequests(copy, HOLD, *writes)),
-            (LOCAL_APIS, GroupQuestions(copy, observer, disconnector, self.local_answers)),
-            (exchange_events.GROUP_ONLY_KEYS, NamedGroupWrites(copy, observer)),
-            ((ApiKey.DELETE_TOPICS,), TopicDeletions(copy)),
-            (RULE_CHANGE_APIS, RuleChanges(copy)),
-            (SASL_APIS, SaslRequests(copy, observer, disconnector)),
-            ((ApiKey.FETCH,), Fetches(copy, observer)),
-            ((ApiKey.API_VERSIONS,), ApiVersionsRequests(copy, rewriter, api_versions)),
-            (rewritten & {ApiKey.FIND_COORDINATOR}, FindCoordinatorRequests(copy, rewriter, kip40)),
-            (rewritten - {ApiKey.API_VERSIONS, ApiKey.FIND_COORDINATOR}, RewrittenReplies(copy, rewriter)),
+    def __init__(self, state: BrokerState, disconnector: Disconnector) -> None:
+        copy, access, traffic, limits = state.copy, state.access, state.traffic, state.config.limits
+        kip40_enabled, gateway = state.config.group_metadata_request, state.advertise is not None
+        self._rewritten = rewritten_apis(gateway=gateway, kip40=kip40_enabled)
+        decoded = exchange_events.GROUP_API_KEYS | LOCAL_APIS | self._rewritten | SASL_APIS
+        settings = state.answer_settings
+        self._api_versions = ApiVersionsReplies(
+            decoded, state.versions, access, settings, gateway=gateway, kip40=kip40_enabled
         )
+        self._rewriter = ReplyRewriter(self._api_versions, copy, state.topic_names, settings, limits, state.advertise)
+        self._disconnector = disconnector
+        self.observer = Observer(copy, access, state.topic_names, traffic, limits)
+        self.replies = ExchangeReplies(self.observer, self._rewriter, limits)
+        read_access = GroupReadAccess(access, state.versions, copy)
+        self.enforcement = Enforcement(state.active_policies, copy, state.versions, read_access, self.replies, traffic)
+        self._reasons = FallbackReasons(copy, state.versions, access, settings, state.lost_requests)
         self.by_api: dict[int, ApiHandler] = {}
-        for keys, handler in table:
+        for keys, handler in (*self._decoding_handlers(state), *self._forwarding_handlers(state)):
             for key in map(int, keys):
                 assert key not in self.by_api, key
                 self.by_api[key] = handler
+
+    def _decoding_handlers(self, state: BrokerState) -> _Rows:
+        """Yields the handlers that decode requests."""
+        copy, access, replies = state.copy, state.access, self.replies
+        judged = state.active_policies, state.versions, self.observer, self._disconnector
+        yield DEFERRED_APIS, GroupRequests(COPY, *judged, self.enforcement, replies)
+        yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, *judged, self.enforcement, replies)
+        questions = BrokerQuestions(copy, state.versions, access, replies, state.traffic)
+        answers = LocalAnswers(self._reasons, reply_builder(state), questions, copy, state.samples, state.traffic)
+        yield LOCAL_APIS, GroupQuestions(*judged, answers, questions)
+        gateway = state.advertise is not None
+        yield SASL_APIS, SaslRequests(*judged, access, replies.decode_limits, gateway=gateway)
+
+    def _forwarding_handlers(self, state: BrokerState) -> _Rows:
+        """Yields the handlers that forward requests without decoding them."""
+        copy, observer, rewriter, traffic = state.copy, self.observer, self._rewriter, state.traffic
+        yield exchange_events.GROUP_ONLY_KEYS, NamedGroupWrites(observer)
+        yield (ApiKey.DELETE_TOPICS,), TopicDeletions(copy)
+        yield RULE_CHANGE_APIS, RuleChanges(state.access, copy)
+        yield (ApiKey.FETCH,), Fetches(observer, state.config.limits.inspected_frame)
+        api_versions = ApiVersionsRequests(rewriter, traffic, state.versions, self._api_versions)
+        yield (ApiKey.API_VERSIONS,), api_versions
+        kip40 = Kip40GroupMetadata(
+            copy,
+            state.versions,
+            self._reasons,
+            observer,
+            self.replies,
+            self._disconnector,
+            advertise=state.advertise,
+            true_hosts=state.answer_settings.true_hosts,
+            enabled=state.config.group_metadata_request,
+        )
+        yield self._rewritten & {ApiKey.FIND_COORDINATOR}, FindCoordinatorRequests(rewriter, traffic, kip40)
+        others = self._rewritten - {ApiKey.API_VERSIONS, ApiKey.FIND_COORDINATOR}
+        yield others, RewrittenReplies(rewriter, traffic)
+
+
+def reply_builder(state: BrokerState) -> ReplyBuilder:
+    """Returns what builds the local answers of one broker."""
+    return ReplyBuilder(
+        state.copy,
+        state.versions,
+        state.access,
+        state.topic_ids,
+        state.answer_settings,
+        state.traffic,
+        state.config.limits,
+    )

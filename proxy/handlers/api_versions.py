@@ -15,7 +15,9 @@ from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersion, Ap
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.added_versions import Versions
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.answer_settings import AnswerSettings
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 
 MAX_CACHED_REPLIES = 8
 """Maximum number of cached replies: one for each request version and each distinct reply of the broker. A full cache is
@@ -35,11 +37,33 @@ class _CachedReply(NamedTuple):
 
 
 class ApiVersionsReplies:
-    """Builds the replies for the clients of one broker. `decoded`: the API keys that the sidecar decodes."""
+    """Builds the replies for the clients of one broker.
 
-    def __init__(self, copy: BrokerState, decoded: frozenset[int]) -> None:
-        self._copy = copy
+    Args:
+        decoded: the API keys that the sidecar decodes.
+        versions: learns what the broker offers.
+        access: whether the broker may have an authorizer.
+        settings: whether questions are answered here.
+        gateway: whether the sidecar is a gateway.
+        kip40: whether GroupMetadata requests of KIP-40's draft are answered.
+    """
+
+    def __init__(
+        self,
+        decoded: frozenset[int],
+        versions: OfferedVersions,
+        access: ClientAccess,
+        settings: AnswerSettings,
+        *,
+        gateway: bool,
+        kip40: bool,
+    ) -> None:
         self._decoded = decoded
+        self._versions = versions
+        self._access = access
+        self._settings = settings
+        self._gateway = gateway
+        self._kip40 = kip40
         self._cache: dict[tuple[int, bool, bytes], _CachedReply] = {}
 
     def reply(self, version: int, frame: bytes) -> bytes:
@@ -64,7 +88,7 @@ class ApiVersionsReplies:
                 self._cache.clear()
             self._cache[key] = cached
         if cached.versions is not None:
-            self._copy.learn_versions(cached.versions)
+            self._versions.learn(cached.versions)
         return framed_reply(int.from_bytes(frame[:4], "big", signed=True), cached.rest)
 
     def reply_for_kafka_0_9(self, version: int, number: int) -> bytes:
@@ -94,7 +118,7 @@ class ApiVersionsReplies:
             refused: the request's version.
         """
         described = APIS[ApiKey.API_VERSIONS].versions
-        highest_version = self._copy.highest_version(ApiKey.API_VERSIONS)
+        highest_version = self._versions.highest_version(ApiKey.API_VERSIONS)
         highest = min(described[-1], described[-1] if highest_version is None else highest_version)
         if 0 < refused <= highest:
             highest = refused - 1
@@ -104,7 +128,7 @@ class ApiVersionsReplies:
 
     @property
     def _serves(self) -> bool:
-        return self._copy.config.answers.enabled and not self._copy.may_have_authorizer
+        return self._settings.enabled and not self._access.may_have_authorizer
 
     def _build(self, version: int, frame: bytes) -> _CachedReply:
         # A broker that does not know the version answers in v0. Such a reply begins with this error.
@@ -119,9 +143,8 @@ class ApiVersionsReplies:
 
     def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
         """Returns the reply that clients get. `known`: whether the reply is no error."""
-        gateway = self._copy.advertise is not None
-        added = self._copy.added_versions_for(versions) if known else {}
+        added = self._versions.added_versions_for(versions) if known else {}
         cut = address_rewrite.offered_api_versions(
-            reply, self._decoded, added, gateway=gateway, serve=known and self._serves
+            reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves
         )
-        return address_rewrite.group_coordinators_only(cut) if self._copy.config.group_metadata_request else cut
+        return address_rewrite.group_coordinators_only(cut) if self._kip40 else cut

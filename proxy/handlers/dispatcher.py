@@ -49,20 +49,25 @@ _NOT_HELD_CAUSES = {
 class BrokerDispatcher(DeferredReplyHandler):
     """The dispatcher of one broker. The sessions of all its clients share the dispatcher."""
 
-    def __init__(self, copy: BrokerState) -> None:
-        self._copy = copy
-        self._deferred = copy.deferred
+    def __init__(self, state: BrokerState) -> None:
+        limits = state.config.limits
+        self._deferred = state.deferred
+        self._access = state.access
+        self._versions = state.versions
+        self._policies = state.active_policies
+        self._lost_requests = state.lost_requests
+        self._traffic = state.traffic
         self._disconnector = Disconnector()
-        table = ApiTable(copy, self._disconnector)
+        table = ApiTable(state, self._disconnector)
         self._observer = table.observer
         self._enforcement = table.enforcement
-        self._local_answers = table.local_answers
         self._exchange_replies = table.replies
         self._handlers = table.by_api
         self._actions = {key: handler.action for key, handler in self._handlers.items()}
-        self._held_requests = HeldRequests(copy.config.limits.held_frames)
-        self._longest = copy.config.limits.inspected_frame
-        self._passable = GATEWAY_VERSIONS if copy.advertise else None
+        self._held_requests = HeldRequests(limits.held_frames)
+        self._longest = limits.inspected_frame
+        self._longest_held = limits.largest_frame
+        self._passable = GATEWAY_VERSIONS if state.advertise else None
         self.must_classify_all = self._passable is not None
 
     # Requests.
@@ -74,10 +79,10 @@ class BrokerDispatcher(DeferredReplyHandler):
         action = self._actions.get(api_key)
         if action is None:
             return None
-        if self._copy.is_kafka_0_9 and (ignored := self._kafka_0_9_outcome(api_key, api_version)):
+        if self._versions.is_kafka_0_9 and (ignored := self._kafka_0_9_outcome(api_key, api_version)):
             return ignored
-        judged = self._copy.active_policies.policies_for(api_key)
-        if judged and api_version not in APIS[api_key].versions and self._copy.active_policies.enforcing(api_key):
+        judged = self._policies.policies_for(api_key)
+        if judged and api_version not in APIS[api_key].versions and self._policies.enforcing(api_key):
             return self._disconnector.close_for(CloseReason.UNSUPPORTED_VERSION, api_key, f"version {api_version}")
         if size > self._longest:
             if self._handlers[api_key].must_be_decoded(api_key, api_version):
@@ -100,14 +105,14 @@ class BrokerDispatcher(DeferredReplyHandler):
         """
         if api_key == _API_VERSIONS:
             return HOLD
-        return None if self._copy.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
+        return None if self._versions.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
 
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> HeldOrForwarded:
         """See Dispatcher."""
-        copy = self._copy
-        admitted = copy.allows_anonymous or copy.principals.admitted(origin)
+        access = self._access
+        admitted = access.allows_anonymous or access.principals.admitted(origin)
         if size > UNAUTHENTICATED_FRAME and not admitted:
-            if copy.wants_sasl:  # The broker would close the connection, too.
+            if access.wants_sasl:  # The broker would close the connection, too.
                 cause = f"a request of {size} bytes before authentication"
                 return self._disconnector.close_for(CloseReason.UNAUTHENTICATED_FRAME, api_key, cause, origin)
         elif self._held_requests.try_hold(origin.number, origin.client_host, size, admitted=admitted):
@@ -163,7 +168,7 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
         """See Dispatcher."""
-        most = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._copy.config.limits.largest_frame
+        most = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._longest_held
         if size <= most:
             return HOLD
         return self._disconnector.close_for(CloseReason.UNREADABLE, api_key, f"a reply of {size} bytes")
@@ -187,17 +192,17 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def _handle_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
         if type(pending) is CopiedRequest:
-            if self._copy.principals.served(origin):
-                self._copy.learn_anonymous_access()
+            if self._access.principals.served(origin):
+                self._access.learn_anonymous_access()
             self._observer.observe_copied(pending, frame, now)
             return UNCHANGED
         key = pending.api_key
-        if key not in UNAUTHENTICATED and self._copy.principals.served(origin):
-            self._copy.learn_anonymous_access()
+        if key not in UNAUTHENTICATED and self._access.principals.served(origin):
+            self._access.learn_anonymous_access()
         try:
             return pending.reply(frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever the error is, `unreadable` decides.
-            self._copy.traffic.decode_failed(key)
+            self._traffic.decode_failed(key)
             reply = pending.unreadable(frame, origin, now)
             self._observer.warn("reply", key, error, CLOSED if reply.hang_up else PASSED_ON)
             return reply
@@ -225,25 +230,25 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
         """See Dispatcher."""
-        copy = self._copy
-        copy.traffic.tls_connections += 1
-        if copy.traffic.tls_connections == 1:  # Log the first only; the metric counts all.
+        gateway = self._passable is not None
+        self._traffic.tls_connections += 1
+        if self._traffic.tls_connections == 1:  # Log the first only; the metric counts all.
             log.warning(
                 "a client speaks TLS where plain Kafka is expected",
                 client=origin.client_host,
-                outcome="passed unread" if copy.advertise is None else "closed",
+                outcome="closed" if gateway else "passed unread",
             )
         # If a gateway cannot rewrite addresses, clients bypass it.
-        return None if copy.advertise is None else CloseReason.TLS_TO_GATEWAY
+        return CloseReason.TLS_TO_GATEWAY if gateway else None
 
     def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
         """See Dispatcher."""
-        if not self._copy.lost_requests.defer(pending, now):
+        if not self._lost_requests.defer(pending, now):
             with CollectionPaused():
                 for each in pending:
                     self._pending_reply(each).lost(now)
-        if own := self._copy.principals.gone(origin):
-            self._copy.rights.forget_principal(own)
+        if own := self._access.principals.gone(origin):
+            self._access.rights.forget_principal(own)
         self._held_requests.release(origin.number)
         self._enforcement.gone(origin)
         self._observer.gone(origin)
@@ -251,6 +256,6 @@ class BrokerDispatcher(DeferredReplyHandler):
     def apply_lost_requests(self) -> bool:
         """Handles the next slice of the lost requests. Returns whether more of them wait."""
         with CollectionPaused():
-            for pending, at in self._copy.lost_requests.take():
+            for pending, at in self._lost_requests.take():
                 self._pending_reply(pending).lost(at)
-        return bool(self._copy.lost_requests)
+        return bool(self._lost_requests)

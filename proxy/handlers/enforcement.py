@@ -19,11 +19,13 @@ from group_sidecar.coordinator.model.facts import ClientRefused
 from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
 from group_sidecar.policies.policy import Policy
+from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
 from group_sidecar.proxy.broker.background_jobs import DESCRIBE_GROUPS_MAX_VERSION
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.error_replies import ThrottleBackoff, error_reply
 from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
@@ -53,12 +55,32 @@ class _Case(NamedTuple):
 
 
 class Enforcement:
-    """Applies the policies in force to the requests of one broker's clients."""
+    """Applies the policies in force to the requests of one broker's clients.
 
-    def __init__(self, copy: BrokerState, replies: ExchangeReplies) -> None:
+    Args:
+        policies: the policies in force.
+        copy: of the broker.
+        versions: of the broker.
+        read_access: whether a client may join a group.
+        replies: handles the replies to requests that are forwarded.
+        traffic: counts the verdicts.
+    """
+
+    def __init__(
+        self,
+        policies: ActivePolicies,
+        copy: CoordinatorCopy,
+        versions: OfferedVersions,
+        read_access: GroupReadAccess,
+        replies: ExchangeReplies,
+        traffic: TrafficCounters,
+    ) -> None:
+        self._policies = policies
         self._copy = copy
+        self._versions = versions
+        self._read_access = read_access
         self._replies = replies
-        self._access = GroupReadAccess(copy)
+        self._traffic = traffic
         self._throttle_backoff = ThrottleBackoff()
 
     def decide(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> RequestOutcome:
@@ -67,7 +89,7 @@ class Enforcement:
         If the verdict depends on the group, the policies judge when the request's turn comes. An earlier request of the
         connection may make room in the group, and the broker handles one request of a connection at a time.
         """
-        policies = self._copy.active_policies.policies_for(exchange.request.KEY)
+        policies = self._policies.policies_for(exchange.request.KEY)
         if not policies:
             return self._forward(exchange, now)
         case = _Case(exchange, header, origin)
@@ -92,10 +114,12 @@ class Enforcement:
         Otherwise a join of a client without rights would keep other clients out while the join is in flight. Such a
         join is forwarded without counting towards the group's size, and the broker refuses it.
         """
-        if not _joins(case.exchange.request) or self._access.is_granted(case.group_id, case.origin, now):
+        if not _joins(case.exchange.request) or self._read_access.is_granted(case.group_id, case.origin, now):
             return self._judge(case, now)
         denials: list[bool] = []
-        question = self._access.question(case.group_id, case.header, case.origin, now, lambda: denials.append(True))
+        question = self._read_access.question(
+            case.group_id, case.header, case.origin, now, lambda: denials.append(True)
+        )
         return Answer(
             lambda at: Forward(self._replies.pending(case.exchange)) if denials else self._judge(case, at), (question,)
         )
@@ -103,21 +127,21 @@ class Enforcement:
     def _judge(self, case: _Case, now: float, asked: int = 0) -> RequestOutcome:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now))
-        if self._copy.lacks_api(DescribeGroupsRequest.KEY):
+        if self._versions.lacks_api(DescribeGroupsRequest.KEY):
             # Such a broker would close the connection for DescribeGroups, so the copy has to do.
             group = replace(group, occupancy=replace(group.occupancy, certain=True))
-        policies = self._copy.active_policies.policies_for(case.exchange.request.KEY)
+        policies = self._policies.policies_for(case.exchange.request.KEY)
         judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
         unconfirmed = [policy.name for policy, verdict in judged if isinstance(verdict, Confirm)]
         if unconfirmed and asked < MAX_CONFIRMATIONS:
             for name in unconfirmed:
-                self._copy.traffic.policy_confirmed(name)
+                self._traffic.policy_confirmed(name)
             return Answer(lambda at: self._judge(case, at, asked + 1), (self._description(case, now),))
         return self._apply_verdicts(judged, case, now)
 
     def _apply_verdicts(self, judged: Iterable[tuple[Policy, Verdict]], case: _Case, now: float) -> RequestOutcome:
         for policy, verdict in judged:
-            self._copy.traffic.policy_evaluated(policy.name)
+            self._traffic.policy_evaluated(policy.name)
             if not isinstance(verdict, Refuse | RefusePartitions):
                 continue
             how = self._refuse_or_end(verdict, case, now) if policy.enforced else None
@@ -170,7 +194,7 @@ class Enforcement:
         exchange = replace(
             case.exchange,
             request=request,
-            version=self._copy.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION),
+            version=self._versions.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION),
             token=case.exchange.token + ":describe",
             sent_at=self._copy.epoch(now),
             as_of={case.group_id: self._copy.manager.changes_of(case.group_id)},

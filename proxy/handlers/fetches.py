@@ -5,7 +5,6 @@ forwarded before it is decoded. Only the first bytes of a long reply are decoded
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
-from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.framing import COPY, PASS, PEEK, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
@@ -21,12 +20,12 @@ _FETCH = int(ApiKey.FETCH)
 
 
 class Fetches(ApiHandler):
-    """Handles Fetch."""
+    """Handles Fetch. `longest`: bytes of the longest reply that is decoded."""
 
-    def __init__(self, copy: BrokerState, observer: Observer) -> None:
-        super().__init__(copy)
+    def __init__(self, observer: Observer, longest: int) -> None:
+        super().__init__()
         self._observer = observer
-        self._largest_whole = min(MAX_WHOLE_FETCH_BYTES, copy.config.limits.inspected_frame)
+        self._largest_whole = min(MAX_WHOLE_FETCH_BYTES, longest)
         self._inspection_due = 0.0
         self._pending = {version: PendingFetch(self, version) for version in APIS[_FETCH].versions}
         """The pending replies by version. They hold no state of a request, so all requests share them."""

@@ -1,6 +1,6 @@
 """Handles FindCoordinator requests, and the GroupMetadata requests of KIP-40's draft, which have the same API key."""
 
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.outcomes import HeldOrForwarded, Origin, RequestOutcome
 from group_sidecar.proxy.handlers.kip40_group_metadata import Kip40GroupMetadata
 from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter
@@ -10,8 +10,8 @@ from group_sidecar.proxy.handlers.rewritten_replies import RewrittenReplies
 class FindCoordinatorRequests(RewrittenReplies):
     """Handles FindCoordinator. Only requests of KIP-40's draft are held."""
 
-    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, kip40: Kip40GroupMetadata) -> None:
-        super().__init__(copy, rewriter)
+    def __init__(self, rewriter: ReplyRewriter, traffic: TrafficCounters, kip40: Kip40GroupMetadata) -> None:
+        super().__init__(rewriter, traffic)
         self._kip40 = kip40
 
     def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:

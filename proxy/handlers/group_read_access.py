@@ -15,7 +15,9 @@ from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.broker.authorization_cache import Operation
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.injected_requests import encode_injected
@@ -51,9 +53,17 @@ class PendingAccess(PendingReply):
 
 
 class GroupReadAccess:
-    """Knows which groups the broker lets its clients read, and asks the broker if that is not known."""
+    """Knows which groups the broker lets its clients read, and asks the broker if that is not known.
 
-    def __init__(self, copy: BrokerState) -> None:
+    Args:
+        access: which rights the broker has granted.
+        versions: whether the broker can be asked.
+        copy: converts times.
+    """
+
+    def __init__(self, access: ClientAccess, versions: OfferedVersions, copy: CoordinatorCopy) -> None:
+        self._access = access
+        self._versions = versions
         self._copy = copy
 
     def is_granted(self, group_id: str, origin: Origin, now: float) -> bool:
@@ -63,24 +73,24 @@ class GroupReadAccess:
         also known if the broker granted it to the client's principal within `answers.rights_seconds`. A broker that
         lacks Heartbeat cannot be asked, so the right counts as granted.
         """
-        if self._copy.lacks_api(HeartbeatRequest.KEY):
+        if self._versions.lacks_api(HeartbeatRequest.KEY):
             return True
-        principal, right = self._copy.principals.principal_of(origin, now), (Operation.READ_GROUP, group_id)
-        return self._copy.may_see(principal, (right,), self._copy.epoch(now))
+        principal, right = self._access.principals.principal_of(origin, now), (Operation.READ_GROUP, group_id)
+        return self._access.may_see(principal, (right,), self._copy.epoch(now))
 
     def question(
         self, group_id: str, header: RequestHeader, origin: Origin, now: float, denied: Callable[[], None]
     ) -> tuple[bytes, PendingReply]:
         """Returns the Heartbeat that asks the broker, and its pending reply. A refusal by the broker calls `denied`."""
         request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
-        version = self._copy.request_version(HeartbeatRequest.KEY, 0)
+        version = self._versions.request_version(HeartbeatRequest.KEY, 0)
 
         def take(reply: Any) -> None:
             right = Operation.READ_GROUP, group_id
-            principal = self._copy.principals.principal_of(origin, now)
+            principal = self._access.principals.principal_of(origin, now)
             if reply.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                 denied()
             elif principal is not None:
-                self._copy.rights.grant(principal, (right,), self._copy.epoch(now))
+                self._access.rights.grant(principal, (right,), self._copy.epoch(now))
 
         return encode_injected(request, version, PROBE_CORRELATION, header), PendingAccess(version, take)

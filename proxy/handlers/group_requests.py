@@ -7,7 +7,8 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     Answer,
@@ -18,7 +19,7 @@ from group_sidecar.proxy.dataplane.outcomes import (
     RequestOutcome,
 )
 from group_sidecar.proxy.handlers.api_handler import DecodingHandler
-from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
+from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.enforcement import Enforcement
 from group_sidecar.proxy.handlers.local_answers import LocalAnswers
@@ -56,21 +57,22 @@ class GroupRequests(_GroupHandler):
 
     def __init__(
         self,
-        copy: BrokerState,
         action: FrameAction,
+        policies: ActivePolicies,
+        versions: OfferedVersions,
         observer: Observer,
         disconnector: Disconnector,
         enforcement: Enforcement,
         replies: ExchangeReplies,
     ) -> None:
-        super().__init__(copy, action, observer, disconnector)
+        super().__init__(action, policies, versions, observer, disconnector)
         self._enforcement = enforcement
         self._replies = replies
-        self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
+        self._decode_limits = replies.decode_limits
 
     def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
         """See ApiHandler."""
-        if self.action is COPY and not self._copy.active_policies.policies_for(int.from_bytes(frame[:2], "big")):
+        if self.action is COPY and not self._policies.policies_for(int.from_bytes(frame[:2], "big")):
             return Forward(CopiedRequest(frame, origin, now))
         return super().decide(frame, version, origin, now)
 
@@ -79,7 +81,7 @@ class GroupRequests(_GroupHandler):
         api = APIS[int.from_bytes(frame[:2], "big")]
         header, body = decode_request_header(frame, api.flexible(version))
         assert api.request is not None  # Only Produce has no request schema.
-        judged = bool(self._copy.active_policies.policies_for(api.key))
+        judged = bool(self._policies.policies_for(api.key))
         request, _ = decode_start(api.request, version, body, self._decode_limits.request(api.key, judged=judged))
         exchange = self._observer.exchange(request, version, header.correlation_id, header.client_id or "", origin, now)
         outcome = self._enforcement.decide(exchange, header, origin, now)
@@ -90,10 +92,17 @@ class GroupQuestions(_GroupHandler):
     """Handles requests that only ask about groups."""
 
     def __init__(
-        self, copy: BrokerState, observer: Observer, disconnector: Disconnector, local_answers: LocalAnswers
+        self,
+        policies: ActivePolicies,
+        versions: OfferedVersions,
+        observer: Observer,
+        disconnector: Disconnector,
+        local_answers: LocalAnswers,
+        questions: BrokerQuestions,
     ) -> None:
-        super().__init__(copy, HOLD, observer, disconnector)
+        super().__init__(HOLD, policies, versions, observer, disconnector)
         self._local_answers = local_answers
+        self._questions = questions
 
     def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
         """See DecodingHandler."""
@@ -103,4 +112,4 @@ class GroupQuestions(_GroupHandler):
         client_id = header.client_id or ""
         exchange = self._observer.exchange(question.request, version, header.correlation_id, client_id, origin, now)
         outcome = self._local_answers.decide(question, exchange, header, origin, now)
-        return self._with_fallback(outcome, exchange, partial(self._local_answers.ask, exchange, header))
+        return self._with_fallback(outcome, exchange, partial(self._questions.ask, exchange, header))

@@ -42,11 +42,13 @@ from group_sidecar.coordinator.model.views import GroupState, GroupView
 from group_sidecar.coordinator.state.log_partitions import partition_for
 from group_sidecar.metrics.traffic_counters import CloseReason
 from group_sidecar.proxy.broker import address_rewrite
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.address_rewrite import Advertise
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import HOLD
 from group_sidecar.proxy.dataplane.outcomes import Answer, HangUp, HeldOrForwarded, Origin
 from group_sidecar.proxy.handlers.disconnect import Disconnector
-from group_sidecar.proxy.handlers.local_answers import LocalAnswers
+from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
 from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply, relay
@@ -66,29 +68,50 @@ _COORDINATED_HERE = (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Err
 
 
 class Kip40GroupMetadata:
-    """Answers the GroupMetadata requests of one broker's clients."""
+    """Answers the GroupMetadata requests of one broker's clients.
+
+    Args:
+        copy: of the broker.
+        versions: which requests the broker understands.
+        reasons: whether a question of a client may be answered from the copy.
+        observer: makes the exchange of a request.
+        replies: handles the broker's replies.
+        disconnector: ends connections.
+        advertise: the address book of a gateway; None where no address is rewritten.
+        true_hosts: whether answers contain the clients' true hosts.
+        enabled: whether the operator has switched the request on.
+    """
 
     def __init__(
         self,
-        copy: BrokerState,
+        copy: CoordinatorCopy,
+        versions: OfferedVersions,
+        reasons: FallbackReasons,
         observer: Observer,
-        answering: LocalAnswers,
-        disconnector: Disconnector,
         replies: ExchangeReplies,
+        disconnector: Disconnector,
+        *,
+        advertise: Advertise | None,
+        true_hosts: bool,
+        enabled: bool,
     ) -> None:
         self._copy = copy
-        self._replies = replies
+        self._versions = versions
+        self._reasons = reasons
         self._observer = observer
-        self._local_answers = answering
+        self._replies = replies
         self._disconnector = disconnector
+        self._advertise = advertise
+        self._true_hosts = true_hosts
+        self._enabled = enabled
 
     def is_kip40_request(self, version: int) -> bool:
         """Whether a request with the API key of FindCoordinator is a GroupMetadata request."""
-        return version == KIP40_VERSION and self._copy.config.group_metadata_request
+        return version == KIP40_VERSION and self._enabled
 
     def classify(self, size: int) -> HeldOrForwarded:
         """Returns what happens to a request of `size` bytes. A request that is too long closes the connection."""
-        if size <= self._copy.config.limits.inspected_frame:
+        if size <= self._replies.longest:
             return HOLD
         return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, FindCoordinatorRequest.KEY, f"{size} bytes")
 
@@ -105,9 +128,11 @@ class Kip40GroupMetadata:
         def answer(at: float) -> Answer:
             def can_answer(question: Struct) -> bool:
                 asked = replace(exchange, request=question, version=DESCRIBED)
-                return self._local_answers.fallback_reason(asked, origin, at) is None
+                return self._reasons.fallback_reason(asked, origin, at) is None
 
-            steps = _AnswerSteps(request, self._copy, can_answer, at).steps()
+            steps = _AnswerSteps(
+                request, self._copy, self._versions, self._advertise, can_answer, at, true_hosts=self._true_hosts
+            ).steps()
             return relay(steps, exchange, header, self._copy, self._replies, at)
 
         return Answer(answer)
@@ -118,16 +143,30 @@ class _AnswerSteps:
 
     Args:
         request: the client's request.
-        copy: the state of the broker.
+        copy: the copy of the broker's group coordinator.
+        versions: the versions that the broker offers.
+        advertise: the address book of a gateway.
         can_answer: returns whether a question of this client may be answered from the copy.
         now: the time on trio's clock.
+        true_hosts: whether answers contain the clients' true hosts.
     """
 
     def __init__(
-        self, request: GroupMetadataRequest, copy: BrokerState, can_answer: Callable[[Struct], bool], now: float
+        self,
+        request: GroupMetadataRequest,
+        copy: CoordinatorCopy,
+        versions: OfferedVersions,
+        advertise: Advertise | None,
+        can_answer: Callable[[Struct], bool],
+        now: float,
+        *,
+        true_hosts: bool,
     ) -> None:
         self._request = request
         self._copy = copy
+        self._versions = versions
+        self._advertise = advertise
+        self._true_hosts = true_hosts
         self._can_answer = can_answer
         self._at = copy.epoch(now)
         self._views: dict[str, GroupView] = {}
@@ -162,7 +201,7 @@ class _AnswerSteps:
         self._views = {group: self._copy.manager.view(group, self._at) for group in groups}
         known_groups = tuple(group for group in groups if self._is_known(group))
         question = DescribeGroupsRequest(groups=known_groups)
-        reply = group_replies.describe_groups(question, DESCRIBED, self._views, true_hosts=self._copy.true_hosts)
+        reply = group_replies.describe_groups(question, DESCRIBED, self._views, true_hosts=self._true_hosts)
         found = {group.group_id: group for group in reply.groups}
         if unknown_groups := tuple(group for group in groups if group not in found):
             for response in (yield from self._ask([DescribeGroupsRequest(groups=unknown_groups)], highest=DESCRIBED)):
@@ -182,7 +221,9 @@ class _AnswerSteps:
         if not self._can_answer(DescribeGroupsRequest(groups=(group,))):
             return False
         log_is_read = self._copy.manager.log.partitions.count is not None
-        return log_is_read or self._views[group].state is not GroupState.DEAD or self._copy.lacks_api(_DESCRIBE_GROUPS)
+        if log_is_read or self._views[group].state is not GroupState.DEAD:
+            return True
+        return self._versions.lacks_api(_DESCRIBE_GROUPS)
 
     def _find(self, described: Iterable[DescribedGroup]) -> _BrokerSteps[None]:
         """Asks the broker where groups are coordinated.
@@ -225,16 +266,16 @@ class _AnswerSteps:
 
         Returns none if a reply cannot be decoded or the broker lacks the API.
         """
-        if not questions or self._copy.lacks_api(questions[0].KEY):
+        if not questions or self._versions.lacks_api(questions[0].KEY):
             return ()
-        version = self._copy.request_version(questions[0].KEY, highest)
+        version = self._versions.request_version(questions[0].KEY, highest)
         try:
             return (yield [BrokerRequest(question, version) for question in questions])
         except UnreadableReply:
             return ()
 
     def _coordinator(self, reply: Struct) -> Kip40Coordinator | int:
-        advertise = self._copy.advertise
+        advertise = self._advertise
         found = address_rewrite.rewrite_addresses(reply, advertise) if advertise else reply
         assert isinstance(found, FindCoordinatorResponse)
         return found.error_code or kip40_coordinator(found)

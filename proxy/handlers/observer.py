@@ -26,8 +26,13 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.wire import exchange_events, offset_apis
 from group_sidecar.coordinator.wire.exchange import Exchange, begin_exchange
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import granted_rights, without_omissions
-from group_sidecar.proxy.broker.broker_state import LOCAL_APIS, BrokerState
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.topic_names import TopicNames
+from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
 from group_sidecar.proxy.handlers.broker_refusals import BrokerRefusals
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
@@ -75,12 +80,31 @@ class _Heartbeat(NamedTuple):
 
 
 class Observer:
-    """Learns about one broker's groups from the traffic of its clients."""
+    """Learns about one broker's groups from the traffic of its clients.
 
-    def __init__(self, copy: BrokerState) -> None:
+    Args:
+        copy: learns from requests and replies.
+        access: learns which rights the broker has granted.
+        topic_names: names the topics of requests and replies that have only ids.
+        traffic: counts what cannot be decoded.
+        limits: how much of a message is decoded.
+    """
+
+    def __init__(
+        self,
+        copy: CoordinatorCopy,
+        access: ClientAccess,
+        topic_names: TopicNames,
+        traffic: TrafficCounters,
+        limits: Limits,
+    ) -> None:
         self._copy = copy
-        self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
-        self._broker_refusals = BrokerRefusals(copy.traffic)
+        self._access = access
+        self._topic_names = topic_names
+        self._names = topic_names.by_id
+        self._traffic = traffic
+        self._decode_limits = DecodeLimits(limits.inspected_elements)
+        self._broker_refusals = BrokerRefusals(traffic)
         self._log_throttle = LogThrottle()
         self._heartbeats: dict[int, _Heartbeat] = {}
         """The last heartbeat of each connection, by the connection's number."""
@@ -98,7 +122,7 @@ class Observer:
             client_id=client_id,
             client_host=origin.inet_address,
             sent_at=self._copy.epoch(now),
-            names=self._copy.names,
+            names=self._names,
         )
 
     def decode_copied(self, copied: CopiedRequest) -> Exchange | UndecodedWrite | None:
@@ -118,7 +142,7 @@ class Observer:
 
     def note_undecoded(self, api_key: int, frame: bytes | None) -> UndecodedWrite | None:
         """Notes that a request is not decoded. Returns its pending reply, or None if the reply does not matter."""
-        self._copy.traffic.decode_failed(api_key)
+        self._traffic.decode_failed(api_key)
         if api_key not in TRACKED_WRITES:
             return None
         return self.note_undecoded_write(api_key, exchange_events.group_in_frame(api_key, frame) if frame else None)
@@ -132,12 +156,12 @@ class Observer:
 
     def replied(self, exchange: Exchange, reply: Struct, origin: Origin, now: float) -> Sequence[AnyEvent]:
         """Applies a reply of the broker to the copy. Returns the reply's events."""
-        copy, key = self._copy, exchange.request.KEY
+        copy, access, key = self._copy, self._access, exchange.request.KEY
         self._broker_refusals.count(key, reply)
         events = exchange_events.reply_events(exchange, reply, copy.epoch(now))
-        copy.apply(without_omissions(events) if copy.may_have_authorizer else events, now)
-        if key in LOCAL_APIS and (principal := copy.principals.principal_of(origin, now)):
-            copy.rights.grant(principal, granted_rights(exchange, reply), exchange.sent_at)
+        copy.apply(without_omissions(events) if access.may_have_authorizer else events, now)
+        if key in LOCAL_APIS and (principal := access.principals.principal_of(origin, now)):
+            access.rights.grant(principal, granted_rights(exchange, reply), exchange.sent_at)
         return events
 
     def observe_copied(self, copied: CopiedRequest, frame: bytes, now: float) -> None:
@@ -169,15 +193,14 @@ class Observer:
 
         `truncated`: whether `frame` has only the reply's first bytes.
         """
-        copy = self._copy
         if truncated:
             topics: Iterable[fetch.FetchableTopicResponse] = _topics_of_head(version, frame)
         else:
             body = split_reply(frame, version >= fetch.FetchResponse.HEADER_FLEXIBLE)
             topics = decode_start(fetch.FetchResponse, version, body)[0].responses
-        seen, unnamed = offset_apis.log_ends_fetched(topics, copy.names)
-        copy.request_topic_names(unnamed)
-        copy.apply([seen], now)
+        seen, unnamed = offset_apis.log_ends_fetched(topics, self._names)
+        self._topic_names.request(unnamed)
+        self._copy.apply([seen], now)
 
     def max_reply_seconds(self, exchange: Exchange) -> float:
         """Returns how many seconds the broker may park a join; 0 for any other request."""
@@ -188,7 +211,7 @@ class Observer:
 
     def note_unreadable_reply(self, exchange: Exchange, now: float) -> None:
         """Notes that a reply was not decoded, and counts it."""
-        self._copy.traffic.decode_failed(exchange.request.KEY)
+        self._traffic.decode_failed(exchange.request.KEY)
         self.note_unknown_result(exchange, now)
 
     def note_unknown_result(self, exchange: Exchange, now: float) -> None:

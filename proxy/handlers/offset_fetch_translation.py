@@ -21,7 +21,7 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers.group_replies import TOP_LEVEL_ERROR_SINCE
 from group_sidecar.coordinator.wire.offset_apis import MANY_GROUPS_SINCE
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps
 
 STABLE_SINCE = 7
@@ -37,9 +37,9 @@ Topics = tuple[OffsetFetchRequestTopic, ...]
 _GroupSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], OffsetFetchResponseGroup]
 
 
-def translate_offsets(request: OffsetFetchRequest, version: int, copy: BrokerState) -> Steps:
+def translate_offsets(request: OffsetFetchRequest, version: int, versions: OfferedVersions) -> Steps:
     """See `version_translation.translate`."""
-    broker_version = copy.request_version(OffsetFetchRequest.KEY, version)
+    broker_version = versions.request_version(OffsetFetchRequest.KEY, version)
     if broker_version >= MANY_GROUPS_SINCE:  # v9 adds the member, which matters to consumer groups only (KIP-848).
         groups = tuple(replace(group, member_id=None, member_epoch=-1) for group in request.groups)
         [reply] = yield [BrokerRequest(replace(request, groups=groups), broker_version)]

@@ -2,7 +2,7 @@
 
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, CopiedRequest, HangUp, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
@@ -21,8 +21,7 @@ class ExchangeReplies:
         longest_held: maximum bytes of a reply that is held.
     """
 
-    def __init__(self, copy: BrokerState, observer: Observer, rewriter: ReplyRewriter) -> None:
-        limits = copy.config.limits
+    def __init__(self, observer: Observer, rewriter: ReplyRewriter, limits: Limits) -> None:
         self.observer = observer
         self.rewriter = rewriter
         self.decode_limits = DecodeLimits(limits.inspected_elements)

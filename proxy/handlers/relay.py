@@ -16,7 +16,7 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answer_requirements import groups_of
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Answer, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.injected_requests import encode_injected
@@ -73,7 +73,7 @@ class PendingRelay(PendingReply):
 
 
 def relay(
-    steps: Steps, exchange: Exchange, header: RequestHeader, copy: BrokerState, replies: ExchangeReplies, now: float
+    steps: Steps, exchange: Exchange, header: RequestHeader, copy: CoordinatorCopy, replies: ExchangeReplies, now: float
 ) -> Answer:
     """Answers a client's question by sending other requests to the broker. Call it when the question's turn has come.
 
@@ -90,7 +90,7 @@ def relay(
 
 class _Relay:
     def __init__(
-        self, steps: Steps, exchange: Exchange, header: RequestHeader, copy: BrokerState, replies: ExchangeReplies
+        self, steps: Steps, exchange: Exchange, header: RequestHeader, copy: CoordinatorCopy, replies: ExchangeReplies
     ) -> None:
         self._steps = steps
         self._exchange = exchange

@@ -26,7 +26,13 @@ from group_sidecar.coordinator.answers.encoded_offsets import (
 from group_sidecar.coordinator.log.consumer_groups import consumer_group_of
 from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.answer_settings import AnswerSettings
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+from group_sidecar.proxy.broker.topic_ids import TopicIds
+from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.reply_cache import CachedRequest, ReplyCache
 from group_sidecar.proxy.handlers.version_translation import operations
@@ -37,22 +43,44 @@ MAX_DESCRIBED_GROUPS = 300
 
 
 class ReplyBuilder:
-    """Builds replies from a broker's copy, and caches them."""
+    """Builds replies from a broker's copy, and caches them.
 
-    def __init__(self, copy: BrokerState) -> None:
+    Args:
+        copy: of the broker.
+        versions: of the broker.
+        access: whether the broker may have an authorizer.
+        topic_ids: which topics the broker still has.
+        settings: which hosts a reply contains.
+        traffic: counts the replies that were remembered.
+        limits: how large a reply may be, and how many are remembered.
+    """
+
+    def __init__(
+        self,
+        copy: CoordinatorCopy,
+        versions: OfferedVersions,
+        access: ClientAccess,
+        topic_ids: TopicIds,
+        settings: AnswerSettings,
+        traffic: TrafficCounters,
+        limits: Limits,
+    ) -> None:
         self._copy = copy
-        limits = copy.config.limits
+        self._versions = versions
+        self._access = access
+        self._topic_ids = topic_ids
+        self._true_hosts = settings.true_hosts
         self._decode_limits = DecodeLimits(limits.inspected_elements)
-        self._reply_cache = ReplyCache(limits.remembered_answers, copy.traffic)
-        self._offers = copy.offers_revision
+        self._reply_cache = ReplyCache(limits.remembered_answers, traffic)
+        self._offers = versions.revision
 
     def read(self, api: Api, version: int, body: bytes) -> CachedRequest:
         """Returns a decoded question. Raises DecodeError if the body cannot be decoded."""
-        if self._offers != self._copy.offers_revision:  # Replies depend on the broker's versions.
-            self._offers = self._copy.offers_revision
+        if self._offers != self._versions.revision:  # Replies depend on the broker's versions.
+            self._offers = self._versions.revision
             self._reply_cache.clear()
         most = self._decode_limits.request(api.key)
-        if api.key in DESCRIBE_APIS and not self._copy.is_added_version(api.key, version):
+        if api.key in DESCRIBE_APIS and not self._versions.is_added_version(api.key, version):
             most = min(most, MAX_DESCRIBED_GROUPS)
         return self._reply_cache.read(api, version, body, most)
 
@@ -78,7 +106,7 @@ class ReplyBuilder:
         return not self._decode_limits.allows_answer(request, version, self._copy.manager, at)
 
     def _only_sidecar_answers(self, request: Struct, version: int) -> bool:
-        return self._copy.lacks_api(request.KEY) or self._copy.is_added_version(request.KEY, version)
+        return self._versions.lacks_api(request.KEY) or self._versions.is_added_version(request.KEY, version)
 
     def build_uncached(self, request: Struct, version: int, at: float) -> bytes | None:
         """Returns what `reply` returns, but without the cache and the limit on the size."""
@@ -94,22 +122,22 @@ class ReplyBuilder:
 
     def _confirmed(self, topic_ids: Collection[UUID], at: float) -> bool:
         """Whether the broker has lately confirmed these ids, and all others that cached replies depend on."""
-        known = self._copy.topic_ids.are_confirmed(topic_ids)
-        return self._copy.topic_ids.are_fresh(at, self._copy.manager.log.offsets_removed_at) and known
+        known = self._topic_ids.are_confirmed(topic_ids)
+        return self._topic_ids.are_fresh(at, self._copy.manager.log.offsets_removed_at) and known
 
     def _state_key(self, question: CachedRequest, at: float) -> Hashable:
         """Returns a key of the state that the reply is built from, or None if the reply must not be cached."""
         request, manager = question.request, self._copy.manager
-        if self._copy.lacks_api(request.KEY):
+        if self._versions.lacks_api(request.KEY):
             return None  # The answer may be incomplete, and change with time alone.
         if isinstance(request, ConsumerGroupDescribeRequest):
             changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
-            return (self._copy.topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)
+            return (self._topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)
         if isinstance(request, DescribeGroupsRequest):
-            return (self._copy.may_have_authorizer, *(manager.changes_of(group)[0] for group in request.groups))
+            return (self._access.may_have_authorizer, *(manager.changes_of(group)[0] for group in request.groups))
         if isinstance(request, OffsetFetchRequest):
             groups = group_replies.groups_asked(request, question.version)
-            return (self._copy.topic_ids.revision, *(manager.changes_of(group)[1] for group in groups))
+            return (self._topic_ids.revision, *(manager.changes_of(group)[1] for group in groups))
         if isinstance(request, ListGroupsRequest):
             return manager.listing(at).revision
         return None
@@ -117,27 +145,27 @@ class ReplyBuilder:
     def _make(self, question: CachedRequest, at: float) -> bytes | None:
         request, version, manager = question.request, question.version, self._copy.manager
         if isinstance(request, ListGroupsRequest):
-            empty = self._copy.includes_empty_groups(request.KEY, version)
+            empty = self._versions.includes_empty_groups(request.KEY, version)
             return reply_rest(ListGroupsResponse, version, manager.listing(at).reply(request, version, empty=empty))
         if isinstance(request, ConsumerGroupDescribeRequest):
             return self._consumer_groups(request, version, at)
         if isinstance(request, DescribeGroupsRequest):
             views = {group: manager.view(group, at) for group in request.groups}
-            added = self._copy.is_added_version(request.KEY, version)
+            added = self._versions.is_added_version(request.KEY, version)
             described = group_replies.describe_groups(
                 request,
                 version,
                 views,
-                true_hosts=self._copy.true_hosts,
-                operations=operations(request, self._copy) if added else group_replies.OPERATIONS_UNKNOWN,
-                empty=self._copy.includes_empty_groups(request.KEY, version),
+                true_hosts=self._true_hosts,
+                operations=operations(request, self._access) if added else group_replies.OPERATIONS_UNKNOWN,
+                empty=self._versions.includes_empty_groups(request.KEY, version),
             )
             return encode_reply_rest(described, version)
         assert isinstance(request, OffsetFetchRequest)
         return self._fetch(question, request, at)
 
     def _consumer_groups(self, request: ConsumerGroupDescribeRequest, version: int, at: float) -> bytes | None:
-        manager, names = self._copy.manager, self._copy.topic_ids.names
+        manager, names = self._copy.manager, self._topic_ids.names
         views = {group: consumer_group_of(manager.view(group, at)) for group in request.group_ids}
         owned = set().union(*(view.topic_ids for view in views.values() if view))
         if not self._confirmed(owned, at):
@@ -155,7 +183,7 @@ class ReplyBuilder:
             names,
             manager.default_assignor,
             sends_error_messages=bool(manager.sends_error_messages),
-            true_hosts=self._copy.true_hosts,
+            true_hosts=self._true_hosts,
         )
         return None if reply is None else encode_reply_rest(reply, version)
 
@@ -169,18 +197,18 @@ class ReplyBuilder:
             return False
         offsets = [view.offsets for view in views]
         stored = set().union(*(each.topics() for each in offsets if isinstance(each, CommittedOffsets)))
-        names = self._copy.topic_ids.names
+        names = self._topic_ids.names
         return self._confirmed({topic_id for _, topic_id in stored}, at) and all(
             names[topic_id] == name for name, topic_id in stored
         )
 
     def _fetch(self, question: CachedRequest, request: OffsetFetchRequest, at: float) -> bytes | None:
-        version, manager, names = question.version, self._copy.manager, self._copy.topic_ids.names
+        version, manager, names = question.version, self._copy.manager, self._topic_ids.names
         parts = question.parts
         if (
             not request.topics
-            and self._copy.empty_topics_fetch_all
-            and not self._copy.is_added_version(request.KEY, version)
+            and self._versions.empty_topics_fetch_all
+            and not self._versions.is_added_version(request.KEY, version)
         ):
             request = replace(request, topics=None)
         if parts is None and not group_replies.is_plain(request, version):

@@ -15,7 +15,11 @@ from group_sidecar.codecs.messages.produce import ProduceResponse
 from group_sidecar.codecs.schema import Struct, decode_start, encode
 from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
 from group_sidecar.proxy.broker import address_rewrite
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.address_rewrite import Advertise
+from group_sidecar.proxy.broker.answer_settings import AnswerSettings
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.topic_names import TopicNames
+from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
 
 LARGEST_METADATA = 49_152
@@ -58,10 +62,13 @@ def decode_reply(api_key: int, version: int, frame: bytes, most_elements: int = 
     return DecodedReply(version, frame[: len(frame) - len(body)], message, rest)
 
 
-def rewritten_apis(copy: BrokerState) -> frozenset[int]:
-    """Returns the APIs whose replies are decoded although their requests are not."""
-    keys = {ApiKey.API_VERSIONS, *(ADDRESS_APIS if copy.advertise else {ApiKey.METADATA})}
-    if copy.config.group_metadata_request:
+def rewritten_apis(*, gateway: bool, kip40: bool) -> frozenset[int]:
+    """Returns the APIs whose replies are decoded although their requests are not.
+
+    `kip40`: whether GroupMetadata requests of KIP-40's draft are answered.
+    """
+    keys = {ApiKey.API_VERSIONS, *(ADDRESS_APIS if gateway else {ApiKey.METADATA})}
+    if kip40:
         keys.add(ApiKey.FIND_COORDINATOR)
     return frozenset(keys)
 
@@ -70,22 +77,35 @@ class ReplyRewriter:
     """The changes to the replies of one broker.
 
     Args:
-        copy: the state of the broker.
-        api_versions: builds ApiVersions replies.
+        api_versions: changes ApiVersions replies.
+        copy: knows the true hosts of members.
+        topic_names: learns the names of topics.
+        settings: whether the clients' true hosts replace those in the broker's replies.
+        limits: how much of a reply is read.
+        advertise: the address book of a gateway; None where no address is rewritten.
 
     Attributes:
         relocated_apis: APIs in whose replies the copy's true hosts of members replace the broker's.
     """
 
-    def __init__(self, copy: BrokerState, api_versions: ApiVersionsReplies) -> None:
-        self._copy = copy
+    def __init__(
+        self,
+        api_versions: ApiVersionsReplies,
+        copy: CoordinatorCopy,
+        topic_names: TopicNames,
+        settings: AnswerSettings,
+        limits: Limits,
+        advertise: Advertise | None,
+    ) -> None:
         self._api_versions = api_versions
-        limits = copy.config.limits
+        self._copy = copy
+        self._topic_names = topic_names
+        self._advertise = advertise
         self._longest = limits.inspected_frame
-        self._longest_metadata = max(self._longest, limits.largest_frame) if copy.advertise else LARGEST_METADATA
+        self._longest_metadata = max(self._longest, limits.largest_frame) if advertise else LARGEST_METADATA
         self._most_elements = limits.inspected_elements
         self.relocated_apis = frozenset(
-            filter(copy.rewrites_client_hosts, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE))
+            filter(settings.rewrites_client_hosts, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE))
         )
 
     def reads(self, api_key: int, size: int) -> bool:
@@ -104,7 +124,7 @@ class ReplyRewriter:
         """Returns whether a reply must not be forwarded undecoded: its versions, or in a gateway its addresses, have to
         be changed.
         """
-        return api_key == _API_VERSIONS or self._copy.advertise is not None
+        return api_key == _API_VERSIONS or self._advertise is not None
 
     def rewritten(self, api_key: int, version: int, frame: bytes) -> bytes | None:
         """Returns the whole frame that the client gets for a reply that may contain versions or addresses; None if the
@@ -117,7 +137,7 @@ class ReplyRewriter:
         """
         if api_key == _API_VERSIONS:
             return self._api_versions.reply(version, frame)
-        advertise = self._copy.advertise
+        advertise = self._advertise
         if api_key == _METADATA and len(frame) > LARGEST_METADATA and advertise:
             return address_rewrite.rewrite_long_metadata(version, frame, advertise)
         most = REWRITTEN_TIMES * self._most_elements
@@ -128,9 +148,7 @@ class ReplyRewriter:
                 most = self._most_elements // ODD_COST
         decoded = decode_reply(api_key, version, frame, most)
         if isinstance(decoded.message, MetadataResponse):
-            self._copy.learn_topic_names(
-                {t.topic_id: t.name for t in decoded.message.topics if t.name and t.topic_id.int}
-            )
+            self._topic_names.learn({t.topic_id: t.name for t in decoded.message.topics if t.name and t.topic_id.int})
         changed = address_rewrite.rewrite_addresses(decoded.message, advertise) if advertise else decoded.message
         return None if changed == decoded.message else decoded.encode_with(changed)
 

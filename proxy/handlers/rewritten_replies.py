@@ -5,8 +5,8 @@ The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinat
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
-from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
@@ -27,25 +27,26 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 class RewrittenReplies(ApiHandler):
     """Handles APIs whose replies may be changed."""
 
-    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter) -> None:
-        super().__init__(copy)
+    def __init__(self, rewriter: ReplyRewriter, traffic: TrafficCounters) -> None:
+        super().__init__()
         self._rewriter = rewriter
+        self._traffic = traffic
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
         """See ApiHandler."""
         if not self._rewriter.changes(api_key, version):
             return None
-        return PendingRewrite(self._copy, self._rewriter, api_key, version)
+        return PendingRewrite(self._rewriter, self._traffic, api_key, version)
 
 
 class PendingRewrite(PendingReply):
     """The pending reply to a request that was not read."""
 
-    __slots__ = ("_api_key", "_copy", "_rewriter", "_version")
+    __slots__ = ("_api_key", "_rewriter", "_traffic", "_version")
 
-    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, api_key: int, version: int) -> None:
-        self._copy = copy
+    def __init__(self, rewriter: ReplyRewriter, traffic: TrafficCounters, api_key: int, version: int) -> None:
         self._rewriter = rewriter
+        self._traffic = traffic
         self._api_key = api_key
         self._version = version
 
@@ -61,7 +62,7 @@ class PendingRewrite(PendingReply):
         if self._rewriter.must_be_read(self._api_key):
             return HangUp(CloseReason.UNREADABLE)
         if self._rewriter.is_too_long(size):
-            self._copy.traffic.decode_failed(self._api_key)
+            self._traffic.decode_failed(self._api_key)
         return PASS
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
@@ -76,13 +77,20 @@ class PendingRewrite(PendingReply):
 class ApiVersionsRequests(RewrittenReplies):
     """Handles ApiVersions. The sidecar answers a request that the broker would ignore, or in an unsupported version."""
 
-    def __init__(self, copy: BrokerState, rewriter: ReplyRewriter, replies: ApiVersionsReplies) -> None:
-        super().__init__(copy, rewriter)
+    def __init__(
+        self,
+        rewriter: ReplyRewriter,
+        traffic: TrafficCounters,
+        versions: OfferedVersions,
+        replies: ApiVersionsReplies,
+    ) -> None:
+        super().__init__(rewriter, traffic)
+        self._versions = versions
         self._replies = replies
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
         """See ApiHandler."""
-        return self._copy.is_kafka_0_9 or version not in APIS[_API_VERSIONS].versions
+        return self._versions.is_kafka_0_9 or version not in APIS[_API_VERSIONS].versions
 
     def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:
         """See ApiHandler."""
@@ -91,6 +99,6 @@ class ApiVersionsRequests(RewrittenReplies):
     def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> Answer:
         """See ApiHandler."""
         number = int.from_bytes(frame[4:8], "big", signed=True)
-        if self._copy.is_kafka_0_9:
+        if self._versions.is_kafka_0_9:
             return Answer(lambda at: self._replies.reply_for_kafka_0_9(version, number))
         return Answer(lambda at: self._replies.unsupported(number, version))

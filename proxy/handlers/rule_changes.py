@@ -4,7 +4,8 @@ When such a request is forwarded, the sidecar forgets the rights that the broker
 shortly after the reply (`authorization_cache`).
 """
 
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
@@ -13,18 +14,24 @@ from group_sidecar.proxy.handlers.api_handler import ApiHandler
 class RuleChanges(ApiHandler):
     """Handles the requests of `RULE_CHANGE_APIS`."""
 
+    def __init__(self, access: ClientAccess, copy: CoordinatorCopy) -> None:
+        super().__init__()
+        self._access = access
+        self._copy = copy
+
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
         """See ApiHandler."""
-        self._copy.rights.begin_rule_change()
-        return PendingRuleChange(self._copy, api_key)
+        self._access.rights.begin_rule_change()
+        return PendingRuleChange(self._access, self._copy, api_key)
 
 
 class PendingRuleChange(PendingReply):
     """The pending reply of a request that may change rights."""
 
-    __slots__ = ("_api_key", "_copy")
+    __slots__ = ("_access", "_api_key", "_copy")
 
-    def __init__(self, copy: BrokerState, api_key: int) -> None:
+    def __init__(self, access: ClientAccess, copy: CoordinatorCopy, api_key: int) -> None:
+        self._access = access
         self._copy = copy
         self._api_key = api_key
 
@@ -44,4 +51,4 @@ class PendingRuleChange(PendingReply):
 
     def lost(self, now: float) -> None:
         """See PendingReply."""
-        self._copy.rights.end_rule_change(self._copy.epoch(now))
+        self._access.rights.end_rule_change(self._copy.epoch(now))

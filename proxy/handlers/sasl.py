@@ -7,7 +7,9 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.broker.principals import SASL_ROUNDS, SentToken
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
@@ -32,11 +34,29 @@ _HANDSHAKE, _AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTI
 
 
 class SaslRequests(DecodingHandler):
-    """Handles SaslHandshake and SaslAuthenticate."""
+    """Handles SaslHandshake and SaslAuthenticate.
 
-    def __init__(self, copy: BrokerState, observer: Observer, disconnector: Disconnector) -> None:
-        super().__init__(copy, HOLD, observer, disconnector)
-        self._decode_limits = DecodeLimits(copy.config.limits.inspected_elements)
+    Args:
+        access: learns which principal is on a connection.
+        decode_limits: how much of a request is decoded.
+        gateway: whether the sidecar is a gateway.
+    """
+
+    def __init__(
+        self,
+        policies: ActivePolicies,
+        versions: OfferedVersions,
+        observer: Observer,
+        disconnector: Disconnector,
+        access: ClientAccess,
+        decode_limits: DecodeLimits,
+        *,
+        gateway: bool,
+    ) -> None:
+        super().__init__(HOLD, policies, versions, observer, disconnector)
+        self._access = access
+        self._decode_limits = decode_limits
+        self._gateway = gateway
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
         """See ApiHandler. After an undecoded SaslHandshake v0, requests would bypass the policies."""
@@ -47,14 +67,21 @@ class SaslRequests(DecodingHandler):
     @property
     def has_enforced_policy(self) -> bool:
         """Whether any policy may refuse requests."""
-        return any(policy.enforced for policy in self._copy.active_policies)
+        return any(policy.enforced for policy in self._policies)
+
+    @property
+    def must_stay_readable(self) -> bool:
+        """Whether a connection ends that can never be parsed again. In a gateway, addresses would leave unchanged.
+        Where a policy is enforced, the policy would be bypassed.
+        """
+        return self._gateway or self.has_enforced_policy
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
         """See ApiHandler."""
         self._observer.note_undecoded(api_key, frame)
         if api_key == _HANDSHAKE:
-            return PendingHandshake(self, self._copy, "", version)
-        return PendingToken(self._copy, SentToken(version))
+            return PendingHandshake(self, self._access, "", version)
+        return PendingToken(self._access, SentToken(version))
 
     def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
         """See DecodingHandler."""
@@ -62,21 +89,21 @@ class SaslRequests(DecodingHandler):
         api = APIS[key]
         assert api.request is not None
         _, body = decode_request_header(frame, api.flexible(version))
-        judged = bool(self._copy.active_policies.policies_for(key))
+        judged = bool(self._policies.policies_for(key))
         request, _ = decode_start(api.request, version, body, self._decode_limits.request(key, judged=judged))
         if isinstance(request, SaslHandshakeRequest):
-            return Forward(PendingHandshake(self, self._copy, request.mechanism, version))
+            return Forward(PendingHandshake(self, self._access, request.mechanism, version))
         assert isinstance(request, SaslAuthenticateRequest)
-        return Forward(PendingToken(self._copy, self._copy.principals.token(request.auth_bytes, version, now)))
+        return Forward(PendingToken(self._access, self._access.principals.token(request.auth_bytes, version, now)))
 
 
 class _PendingSasl(PendingReply):
     """A pending reply to a SASL request."""
 
-    __slots__ = ("_copy",)
+    __slots__ = ("_access",)
 
-    def __init__(self, copy: BrokerState) -> None:
-        self._copy = copy
+    def __init__(self, access: ClientAccess) -> None:
+        self._access = access
 
     def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
         """See PendingReply."""
@@ -88,8 +115,8 @@ class PendingHandshake(_PendingSasl):
 
     __slots__ = ("_mechanism", "_requests", "_version")
 
-    def __init__(self, requests: SaslRequests, copy: BrokerState, mechanism: str, version: int) -> None:
-        super().__init__(copy)
+    def __init__(self, requests: SaslRequests, access: ClientAccess, mechanism: str, version: int) -> None:
+        super().__init__(access)
         self._requests = requests
         self._mechanism = mechanism
         self._version = version
@@ -105,19 +132,19 @@ class PendingHandshake(_PendingSasl):
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
         """See PendingReply."""
-        self._copy.principals.distrust(origin)
+        self._access.principals.distrust(origin)
         return self._begin_tokens(OPAQUE if self._version == 0 else 0)
 
     def _follow(self, reply: Struct, origin: Origin) -> int:
         """Learns which principal is on the connection. Returns how many raw tokens come next."""
         assert isinstance(reply, SaslHandshakeResponse)
-        copy = self._copy
+        access = self._access
         accepted = reply.error_code == ErrorCode.NONE
-        copy.wants_sasl = copy.wants_sasl or accepted
+        access.wants_sasl = access.wants_sasl or accepted
         if accepted and self._version and self._mechanism:
-            copy.principals.handshake_accepted(origin, self._mechanism)
+            access.principals.handshake_accepted(origin, self._mechanism)
         else:
-            copy.principals.distrust(origin)
+            access.principals.distrust(origin)
         return SASL_ROUNDS.get(self._mechanism, OPAQUE) if accepted and self._version == 0 else 0
 
     def _begin_tokens(self, count: int) -> Reply:
@@ -126,7 +153,7 @@ class PendingHandshake(_PendingSasl):
         If the connection can never be parsed again, a gateway closes it, because addresses would pass unchanged. It is
         also closed if a policy is enforced, because requests would bypass the policy.
         """
-        unreadable = count == OPAQUE and (self._copy.advertise is not None or self._requests.has_enforced_policy)
+        unreadable = count == OPAQUE and self._requests.must_stay_readable
         return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)
 
 
@@ -135,8 +162,8 @@ class PendingToken(_PendingSasl):
 
     __slots__ = ("_token",)
 
-    def __init__(self, copy: BrokerState, token: SentToken) -> None:
-        super().__init__(copy)
+    def __init__(self, access: ClientAccess, token: SentToken) -> None:
+        super().__init__(access)
         self._token = token
 
     @property
@@ -148,10 +175,10 @@ class PendingToken(_PendingSasl):
         """See PendingReply."""
         answer = decode_reply(_AUTHENTICATE, self._token.version, frame).message
         assert isinstance(answer, SaslAuthenticateResponse)
-        self._copy.principals.token_answered(origin, self._token, answer)
+        self._access.principals.token_answered(origin, self._token, answer)
         return UNCHANGED
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
         """See PendingReply."""
-        self._copy.principals.distrust(origin)
+        self._access.principals.distrust(origin)
         return UNCHANGED

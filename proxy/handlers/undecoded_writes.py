@@ -9,7 +9,7 @@ from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
 
@@ -20,14 +20,14 @@ class UndecodedWrite(PendingReply):
     """The pending reply of a write that was not decoded.
 
     Args:
-        copy: the state of the broker.
+        copy: of the broker.
         api_key: the API key of the request.
         group: the group that the request changes, or None if that is not known.
     """
 
     __slots__ = ("_api_key", "_copy", "_group")
 
-    def __init__(self, copy: BrokerState, api_key: int, group: str | None = None) -> None:
+    def __init__(self, copy: CoordinatorCopy, api_key: int, group: str | None = None) -> None:
         self._copy = copy
         self._api_key = api_key
         self._group = group

@@ -5,7 +5,7 @@ deletes committed offsets.
 """
 
 from group_sidecar.coordinator.wire import exchange_events
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.framing import HOLD
 from group_sidecar.proxy.dataplane.outcomes import Forward, Origin, PendingReply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
@@ -16,8 +16,8 @@ from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
 class NamedGroupWrites(ApiHandler):
     """Handles writes of which only the group id is read."""
 
-    def __init__(self, copy: BrokerState, observer: Observer) -> None:
-        super().__init__(copy, HOLD)
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(HOLD)
         self._observer = observer
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
@@ -32,6 +32,10 @@ class NamedGroupWrites(ApiHandler):
 
 class TopicDeletions(ApiHandler):
     """Handles DeleteTopics. When the reply arrives or is lost, offsets of any group may be about to change."""
+
+    def __init__(self, copy: CoordinatorCopy) -> None:
+        super().__init__()
+        self._copy = copy
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
         """See ApiHandler."""

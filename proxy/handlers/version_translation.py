@@ -27,7 +27,8 @@ from group_sidecar.coordinator.answers.list_groups import matches_filters
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire.group_apis import STATES
 from group_sidecar.proxy.broker.background_jobs import DESCRIBE_GROUPS_MAX_VERSION
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_error, translate_offsets
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply
 
@@ -37,8 +38,8 @@ GROUPS_PER_DESCRIBE = 100
 """Maximum number of groups in one DescribeGroups request, because the metadata of members may be large."""
 
 
-def translate(request: Struct, version: int, copy: BrokerState) -> Steps:
-    """Returns the steps to answer a question in a version that the sidecar adds (`BrokerState.is_added_version`).
+def translate(request: Struct, version: int, versions: OfferedVersions, access: ClientAccess) -> Steps:
+    """Returns the steps to answer a question in a version that the sidecar adds (`OfferedVersions.is_added_version`).
 
     If a reply of the broker cannot be decoded, the client gets COORDINATOR_NOT_AVAILABLE. The client then looks for the
     coordinator and retries.
@@ -47,39 +48,39 @@ def translate(request: Struct, version: int, copy: BrokerState) -> Steps:
     try:
         if isinstance(request, ListGroupsRequest):
             error_reply: Struct = ListGroupsResponse(error_code=error, groups=())
-            return (yield from _list(request, version, copy))
+            return (yield from _list(request, version, versions))
         if isinstance(request, DescribeGroupsRequest):
             error_reply = DescribeGroupsResponse(
                 groups=tuple(group_replies.error_group(group, error) for group in request.groups)
             )
-            return (yield from _describe(request, version, copy))
+            return (yield from _describe(request, version, versions, access))
         assert isinstance(request, OffsetFetchRequest)
         error_reply = offset_fetch_error(request, version, error)
-        return (yield from translate_offsets(request, version, copy))
+        return (yield from translate_offsets(request, version, versions))
     except UnreadableReply:
         return error_reply
 
 
-def operations(request: DescribeGroupsRequest, copy: BrokerState) -> int:
+def operations(request: DescribeGroupsRequest, access: ClientAccess) -> int:
     """Returns a group's authorized operations if the broker cannot: all if it surely has no authorizer."""
-    everything = request.include_authorized_operations and not copy.may_have_authorizer
+    everything = request.include_authorized_operations and not access.may_have_authorizer
     return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
 
 
 # ListGroups.
 
 
-def _list(request: ListGroupsRequest, version: int, copy: BrokerState) -> Steps:
+def _list(request: ListGroupsRequest, version: int, versions: OfferedVersions) -> Steps:
     """Asks the broker for all groups and filters here, because old brokers filter differently or not at all.
 
     If some groups are not loaded yet, old brokers also return the error with the loaded groups.
     """
-    broker_version = copy.request_version(ListGroupsRequest.KEY, version)
+    broker_version = versions.request_version(ListGroupsRequest.KEY, version)
     [reply] = yield [BrokerRequest(ListGroupsRequest(), broker_version)]
     assert isinstance(reply, ListGroupsResponse)
     groups: Sequence[ListedGroup] = reply.groups
     if broker_version < STATES_SINCE <= version:
-        states = yield from _states([group.group_id for group in groups], copy)
+        states = yield from _states([group.group_id for group in groups], versions)
         groups = [replace(group, group_state=states.get(group.group_id, "")) for group in groups]
         groups = [group for group in groups if group.group_state != GroupState.DEAD]  # Removed meanwhile.
     classic = (replace(group, group_type=GroupKind.CLASSIC.value) for group in groups)
@@ -87,10 +88,10 @@ def _list(request: ListGroupsRequest, version: int, copy: BrokerState) -> Steps:
 
 
 def _states(
-    groups: Sequence[str], copy: BrokerState
+    groups: Sequence[str], versions: OfferedVersions
 ) -> Generator[Sequence[BrokerRequest], Sequence[Struct], Mapping[str, str]]:
     """Returns the states by group id. A group that the client may list but not describe has an empty state."""
-    broker_version = copy.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION)
+    broker_version = versions.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION)
     states: dict[str, str] = {}
     for start in range(0, len(groups), GROUPS_PER_DESCRIBE):
         some = tuple(groups[start : start + GROUPS_PER_DESCRIBE])
@@ -103,13 +104,13 @@ def _states(
 # DescribeGroups.
 
 
-def _describe(request: DescribeGroupsRequest, version: int, copy: BrokerState) -> Steps:
-    broker_version = copy.request_version(DescribeGroupsRequest.KEY, version)
+def _describe(request: DescribeGroupsRequest, version: int, versions: OfferedVersions, access: ClientAccess) -> Steps:
+    broker_version = versions.request_version(DescribeGroupsRequest.KEY, version)
     has_operations = broker_version >= OPERATIONS_SINCE
     question = replace(request, include_authorized_operations=has_operations and request.include_authorized_operations)
     [reply] = yield [BrokerRequest(question, broker_version)]
     assert isinstance(reply, DescribeGroupsResponse)
-    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, copy)
+    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, access)
     described = {
         group.group_id: group_replies.with_authorized_operations(_described(group, version), allowed)
         for group in reply.groups

@@ -24,7 +24,8 @@ from group_sidecar.coordinator.model.facts import OffsetsExpired
 from group_sidecar.coordinator.state.log_partitions import PartitionState, StaleEpoch, partition_for
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 from group_sidecar.metrics.log_read_counters import LogReadCounters
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient, error_name
 from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
 from group_sidecar.proxy.runtime.logging import log
@@ -93,16 +94,23 @@ class PartitionReader:
 
     Two tasks may use a reader at a time, for different partitions.
 
+    Args:
+        copy: gets the records.
+        coordinators: learns the leaders of the partitions.
+        broker: the broker's name in the log.
+        buffer_size: bytes that are read at a time.
+
     Attributes:
         read_counters: the counters for the metrics.
         discover_at: when `discover` is due, on trio's clock.
     """
 
-    def __init__(self, copy: BrokerState, buffer_size: int) -> None:
+    def __init__(self, copy: CoordinatorCopy, coordinators: GroupCoordinators, broker: str, buffer_size: int) -> None:
         self.read_counters = LogReadCounters(copy.manager.log)
         self.discover_at = -math.inf
         self._copy = copy
-        self._broker = str(copy.address)
+        self._coordinators = coordinators
+        self._broker = broker
         self._follower = copy.manager.log
         self._buffer_size = buffer_size
         self._readings: dict[int, PartitionReading] = {}
@@ -138,7 +146,7 @@ class PartitionReader:
         """
         kept = {number: each for number, each in self._readings.items() if epochs_count and each.leader_epoch >= 0}
         self._readings = kept
-        self._copy.learn_coordinators({})
+        self._coordinators.learn({})
         self.read_counters.lags.clear()
         with trio.CancelScope(shield=True):  # If the loop stopped halfway, some groups would wrongly count as certain.
             for _ in self._follower.connection_lost(self._now(), coordinator_loaded=False):
@@ -149,7 +157,7 @@ class PartitionReader:
         changes.
         """
         self._readings.clear()
-        self._copy.learn_coordinators({})
+        self._coordinators.learn({})
         self.read_counters.lags.clear()
         self._follower.stop_reading(self._now())
 
@@ -183,7 +191,7 @@ class PartitionReader:
         self.discover_at = trio.current_time() + DISCOVER_SECONDS
         self._drop_partitions_to_reload()
         epochs, nodes = await leaders(client, OFFSETS_TOPIC)
-        self._copy.learn_coordinators(nodes)
+        self._coordinators.learn(nodes)
         count = self._follower.partitions.count
         if count not in (None, len(epochs)):
             self.stop_reading()

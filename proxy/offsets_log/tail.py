@@ -14,7 +14,8 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics.log_read_counters import LogReadCounters
 from group_sidecar.proxy.broker.authentication import setting_hint
-from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.kafka_client import (
     AuthenticationFailed,
     BrokerError,
@@ -22,6 +23,8 @@ from group_sidecar.proxy.broker.kafka_client import (
     BrokerUnreachable,
     KafkaClient,
 )
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.offsets_log.partition_reader import LARGEST_BATCH, PartitionReader
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
@@ -46,15 +49,31 @@ LogStatus = dict[str, object]
 class OffsetsTail:
     """Reads the partitions of the log that one broker leads.
 
+    Args:
+        copy: gets the records.
+        versions: learns which versions the broker offers, at each connection.
+        coordinators: learns which broker coordinates a group.
+        connections: connects to the broker.
+        buffer_size: bytes that are read at a time.
+
     Attributes:
         denied: whether the broker denies the sidecar the right to read the log, or refuses its credentials.
     """
 
-    def __init__(self, copy: BrokerState) -> None:
-        settings = copy.config.offsets_log
+    def __init__(
+        self,
+        copy: CoordinatorCopy,
+        versions: OfferedVersions,
+        coordinators: GroupCoordinators,
+        connections: OwnConnections,
+        buffer_size: int,
+    ) -> None:
         self._copy = copy
-        self._reader = PartitionReader(copy, settings.load_buffer_size)
-        self._largest_reply = settings.load_buffer_size + LARGEST_BATCH
+        self._versions = versions
+        self._connections = connections
+        self._broker = str(connections.address)
+        self._reader = PartitionReader(copy, coordinators, self._broker, buffer_size)
+        self._largest_reply = buffer_size + LARGEST_BATCH
         self._table = copy.manager.log.partitions
         self._attempts = Backoff()
         self._failure_reason = "not read yet"
@@ -91,14 +110,14 @@ class OffsetsTail:
 
     async def run(self, supervisor: Supervisor | None = None) -> None:
         """Reads until cancelled, and reconnects with growing pauses. Never raises."""
-        await (supervisor or Supervisor()).keep_running(Task.TAIL, self._read, str(self._copy.address))
+        await (supervisor or Supervisor()).keep_running(Task.TAIL, self._read, self._broker)
 
     async def _read(self) -> None:
         while True:
             try:
-                async with self._copy.connect() as client, trio.open_nursery() as nursery:
+                async with self._connections.connect() as client, trio.open_nursery() as nursery:
                     client.raise_reply_limit(self._largest_reply)
-                    self._copy.learn_versions(client.versions)  # The broker may have been upgraded.
+                    self._versions.learn(client.versions)  # The broker may have been upgraded.
                     nursery.start_soon(self._load)
                     await self._tail(client)
             except Exception as error:  # noqa: BLE001 - unexpected exceptions are raised again
@@ -132,7 +151,7 @@ class OffsetsTail:
                 sum(self.read_counters.loads.counts),
                 self.read_counters.records,
             )
-            async with self._copy.connect(additional=True) as client:
+            async with self._connections.connect(additional=True) as client:
                 client.raise_reply_limit(self._largest_reply)
                 while loading := reader.loading:
                     if not await reader.read(client, loading, 0.0):
@@ -143,7 +162,7 @@ class OffsetsTail:
                 log.info(
                     f"Finished loading offsets and group metadata from {loaded} partitions of {OFFSETS_TOPIC} "
                     f"in {milliseconds:.0f} milliseconds",
-                    broker=str(self._copy.address),
+                    broker=self._broker,
                     records=self.read_counters.records - records,
                 )
 
@@ -152,7 +171,7 @@ class OffsetsTail:
         self._attempts.failures = 0
         self._failure_reason, self.denied = "", False
         if self._attempts.enters_condition("read"):
-            log.info(f"reading {OFFSETS_TOPIC}", broker=str(self._copy.address))
+            log.info(f"reading {OFFSETS_TOPIC}", broker=self._broker)
 
     async def _connection_failed(self, error: Exception) -> float:
         """Handles the error that ended the connection, for example a missing right to read the log.
@@ -174,7 +193,7 @@ class OffsetsTail:
         if not expected:
             raise error
         if is_new:
-            fields = {"broker": str(self._copy.address), "reason": self._failure_reason, **setting_hint(error)}
+            fields = {"broker": self._broker, "reason": self._failure_reason, **setting_hint(error)}
             if denied:
                 self._log_denied(error, fields)
             else:  # The prober logs that a broker is unreachable.
@@ -183,8 +202,9 @@ class OffsetsTail:
         return DENIED_SECONDS if denied else self._attempts.pause()
 
     def _log_denied(self, error: Exception, fields: dict[str, str]) -> None:
-        user = self._copy.config.own_connection.sasl
-        hint = "grant READ and DESCRIBE on the topic to the sidecar's user" + ("" if user else ", see own_connection")
+        hint = "grant READ and DESCRIBE on the topic to the sidecar's user" + (
+            "" if self._connections.have_user else ", see own_connection"
+        )
         if isinstance(error, AuthenticationFailed):
             hint = "mend own_connection.sasl"
         log.warning(

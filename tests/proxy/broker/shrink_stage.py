@@ -53,7 +53,7 @@ class Stage:
     """
 
     broker: ScriptedBroker
-    copy: BrokerState
+    state: BrokerState
     facts: list[Fact]
     groups: dict[str, Group] = field(default_factory=dict)
     denies: set[type[Any]] = field(default_factory=set)
@@ -62,8 +62,8 @@ class Stage:
     def __post_init__(self) -> None:
         self.broker.answers |= {DescribeGroupsRequest: self._describe, LeaveGroupRequest: self._leave}
         now = trio.current_time()
-        follower = self.copy.manager.log
-        self.copy.manager.set_existing_groups(())
+        follower = self.state.copy.manager.log
+        self.state.copy.manager.set_existing_groups(())
         follower.count_partitions(1, now)
         self._log = follower.begin_load(0, 0, 0, now)
         self._read()
@@ -103,8 +103,8 @@ class Stage:
 
     def _read(self) -> None:
         now = trio.current_time()
-        list(self.copy.manager.log.merge(0, now, now))
-        self.copy.manager.log.end_reached(0, now, now)
+        list(self.state.copy.manager.log.merge(0, now, now))
+        self.state.copy.manager.log.end_reached(0, now, now)
 
     def _describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(groups=tuple(self._described(name) for name in request.groups))
@@ -162,10 +162,10 @@ class Stage:
     async def run(self) -> None:
         """Shrinks groups, reads the log, and sets overdue members aside, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(shrink_forever, self.copy)
+            nursery.start_soon(shrink_forever, self.state.copy, self.state.active_policies, self.state.own_connections)
             while True:
                 self._read()
-                for _ in self.copy.sweep(trio.current_time()):
+                for _ in self.state.copy.sweep(trio.current_time()):
                     pass
                 await trio.sleep(_FRESH_SECONDS)
 
@@ -175,7 +175,7 @@ class Stage:
 
     def limit(self, most: int, mode: str = "enforce", **more: Any) -> None:
         """Sets the limit of members per group."""
-        self.copy.active_policies.replace([limited(most, mode, **more)])
+        self.state.active_policies.replace([limited(most, mode, **more)])
 
 
 def limited(most: int, mode: str = "enforce", **more: Any) -> GroupMaxSize:

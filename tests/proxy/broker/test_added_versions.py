@@ -10,7 +10,7 @@ from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRe
 from group_sidecar.proxy.broker.added_versions import Versions, added_versions
 from group_sidecar.proxy.broker.address_rewrite import offered_api_versions
 from group_sidecar.proxy.dataplane.commands import ToClient
-from tests.proxy.dataplane.playbook import Line, broker_copy
+from tests.proxy.dataplane.playbook import Line, broker_state
 from tests.proxy.handlers.old_brokers import RELEASES
 
 FETCH, DESCRIBE, LIST = ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS
@@ -70,34 +70,40 @@ def offering(offers: Versions) -> tuple[ApiVersion, ...]:
 @given(offers=OFFERS, apis=st.sets(st.sampled_from(["ListGroups", "DescribeGroups", "OffsetFetch"])), on=st.booleans())
 def test_advertised_versions_are_spoken(offers: Versions, apis: set[str], on: bool) -> None:
     """For random offers, the advertised versions are exactly the spoken ones, and added ones need enabled answers."""
-    copy = broker_copy(answers={"apis": sorted(apis), "enabled": on})
+    state = broker_state(answers={"apis": sorted(apis), "enabled": on})
     told = ApiVersionsResponse(error_code=0, api_keys=offering(offers))
-    advertised = offered_api_versions(told, set(APIS), copy.added_versions_for(offers), gateway=False, serve=False)
-    copy.learn_versions(offers)
+    advertised = offered_api_versions(
+        told, set(APIS), state.versions.added_versions_for(offers), gateway=False, serve=False
+    )
+    state.versions.learn(offers)
     for version in advertised.api_keys:
         (lowest, highest), key = offers[version.api_key], version.api_key
-        spoken = [v for v in APIS[key].versions if copy.speaks(key, v)] if key in ADDED and lowest <= highest else []
+        spoken = (
+            [v for v in APIS[key].versions if state.versions.speaks(key, v)]
+            if key in ADDED and lowest <= highest
+            else []
+        )
         assert spoken == [v for v in range(version.min_version, version.max_version + 1) if spoken]
-        new = {v for v in APIS[key].versions if copy.is_added_version(key, v)} if key in APIS else set()
+        new = {v for v in APIS[key].versions if state.versions.is_added_version(key, v)} if key in APIS else set()
         assert new.isdisjoint(range(lowest, highest + 1))
         assert not new or (on and APIS[key].name in apis)
-    assert not any(copy.is_added_version(key, v) for key in ADDED if key not in offers for v in range(-1, 12))
+    assert not any(state.versions.is_added_version(key, v) for key in ADDED if key not in offers for v in range(-1, 12))
 
 
 def test_no_version_added_before_first_offer() -> None:
     """No version is added before the broker's versions are known."""
-    copy = broker_copy()
-    assert not any(copy.is_added_version(key, version) for key in ADDED for version in range(12))
-    assert copy.speaks(FETCH, 9)
+    state = broker_state()
+    assert not any(state.versions.is_added_version(key, version) for key in ADDED for version in range(12))
+    assert state.versions.speaks(FETCH, 9)
 
 
 @pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
 @pytest.mark.parametrize("authorizer", [False, True])
 def test_clients_get_added_versions(version: int, authorizer: bool) -> None:
     """The ApiVersions reply to clients contains the added versions."""
-    copy = broker_copy()
-    copy.learn_authorizer(authorizer)
-    line, question = Line(copy), ApiVersionsRequest()
+    state = broker_state()
+    state.access.learn_authorizer(authorizer)
+    line, question = Line(state), ApiVersionsRequest()
     line.sends(question, version)
     told = ApiVersionsResponse(error_code=0, api_keys=offering(RELEASES["1.1.1"]))
     heard: ApiVersionsResponse = line.reads_reply(line.broker_replies(told, version), question, version)
@@ -106,14 +112,14 @@ def test_clients_get_added_versions(version: int, authorizer: bool) -> None:
         for key, (lowest, highest) in RELEASES["1.1.1"].items()
     }
     assert {v.api_key: (v.min_version, v.max_version) for v in heard.api_keys} == expected
-    assert copy.is_added_version(FETCH, 6)
+    assert state.versions.is_added_version(FETCH, 6)
 
 
 def test_error_offer_is_unchanged() -> None:
     """An ApiVersions reply with an error is forwarded unchanged."""
-    copy = broker_copy()
-    line = Line(copy)
+    state = broker_state()
+    line = Line(state)
     line.sends(ApiVersionsRequest(), 3)
     refused = ApiVersionsResponse(error_code=35, api_keys=offering(RELEASES["1.1.1"]))
     assert line.broker_replies(refused, 0) == [ToClient(encode_reply(refused, 0, 1))]
-    assert not copy.is_added_version(FETCH, 6)
+    assert not state.versions.is_added_version(FETCH, 6)

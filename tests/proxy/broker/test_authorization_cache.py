@@ -36,7 +36,7 @@ from group_sidecar.proxy.broker.authorization_cache import (
     required_rights,
 )
 from group_sidecar.proxy.broker.principals import Principal
-from tests.proxy.dataplane.playbook import EPOCH, complete_copy, stable_group
+from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group
 from tests.proxy.handlers.test_local_answers import COMMITTED, committing
 
 ALICE, BOB = Principal("SCRAM-SHA-256", b"n,,n=alice"), Principal("SCRAM-SHA-256", b"n,,n=bob")
@@ -305,8 +305,8 @@ def many(*groups: tuple[str, tuple[OffsetFetchRequestTopic, ...] | None]) -> Off
 )
 def test_answer_requires_rights_to_its_content(question: Struct, version: int, needs: set[Right]) -> None:
     """An answer requires the rights to every group and topic that it would contain."""
-    copy = complete_copy()
-    (line,) = stable_group(copy, "m1")
-    stable_group(copy, "m2", group="h")
+    state = complete_state()
+    (line,) = stable_group(state, "m1")
+    stable_group(state, "m2", group="h")
     line.exchange(committing(42), COMMITTED, 7)
-    assert set(required_rights(exchange(question, version), copy.manager, EPOCH + 100)) == needs
+    assert set(required_rights(exchange(question, version), state.copy.manager, EPOCH + 100)) == needs

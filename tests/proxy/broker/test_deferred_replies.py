@@ -1,6 +1,8 @@
 """Deferred replies are applied, in their order, before the state of a broker is read or changed."""
 
+import ast
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
@@ -14,9 +16,12 @@ from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact, OffsetsCommitted
+from group_sidecar.proxy.broker import client_access, coordinator_copy
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.principals import ANONYMOUS
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import SessionDriver, broker_copy, complete_copy
+from tests.as_python import ROOT
+from tests.proxy.dataplane.playbook import SessionDriver, broker_state, complete_state
 
 VERSION = 2
 ACCEPTED = OffsetCommitResponse(
@@ -40,21 +45,27 @@ def commit(line: SessionDriver, correlation: int) -> None:
     line.upstream(encode_reply(ACCEPTED, VERSION, correlation))
 
 
-def waits(copy: BrokerState) -> bool:
-    return copy.deferred.waiting
+def waits(state: BrokerState) -> bool:
+    return state.deferred.waiting
 
 
 ACCESSES: dict[str, Callable[[BrokerState], object]] = {
-    "manager": lambda copy: copy.manager,
-    "rights": lambda copy: copy.rights,
-    "principals": lambda copy: copy.principals,
-    "allows_anonymous": lambda copy: copy.allows_anonymous,
-    "apply": lambda copy: copy.apply((), 0),
-    "refresh": lambda copy: copy.refresh("g", 0),
-    "relearn": lambda copy: copy.forget_group_state("g", 0),
-    "refused": lambda copy: copy.refused(REFUSAL),
-    "learn_topic_names": lambda copy: copy.learn_topic_names({}),
-    "reset_learned": lambda copy: copy.reset_learned(),
+    "manager": lambda state: state.copy.manager,
+    "rights": lambda state: state.access.rights,
+    "principals": lambda state: state.access.principals,
+    "allows_anonymous": lambda state: state.access.allows_anonymous,
+    "apply": lambda state: state.copy.apply((), 0),
+    "refresh": lambda state: state.copy.refresh("g", 0),
+    "relearn": lambda state: state.copy.forget_group_state("g", 0),
+    "refused": lambda state: state.copy.refused(REFUSAL),
+    "learn_topic_names": lambda state: state.topic_names.learn({}),
+    "may_see": lambda state: state.access.may_see(ANONYMOUS, (), 0),
+    "learn_versions": lambda state: state.versions.learn({}),
+    "coordinator": lambda state: state.coordinators.coordinator("g"),
+    "stale_log_ends": lambda state: state.log_bounds.stale_log_ends((), 0),
+    "learn_initial_groups": lambda state: state.learn_initial_groups([]),
+    "broker_lost": lambda state: state.access.broker_lost(),
+    "reset_learned": lambda state: state.reset_learned(),
 }
 
 
@@ -62,28 +73,50 @@ ACCESSES: dict[str, Callable[[BrokerState], object]] = {
 def test_access_applies_deferred_replies_in_order(access: Callable[[BrokerState], object]) -> None:
     """Every access to a broker's state first applies the deferred replies in their order."""
     facts: list[Fact] = []
-    copy = complete_copy(facts.append)
-    line = SessionDriver(BrokerDispatcher(copy))
+    state = complete_state(facts.append)
+    line = SessionDriver(BrokerDispatcher(state))
     for correlation in range(3):
         commit(line, correlation)
-    assert waits(copy)
+    assert waits(state)
     assert facts == []
-    access(copy)
-    assert not waits(copy)
+    access(state)
+    assert not waits(state)
     assert [fact.group_id for fact in facts if isinstance(fact, OffsetsCommitted)] == ["g0", "g1", "g2"]
     assert facts[-1] == REFUSAL or REFUSAL not in facts
     commit(line, 3)
-    access(copy)
+    access(state)
     assert [fact.group_id for fact in facts if isinstance(fact, OffsetsCommitted)][3:] == ["g3"]
+
+
+GUARDED = {coordinator_copy: ("_manager",), client_access: ("_rights", "_principals", "_allows_anonymous")}
+"""By module, the attributes that a deferred reply may change, and that have a property of the same name."""
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, names in GUARDED.items() for name in names], ids=str
+)
+def test_only_its_property_reads_guarded_state(module: ModuleType, name: str) -> None:
+    """State that deferred replies may change is read by its property alone, which applies them first."""
+    source = (ROOT / "proxy" / "broker" / f"{module.__name__.rpartition('.')[2]}.py").read_text()
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    readers = {
+        function.name: function
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+    }
+    assert readers.keys() == {name.removeprefix("_")}
+    first = readers[name.removeprefix("_")].body[1]  # After the docstring.
+    assert ast.unparse(first) == "self._deferred.apply_waiting()"
 
 
 def test_closed_connection_applies_deferred_first() -> None:
     """A closed connection is forgotten after its deferred replies, which would otherwise look anonymous."""
-    copy = broker_copy()
-    line = SessionDriver(BrokerDispatcher(copy))
-    copy.principals.distrust(line.session.origin)
+    state = broker_state()
+    line = SessionDriver(BrokerDispatcher(state))
+    state.access.principals.distrust(line.session.origin)
     commit(line, 1)
-    assert waits(copy)
+    assert waits(state)
     line.upstream_closed()
-    assert not waits(copy)
-    assert not copy.allows_anonymous
+    assert not waits(state)
+    assert not state.access.allows_anonymous

@@ -16,7 +16,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal, Principals
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Origin
-from tests.proxy.dataplane.playbook import Line, broker_copy, framed, pieces, reply, request, to_client, to_upstream
+from tests.proxy.dataplane.playbook import Line, broker_state, framed, pieces, reply, request, to_client, to_upstream
 
 PLAIN, SCRAM, OTHER = "PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"
 ALICE, BOB = b"\0alice\0alice-secret", b"\0bob\0bob-secret"
@@ -226,12 +226,12 @@ ACCEPTED = SaslHandshakeResponse(error_code=0, mechanisms=())
 class Client(Line):
     """A client's connection, and its principal."""
 
-    def __init__(self, copy: BrokerState) -> None:
-        super().__init__(copy)
-        self.copy = copy
+    def __init__(self, state: BrokerState) -> None:
+        super().__init__(state)
+        self.state = state
 
     def who(self) -> Principal | None:
-        return self.copy.principals.principal_of(self.session.origin, self.now)
+        return self.state.access.principals.principal_of(self.session.origin, self.now)
 
     def shakes(self, version: int = 1, **answer: Any) -> None:
         self.exchange(SaslHandshakeRequest(mechanism=PLAIN), replace(ACCEPTED, **answer), version)
@@ -243,20 +243,20 @@ class Client(Line):
 @pytest.mark.parametrize("version", [1, 2])
 def test_sasl_is_forwarded_and_identifies(version: int) -> None:
     """SASL frames are forwarded unchanged and identify the client."""
-    copy = broker_copy()
-    client = Client(copy)
+    state = broker_state()
+    client = Client(state)
     client.exchange(ApiVersionsRequest(), OFFER, 0)
     client.shakes()
     assert client.who() is None
     client.authenticates(version=version)
     assert client.who() not in (None, ANONYMOUS)
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.decode_failures == {}
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_sasl_in_pieces_is_forwarded(size: int) -> None:
     """SASL frames that arrive in pieces are forwarded unchanged and identify the client."""
-    client = Client(broker_copy())
+    client = Client(broker_state())
     client.shakes()
     frame = client.frame(SaslAuthenticateRequest(auth_bytes=ALICE), 2)
     assert to_upstream([c for piece in pieces(frame, size) for c in client.client(piece)]) == frame
@@ -268,7 +268,7 @@ def test_sasl_in_pieces_is_forwarded(size: int) -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_refused_handshake_has_no_principal(version: int) -> None:
     """A refused handshake leaves the connection without a principal."""
-    client = Client(broker_copy())
+    client = Client(broker_state())
     client.shakes(version, error_code=34)
     assert client.who() is None
     client.authenticates()
@@ -277,7 +277,7 @@ def test_refused_handshake_has_no_principal(version: int) -> None:
 
 def test_raw_tokens_have_no_principal() -> None:
     """Raw tokens after a version 0 handshake leave the connection without a principal."""
-    client = Client(broker_copy())
+    client = Client(broker_state())
     client.shakes(0)
     client.client(framed(ALICE))
     client.upstream(framed(b""))
@@ -291,8 +291,8 @@ def test_raw_tokens_have_no_principal() -> None:
 @pytest.mark.parametrize("side", ["request", "reply"])
 def test_undecodable_sasl_is_forwarded(key: int, side: str) -> None:
     """SASL frames that cannot be decoded are forwarded, and the connection has no principal."""
-    copy = broker_copy()
-    client = Client(copy)
+    state = broker_state()
+    client = Client(state)
     client.shakes()
     client.authenticates()
     frame = request(key, 9, version=1, body=b"\xff" if side == "request" else b"\0\5PLAIN" + bytes(20))
@@ -302,16 +302,16 @@ def test_undecodable_sasl_is_forwarded(key: int, side: str) -> None:
     answer = reply(int.from_bytes(frame[8:12], "big"), b"\0" if side == "reply" else b"\0\0" + bytes(20))
     assert client.upstream(answer) == [ToClient(answer)]
     assert client.who() is None
-    assert copy.traffic.decode_failures == {key: 1}
+    assert state.traffic.decode_failures == {key: 1}
     client.exchange(QUESTION, TOLD, 5)
-    assert ApiKey.DESCRIBE_GROUPS in copy.traffic.durations  # The exchange is still decoded.
+    assert ApiKey.DESCRIBE_GROUPS in state.traffic.durations  # The exchange is still decoded.
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_oversized_sasl_is_forwarded(again: bool) -> None:
     """A SASL frame above the inspection limit is forwarded, and the connection has no principal."""
-    copy = broker_copy(limits={"inspected_frame": 1024})
-    client = Client(copy)
+    state = broker_state(limits={"inspected_frame": 1024})
+    client = Client(state)
     client.shakes()
     if again:
         client.authenticates()
@@ -324,7 +324,7 @@ def test_oversized_sasl_is_forwarded(again: bool) -> None:
 
 def test_long_token_reply_is_decoded() -> None:
     """The reply to a token is decoded whatever its length."""
-    client = Client(broker_copy(limits={"inspected_frame": 1024}))
+    client = Client(broker_state(limits={"inspected_frame": 1024}))
     client.shakes()
     client.authenticates()
     client.authenticates(answer=replace(REFUSED, error_message="no" * 1000))
@@ -333,7 +333,7 @@ def test_long_token_reply_is_decoded() -> None:
 
 def test_v1_handshake_keeps_v0_wait() -> None:
     """The reply to a version 1 handshake does not end the wait for a version 0 handshake."""
-    client = Client(broker_copy())
+    client = Client(broker_state())
     framed_one = client.frame(SaslHandshakeRequest(mechanism=PLAIN), 1)
     raw = client.frame(SaslHandshakeRequest(mechanism=PLAIN), 0)
     assert to_upstream(client.client(framed_one, raw)) == framed_one + raw
@@ -347,12 +347,12 @@ def test_v1_handshake_keeps_v0_wait() -> None:
 @pytest.mark.parametrize("sasl", [False, True])
 def test_plain_reply_allows_anonymous(sasl: bool) -> None:
     """A reply on a connection without SASL shows that the listener serves anonymous clients."""
-    copy = broker_copy(answers={"authorizer": "none"})
-    client = Client(copy)
+    state = broker_state(answers={"authorizer": "none"})
+    client = Client(state)
     client.exchange(ApiVersionsRequest(), OFFER, 0)
     if sasl:
         client.shakes()
         client.authenticates()
-    assert not copy.may_see(ANONYMOUS, [], 0)
+    assert not state.access.may_see(ANONYMOUS, [], 0)
     client.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=0), 3)
-    assert copy.may_see(ANONYMOUS, [], 0) is not sasl
+    assert state.access.may_see(ANONYMOUS, [], 0) is not sasl

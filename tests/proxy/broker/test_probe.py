@@ -114,7 +114,7 @@ class Settings:
 
 @dataclass
 class Copy:
-    """Records the calls with the clock's reading."""
+    """Plays all parts that the prober uses. Records the calls with the clock's reading."""
 
     config: Settings = field(default_factory=Settings)
     partitions: set[TopicPartition] = field(default_factory=set)
@@ -123,6 +123,26 @@ class Copy:
     told: list[tuple[float, str, Any]] = field(default_factory=list)
     fault: Exception | None = None
     seen: dict[TopicPartition, float] = field(default_factory=dict)
+
+    @property
+    def own_connections(self) -> "Copy":
+        return self
+
+    @property
+    def versions(self) -> "Copy":
+        return self
+
+    @property
+    def access(self) -> "Copy":
+        return self
+
+    @property
+    def log_bounds(self) -> "Copy":
+        return self
+
+    @property
+    def reachability(self) -> "Copy":
+        return self
 
     def connect(self) -> AbstractAsyncContextManager[KafkaClient]:
         return connect(*self.address)
@@ -139,7 +159,7 @@ class Copy:
     def reset_learned(self) -> None:
         self._note("anew")
 
-    def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
+    def learn(self, versions: Mapping[int, tuple[int, int]]) -> None:
         self._note("versions", dict(versions))
 
     def learn_authorizer(self, present: bool) -> None:

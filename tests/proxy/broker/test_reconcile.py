@@ -20,7 +20,8 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS, OffsetsStored
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
 from group_sidecar.metrics.traffic_counters import TrafficCounters
-from group_sidecar.proxy.broker.broker_state import OFFSETS_TRIES, BrokerState
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.coordinator_copy import OFFSETS_TRIES
 from group_sidecar.proxy.broker.reconcile import GROUPS_AT_ONCE, LONGEST_RETRY, RETRY_SECONDS, reconcile_forever
 from group_sidecar.proxy.broker.topic_ids import FRESH_SECONDS
 from group_sidecar.proxy.config.model import Config
@@ -77,34 +78,40 @@ def loaded(*groups: str, exclusive: bool = True) -> BrokerState:
     """Returns the copy of a broker whose log was just loaded."""
     answers = {"exclusive": exclusive, "authorizer": "none"}
     config = Config.model_validate({"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers})
-    copy = BrokerState(BROKER, config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
-    copy.manager.set_existing_groups(groups)
-    follower, now = copy.manager.log, trio.current_time()
+    state = BrokerState(BROKER, config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
+    state.copy.manager.set_existing_groups(groups)
+    follower, now = state.copy.manager.log, trio.current_time()
     follower.count_partitions(1, now)
     log = follower.begin_load(0, 0, 0, now)
     for number, group in enumerate(groups):
         list(log.replay(batch(number, [generation(4, group)])))
     list(follower.merge(0, now, now))
     follower.end_reached(0, now, now)
-    return copy
+    return state
 
 
-async def settle_for(seconds: float, copy: BrokerState) -> None:
+async def settle_for(seconds: float, state: BrokerState) -> None:
     with trio.move_on_after(seconds):
-        await reconcile_forever(copy)
+        await settle(state)
+
+
+async def settle(state: BrokerState) -> None:
+    await reconcile_forever(state.copy, state.topic_names, state.topic_ids, state.own_connections)
 
 
 async def test_loaded_groups_are_described_once(
     network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
 ) -> None:
     """Groups in doubt after a load are described once, in one request, and are then known."""
-    copy = loaded("g", "h")
-    assert copy.manager.view("g", copy.epoch(trio.current_time())).fallback_reason is FallbackReason.IN_DOUBT
-    await settle_for(60, copy)
+    state = loaded("g", "h")
+    assert (
+        state.copy.manager.view("g", state.copy.epoch(trio.current_time())).fallback_reason is FallbackReason.IN_DOUBT
+    )
+    await settle_for(60, state)
     (request,) = broker.requests(DescribeGroupsRequest)
     assert sorted(request.groups) == ["g", "h"]
-    view = copy.manager.view("g", copy.epoch(trio.current_time()))
-    assert (view.state, view.generation, in_doubt(copy.manager)) == (GroupState.EMPTY, 4, [])
+    view = state.copy.manager.view("g", state.copy.epoch(trio.current_time()))
+    assert (view.state, view.generation, in_doubt(state.copy.manager)) == (GroupState.EMPTY, 4, [])
 
 
 async def test_shared_broker_is_not_asked(
@@ -129,8 +136,8 @@ async def test_many_groups_are_described_in_parts(
     network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
 ) -> None:
     """Many groups in doubt are described in several requests over one connection."""
-    copy = loaded(*(f"g{number}" for number in range(GROUPS_AT_ONCE + 1)))
-    await settle_for(5, copy)
+    state = loaded(*(f"g{number}" for number in range(GROUPS_AT_ONCE + 1)))
+    await settle_for(5, state)
     assert [len(request.groups) for request in broker.requests(DescribeGroupsRequest)] == [GROUPS_AT_ONCE, 1]
     assert len(network.attempts) == 1
 
@@ -139,47 +146,47 @@ async def test_absent_broker_is_retried(
     network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
 ) -> None:
     """The groups in doubt of an absent broker are described when it is back."""
-    copy = loaded("g")
+    state = loaded("g")
     del network.brokers[BROKER]
-    await settle_for(5, copy)
+    await settle_for(5, state)
     assert len(network.attempts) > 1
     network.brokers[BROKER] = broker
-    await settle_for(20, copy)
-    assert in_doubt(copy.manager) == []
+    await settle_for(20, state)
+    assert in_doubt(state.copy.manager) == []
 
 
 async def test_topic_names_are_requested_by_id(
     network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
 ) -> None:
     """Wanted topic names are requested once by topic id, without a request that could create a topic."""
-    copy = loaded()
-    copy.request_topic_names([TOPIC])
-    await settle_for(60, copy)
+    state = loaded()
+    state.topic_names.request([TOPIC])
+    await settle_for(60, state)
     (request,) = broker.requests(MetadataRequest)
     assert [topic.topic_id for topic in request.topics] == [TOPIC]
     assert request.allow_auto_topic_creation is False
-    assert (copy.names, copy.wanted_topic_ids) == ({TOPIC: "t"}, set())
-    copy.request_topic_names([TOPIC])
-    assert copy.wanted_topic_ids == set()
+    assert (state.topic_names.by_id, state.topic_names.wanted) == ({TOPIC: "t"}, set())
+    state.topic_names.request([TOPIC])
+    assert state.topic_names.wanted == set()
 
 
 async def test_used_topic_ids_stay_confirmed(
     network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
 ) -> None:
     """Used topic ids stay confirmed over one connection until the broker no longer has them."""
-    copy = loaded()
+    state = loaded()
 
     def are_fresh() -> bool:
-        known = copy.topic_ids.are_confirmed({TOPIC})
-        return copy.topic_ids.are_fresh(copy.epoch(trio.current_time())) and known
+        known = state.topic_ids.are_confirmed({TOPIC})
+        return state.topic_ids.are_fresh(state.copy.epoch(trio.current_time())) and known
 
     assert not are_fresh()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(reconcile_forever, copy)
+        nursery.start_soon(settle, state)
         for _ in range(20):
             await trio.sleep(0.5)
             assert are_fresh()
-        assert copy.names == {TOPIC: "t"}
+        assert state.topic_names.by_id == {TOPIC: "t"}
         assert len(network.attempts) == 1
         broker.answers[MetadataRequest] = lambda request, version: MetadataResponse(
             brokers=(), cluster_id=None, controller_id=1, topics=()
@@ -193,14 +200,14 @@ async def test_absent_broker_confirms_no_topic_id(
     network: MemoryNetwork, broker: ScriptedBroker, autojump_clock: MockClock
 ) -> None:
     """No topic id counts as confirmed while the broker is absent."""
-    copy = loaded()
-    copy.topic_ids.are_fresh(copy.epoch(trio.current_time()))
-    copy.topic_ids.are_confirmed({TOPIC})
-    await settle_for(5, copy)
-    assert copy.topic_ids.are_fresh(copy.epoch(trio.current_time()))
+    state = loaded()
+    state.topic_ids.are_fresh(state.copy.epoch(trio.current_time()))
+    state.topic_ids.are_confirmed({TOPIC})
+    await settle_for(5, state)
+    assert state.topic_ids.are_fresh(state.copy.epoch(trio.current_time()))
     del network.brokers[BROKER]
-    await settle_for(5, copy)
-    assert not copy.topic_ids.are_fresh(copy.epoch(trio.current_time()))
+    await settle_for(5, state)
+    assert not state.topic_ids.are_fresh(state.copy.epoch(trio.current_time()))
 
 
 def listed(*groups: str) -> ListGroupsResponse:
@@ -212,10 +219,12 @@ def listed(*groups: str) -> ListGroupsResponse:
 
 def obscured() -> BrokerState:
     """Returns the copy of a broker with two groups, after the reply to a write whose group could not be decoded."""
-    copy = loaded("g", "h")
-    copy.manager.note_unread_write(None, members=False)
-    copy.manager.note_unread_write(None, copy.epoch(trio.current_time()) + LOST_REQUEST_SECONDS, members=False)
-    return copy
+    state = loaded("g", "h")
+    state.copy.manager.note_unread_write(None, members=False)
+    state.copy.manager.note_unread_write(
+        None, state.copy.epoch(trio.current_time()) + LOST_REQUEST_SECONDS, members=False
+    )
+    return state
 
 
 async def test_complete_list_clears_undecodable_write(
@@ -223,12 +232,12 @@ async def test_complete_list_clears_undecodable_write(
 ) -> None:
     """The effect of an undecodable write ends when the broker has listed all groups."""
     broker.answers[ListGroupsRequest] = lambda request, version: listed("g", "h", "new")
-    copy = obscured()
-    assert copy.manager.view("nope", copy.epoch(trio.current_time())).fallback_reason is not None
-    await settle_for(10, copy)
+    state = obscured()
+    assert state.copy.manager.view("nope", state.copy.epoch(trio.current_time())).fallback_reason is not None
+    await settle_for(10, state)
     assert 1 <= len(broker.requests(ListGroupsRequest)) <= 3, "until what was lost can have reached the broker"
-    assert not copy.manager.needs_listing()
-    assert copy.manager.group_metadata_cache.keys() == {"g", "h", "new"}
+    assert not state.copy.manager.needs_listing()
+    assert state.copy.manager.group_metadata_cache.keys() == {"g", "h", "new"}
 
 
 async def test_incomplete_list_clears_nothing(
@@ -240,9 +249,9 @@ async def test_incomplete_list_clears_nothing(
     broker.answers[DescribeAclsRequest] = DescribeAclsResponse(
         throttle_time_ms=0, error_code=error, error_message=None, resources=()
     )
-    copy = obscured()
-    await settle_for(10, copy)
-    assert (broker.requests(ListGroupsRequest), copy.manager.needs_listing()) == ([], True)
+    state = obscured()
+    await settle_for(10, state)
+    assert (broker.requests(ListGroupsRequest), state.copy.manager.needs_listing()) == ([], True)
 
 
 async def test_relearned_offsets_are_requested(
@@ -251,19 +260,19 @@ async def test_relearned_offsets_are_requested(
     """Offsets of a group that is learned again without a log are requested from the broker."""
     answers = {"exclusive": True, "authorizer": "none"}
     config = Config.model_validate({"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers})
-    copy = BrokerState(BROKER, config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
-    copy.manager.set_existing_groups(())
+    state = BrokerState(BROKER, config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
+    state.copy.manager.set_existing_groups(())
     told = OffsetFetchResponsePartition(partition_index=0, committed_offset=6, metadata="", error_code=0)
     broker.answers[OffsetFetchRequest] = lambda request, version: OffsetFetchResponse(
         topics=(OffsetFetchResponseTopic(name="t", partitions=(told,)),)
     )
     wrong = CommittedOffset(5, at=trio.current_time())
-    copy.apply([OffsetsStored(group_id="g", sent_at=0.0, offsets={("t", 0): wrong})], trio.current_time())
-    copy.forget_group_state("g", trio.current_time())
-    assert copy.manager.offsets_fallback_reason("g", copy.epoch(trio.current_time())) is FallbackReason.COLD
-    await settle_for(60, copy)
-    now = copy.epoch(trio.current_time())
-    assert copy.manager.offsets_fallback_reason("g", now) is None
-    assert {where: each.offset for where, each in copy.manager.view("g", now).offsets.items()} == {("t", 0): 6}
+    state.copy.apply([OffsetsStored(group_id="g", sent_at=0.0, offsets={("t", 0): wrong})], trio.current_time())
+    state.copy.forget_group_state("g", trio.current_time())
+    assert state.copy.manager.offsets_fallback_reason("g", state.copy.epoch(trio.current_time())) is FallbackReason.COLD
+    await settle_for(60, state)
+    now = state.copy.epoch(trio.current_time())
+    assert state.copy.manager.offsets_fallback_reason("g", now) is None
+    assert {where: each.offset for where, each in state.copy.manager.view("g", now).offsets.items()} == {("t", 0): 6}
     assert len(broker.requests(OffsetFetchRequest)) <= OFFSETS_TRIES
-    assert not copy.offsets_wanted
+    assert not state.copy.offsets_wanted

@@ -118,7 +118,7 @@ async def test_removal_reports_members_and_limit(stage: Stage, autojump_clock: M
         3,
         2,
     )
-    assert stage.copy.manager.view("g", trio.current_time()).state is GroupState.PREPARING_REBALANCE
+    assert stage.state.copy.manager.view("g", trio.current_time()).state is GroupState.PREPARING_REBALANCE
 
 
 async def test_group_within_limit_is_unchanged(stage: Stage, autojump_clock: MockClock) -> None:
@@ -165,7 +165,9 @@ async def test_known_rebalance_sends_no_request(stage: Stage, autojump_clock: Mo
     """A group that the copy knows to rebalance is not described."""
     stage.gather("g", "abcde")
     now = trio.current_time()
-    stage.copy.apply([RebalanceSeen(group_id="g", sent_at=now, member_id="a", generation=1, is_heartbeat=True)], now)
+    stage.state.copy.apply(
+        [RebalanceSeen(group_id="g", sent_at=now, member_id="a", generation=1, is_heartbeat=True)], now
+    )
     stage.limit(3)
     await trio.sleep(60)
     assert stage.broker.asked == []
@@ -210,7 +212,7 @@ async def test_rejoining_member_is_not_removed(stage: Stage, autojump_clock: Moc
     def while_another_joins(request: LeaveGroupRequest, version: int) -> Said:
         assert callable(leave)
         now = trio.current_time()
-        stage.copy.apply([JoinSent(group_id="g", sent_at=now, joining=joining)], now)
+        stage.state.copy.apply([JoinSent(group_id="g", sent_at=now, joining=joining)], now)
         return leave(request, version)
 
     stage.broker.answers[LeaveGroupRequest] = while_another_joins
@@ -225,7 +227,7 @@ async def test_audit_mode_reports_once_per_generation(stage: Stage, autojump_clo
     stage.gather("g", "abcde")
     stage.limit(3, "audit")
     await trio.sleep(60)
-    stage.copy.active_policies.replace([limited(3, "audit")])
+    stage.state.active_policies.replace([limited(3, "audit")])
     await trio.sleep(60)
     assert [(fact.client_id, fact.enforced) for fact in stage.refused()] == [("client d", False), ("client e", False)]
     [line] = lines
@@ -239,7 +241,7 @@ async def test_audit_mode_reports_once_per_generation(stage: Stage, autojump_clo
 async def test_enforcing_policy_acts_despite_audit(stage: Stage, autojump_clock: MockClock) -> None:
     """An enforcing policy removes members although another policy only audits."""
     stage.gather("g", "abcde")
-    stage.copy.active_policies.replace([limited(4), limited(1, "audit"), limited(3)])
+    stage.state.active_policies.replace([limited(4), limited(1, "audit"), limited(3)])
     await trio.sleep(60)
     assert [fact.enforced for fact in stage.refused()] == [False] * 4 + [True] * 2
     assert len(stage.groups["g"].members) == 3
@@ -341,7 +343,7 @@ async def test_hangup_puts_group_in_doubt(stage: Stage, autojump_clock: MockCloc
     answer, stage.broker.answers[LeaveGroupRequest] = stage.broker.answers[LeaveGroupRequest], HangUp()
     stage.limit(1)
     await trio.sleep(1.5)
-    assert not stage.copy.manager.view("g", trio.current_time()).roster_known
+    assert not stage.state.copy.manager.view("g", trio.current_time()).roster_known
     stage.broker.answers[LeaveGroupRequest] = answer
     await trio.sleep(30)
     assert len(stage.groups["g"].members) == 1
@@ -350,11 +352,11 @@ async def test_hangup_puts_group_in_doubt(stage: Stage, autojump_clock: MockCloc
 async def test_unread_log_postpones_shrinking(stage: Stage, autojump_clock: MockClock) -> None:
     """No group is shrunk before the log is read to its end."""
     stage.gather("g", "abc")
-    list(stage.copy.manager.log.connection_lost(trio.current_time(), coordinator_loaded=False))
+    list(stage.state.copy.manager.log.connection_lost(trio.current_time(), coordinator_loaded=False))
     stage.limit(1)
     await trio.sleep(10)
     assert stage.broker.asked == []
-    stage.copy.manager.log.coordinator_loaded(0, trio.current_time())
+    stage.state.copy.manager.log.coordinator_loaded(0, trio.current_time())
     await trio.sleep(10)
     assert len(stage.left) == 1
 
@@ -362,7 +364,7 @@ async def test_unread_log_postpones_shrinking(stage: Stage, autojump_clock: Mock
 async def test_consumer_protocol_group_is_not_shrunk(stage: Stage, autojump_clock: MockClock) -> None:
     """A group of the consumer protocol is not shrunk."""
     stage.gather("g", "abc")
-    group = stage.copy.manager.group_metadata_cache["g"]
+    group = stage.state.copy.manager.group_metadata_cache["g"]
     group.lifecycle.become_consumer(0)
     stage.limit(1, consumer_max_size=1)
     await trio.sleep(10)

@@ -45,9 +45,9 @@ from group_sidecar.proxy.broker.verification import (
     SampleQueue,
     verify_forever,
 )
-from group_sidecar.proxy.broker.verification_window import CATCH_UP_SECONDS
+from group_sidecar.proxy.broker.verification_window import CATCH_UP_SECONDS, VerificationWindows
 from group_sidecar.proxy.runtime.addresses import Address
-from tests.proxy.dataplane.playbook import EPOCH, complete_copy, stable_group, to_client
+from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group, to_client
 from tests.proxy.fakes import holds
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, ScriptedBroker
 
@@ -171,7 +171,10 @@ async def copy(network: MemoryNetwork, nursery: trio.Nursery) -> Copy:
     """Groups g and h, equal on both sides, with verification running."""
     copy = Copy(g=STABLE, h=STABLE)
     network.brokers[BROKER] = copy.broker
-    nursery.start_soon(verify_forever, copy, copy.reply, copy.lacks, copy.reloaded.append)
+    windows = VerificationWindows(copy, copy, copy, copy.samples, copy.reply)
+    nursery.start_soon(
+        verify_forever, copy, windows, copy.samples, copy, copy.traffic, copy.lacks, copy.reloaded.append
+    )
     return copy
 
 
@@ -601,24 +604,24 @@ async def test_large_answers_are_compared_in_thread(
 
 def test_sample_contains_sent_answer() -> None:
     """A sample contains the exact answer that the client got, and its request and version."""
-    copy = complete_copy(answers={"exclusive": True, "authorizer": "none", "verify": 1.0})
-    [line] = stable_group(copy, "m")
+    state = complete_state(answers={"exclusive": True, "authorizer": "none", "verify": 1.0})
+    [line] = stable_group(state, "m")
     for version in (0, VERSION):
         told = to_client(line.sends(DescribeGroupsRequest(groups=("g",)), version))
-        sample = copy.samples.receiving.receive_nowait()
+        sample = state.samples.receiving.receive_nowait()
         assert sample.answer == told[8:]
         assert (sample.exchange.request, sample.exchange.version) == (DescribeGroupsRequest(groups=("g",)), version)
 
 
 def test_forwarded_request_is_not_sampled() -> None:
     """A request that is forwarded to the broker is not sampled."""
-    copy = complete_copy(answers={"exclusive": True, "authorizer": "none", "verify": 1.0})
-    [line] = stable_group(copy, "m")
-    copy.manager.distrust("g", EPOCH)
+    state = complete_state(answers={"exclusive": True, "authorizer": "none", "verify": 1.0})
+    [line] = stable_group(state, "m")
+    state.copy.manager.distrust("g", EPOCH)
     assert to_client(line.sends(DescribeGroupsRequest(groups=("g",)), VERSION)) == b""
     with pytest.raises(trio.WouldBlock):
-        copy.samples.receiving.receive_nowait()
-    copy.manager.trust("g", EPOCH)
+        state.samples.receiving.receive_nowait()
+    state.copy.manager.trust("g", EPOCH)
 
 
 def test_configured_share_is_sampled() -> None:

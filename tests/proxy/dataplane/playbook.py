@@ -141,27 +141,27 @@ class Line(SessionDriver):
 
     def __init__(
         self,
-        copy: BrokerState,
+        state: BrokerState,
         client_id: str | None = "client",
         client_host: str = "10.0.0.1",
         *,
         dispatcher: BrokerDispatcher | None = None,
     ) -> None:
-        super().__init__(dispatcher or BrokerDispatcher(copy), copy.traffic, client_host)
-        self._copy = copy
+        super().__init__(dispatcher or BrokerDispatcher(state), state.traffic, client_host)
+        self._state = state
         self._client_id = client_id
         self._correlation = 0
 
     def client(self, *data: bytes) -> list[Command]:
         """See SessionDriver. The event loop decodes the deferred replies when the sockets have been served."""
         commands = super().client(*data)
-        self._copy.deferred.apply()
+        self._state.deferred.apply()
         return commands
 
     def upstream(self, *data: bytes) -> list[Command]:
         """See SessionDriver. The event loop decodes the deferred replies when the sockets have been served."""
         commands = super().upstream(*data)
-        self._copy.deferred.apply()
+        self._state.deferred.apply()
         return commands
 
     def frame(self, message: Struct, version: int) -> bytes:
@@ -194,7 +194,7 @@ class Line(SessionDriver):
         return decode(answer, version, split_reply(frame[4:], version >= answer.HEADER_FLEXIBLE))
 
 
-def broker_copy(
+def broker_state(
     facts: Callable[[Fact], None] = lambda fact: None, advertise: Advertise | None = None, **settings: Any
 ) -> BrokerState:
     """What is known of a broker: nothing yet, but for what `settings` (of the configuration) say."""
@@ -202,19 +202,19 @@ def broker_copy(
     return BrokerState(Address("10.1.1.1", 9092), config, TrafficCounters(), facts, advertise, EPOCH)
 
 
-def complete_copy(facts: Callable[[Fact], None] = lambda fact: None, **settings: Any) -> BrokerState:
+def complete_state(facts: Callable[[Fact], None] = lambda fact: None, **settings: Any) -> BrokerState:
     """The same of a broker that had no groups when it was first seen, and to which there is no other way."""
-    copy = broker_copy(facts, **{"answers": {"exclusive": True, "authorizer": "none"}, **settings})
-    copy.learn_initial_groups([])
-    return copy
+    state = broker_state(facts, **{"answers": {"exclusive": True, "authorizer": "none"}, **settings})
+    state.learn_initial_groups([])
+    return state
 
 
-def confirm(copy: BrokerState, existing: Mapping[UUID, str], at: float = EPOCH + 100.0) -> None:
+def confirm(state: BrokerState, existing: Mapping[UUID, str], at: float = EPOCH + 100.0) -> None:
     """The broker confirms these topics by id, and none of the others that it is asked about then."""
-    copy.topic_ids.are_confirmed(existing.keys())
-    copy.topic_ids.are_fresh(at)
-    asked = copy.topic_ids.due(at)
-    copy.topic_ids.learn(asked, existing)
+    state.topic_ids.are_confirmed(existing.keys())
+    state.topic_ids.are_fresh(at)
+    asked = state.topic_ids.due(at)
+    state.topic_ids.learn(asked, existing)
 
 
 def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:
@@ -230,11 +230,11 @@ def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:
     )
 
 
-def stable_group(copy: BrokerState, *members: str, group: str = "g", generation: int = 1) -> list[Line]:
+def stable_group(state: BrokerState, *members: str, group: str = "g", generation: int = 1) -> list[Line]:
     """Makes a group of these members Stable; gives each its connection. The first leads."""
-    lines = [Line(copy, client_id=member) for member in members]
+    lines = [Line(state, client_id=member) for member in members]
     for line, member in zip(lines, members, strict=True):
-        known = copy.manager.view(group, EPOCH + line.now).members
+        known = state.copy.manager.view(group, EPOCH + line.now).members
         line.sends(joining(group, member if member in {m.member_id for m in known} else ""), 3)
     roster = tuple(JoinGroupMember(member_id=member, metadata=b"subscription") for member in members)
     for line, member in zip(lines, members, strict=True):

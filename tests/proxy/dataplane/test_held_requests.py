@@ -18,7 +18,7 @@ from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME, HeldRequest
 from group_sidecar.proxy.dataplane.outcomes import HangUp, Origin
 from group_sidecar.proxy.dataplane.session import MIN_REQUEST_BYTES_PER_SECOND
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import Line, broker_copy, complete_copy, joining, reply, request, to_upstream
+from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, joining, reply, request, to_upstream
 from tests.proxy.fakes import PassthroughDispatcher, holds, read_exactly, read_to_end, request_frame, running_proxy
 
 LIMITED = {"group_max_size": {"limit": 5}}
@@ -129,13 +129,13 @@ def test_eviction_order_does_not_grow() -> None:
 class Clients:
     """Clients of one broker, and the shell, which has requests give way between its rounds."""
 
-    def __init__(self, copy: BrokerState) -> None:
-        self.copy, self.dispatcher = copy, BrokerDispatcher(copy)
+    def __init__(self, state: BrokerState) -> None:
+        self.state, self.dispatcher = state, BrokerDispatcher(state)
         self.lines: dict[int, Line] = {}
 
     def open(self, host: str) -> Line:
         """A connection without SASL that the broker has served."""
-        line = Line(self.copy, client_host=host, dispatcher=self.dispatcher)
+        line = Line(self.state, client_host=host, dispatcher=self.dispatcher)
         beat = HeartbeatRequest(group_id="x", generation_id=1, member_id="m")
         line.exchange(beat, HeartbeatResponse(error_code=0), 3)
         self.lines[line.session.origin.number] = line
@@ -155,7 +155,7 @@ def begun(size: int, key: int = ApiKey.JOIN_GROUP, version: int = 3) -> bytes:
 @pytest.mark.parametrize("kept", [0, 200])
 def test_evicted_request_streams_unread(kept: int) -> None:
     """An evicted request is forwarded undecoded, and the connection continues with the next requests."""
-    clients = Clients(complete_copy(limits={"held_frames": 100_000}))
+    clients = Clients(complete_state(limits={"held_frames": 100_000}))
     attacker, frame = clients.open("10.6.6.6"), begun(90_000)
     assert attacker.client(frame) == []
     assert attacker.client(bytes(kept)) == []
@@ -174,7 +174,7 @@ def test_evicted_judged_request_closes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """An evicted request that a policy judges frees its bytes and closes the connection after pending replies."""
-    clients = Clients(complete_copy(limits={"held_frames": 100_000}, policies=LIMITED))
+    clients = Clients(complete_state(limits={"held_frames": 100_000}, policies=LIMITED))
     attacker = clients.open("10.6.6.6")
     assert attacker.client(request(ApiKey.METADATA, 9), begun(90_000)) == [ToUpstream(request(ApiKey.METADATA, 9))]
     rightful, frame = clients.open("10.0.0.1"), begun(20_000)
@@ -188,7 +188,7 @@ def test_evicted_judged_request_closes(
 
 def test_incomplete_frames_do_not_block_judging() -> None:
     """Frames that never complete are evicted, so that another client's long join is still held and judged."""
-    clients = Clients(complete_copy(policies=LIMITED, limits={"held_frames": 16 * 900_000}))
+    clients = Clients(complete_state(policies=LIMITED, limits={"held_frames": 16 * 900_000}))
     for _ in range(16):
         assert clients.open("10.6.6.6").client(begun(900_000)) == []
     rightful = clients.open("10.0.0.1")
@@ -203,7 +203,7 @@ def test_overlong_local_request_closes(limits: dict[str, int]) -> None:
     """An ApiVersions request in an unknown version closes the connection if the request exceeds limits.held_frames or
     limits.inspected_frame.
     """
-    line = Clients(broker_copy(limits=limits)).open("10.6.6.6")
+    line = Clients(broker_state(limits=limits)).open("10.6.6.6")
     assert line.client(begun(200_000, ApiKey.API_VERSIONS, 99)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
@@ -212,7 +212,7 @@ def test_overlong_local_request_closes(limits: dict[str, int]) -> None:
 
 def test_slow_request_spares_unread_client() -> None:
     """A held request below the minimum rate is too slow, unless the client is not read."""
-    clients = Clients(complete_copy())
+    clients = Clients(complete_state())
     line = clients.open("10.0.0.1")
     line.client(begun(900_000))
     session, began = line.session, line.now

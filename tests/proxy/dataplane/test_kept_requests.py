@@ -24,7 +24,7 @@ from group_sidecar.proxy.dataplane.commands import Close
 from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
 from group_sidecar.proxy.dataplane.session import KEPT_REQUEST_OVERHEAD, MAX_IN_FLIGHT, MAX_KEPT_BYTES
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import EPOCH, Line, complete_copy, joining, request, to_client, to_upstream
+from tests.proxy.dataplane.playbook import EPOCH, Line, complete_state, joining, request, to_client, to_upstream
 
 MANY = 4_000
 COMMIT = OffsetCommitRequest(group_id="g" * 20_000, topics=())
@@ -43,7 +43,7 @@ def pipelined(line: Line, message: Struct, version: int) -> int:
 
 def test_client_pauses_at_kept_bytes_limit() -> None:
     """A client is not read once MAX_KEPT_BYTES of its pending requests are kept."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     sent = pipelined(line, COMMIT, 2)
     assert sent == MAX_KEPT_BYTES // 20_000
     assert MAX_KEPT_BYTES <= line.session.held_bytes < MAX_KEPT_BYTES + 21_000
@@ -52,7 +52,7 @@ def test_client_pauses_at_kept_bytes_limit() -> None:
 
 def test_small_requests_count_with_overhead() -> None:
     """Small pending requests count with their overhead."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     assert (
         MAX_KEPT_BYTES // (100 + KEPT_REQUEST_OVERHEAD)
         < pipelined(line, BEAT, 0)
@@ -62,7 +62,7 @@ def test_small_requests_count_with_overhead() -> None:
 
 def test_one_read_keeps_bounded_bytes() -> None:
     """Many requests in one read do not exceed the limit of kept bytes."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     frame = line.frame(BEAT, 0)
     line.client(frame * MANY)
     assert line.session.kept_bytes < MAX_KEPT_BYTES + len(frame) + KEPT_REQUEST_OVERHEAD
@@ -71,7 +71,7 @@ def test_one_read_keeps_bounded_bytes() -> None:
 
 def test_requests_of_one_read_follow_replies() -> None:
     """All requests of one read are forwarded as replies arrive, and nothing stays held."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     frame, went = line.frame(BEAT, 0), 0
     out = line.client(frame * MANY)
     for _ in range(MANY):
@@ -84,14 +84,14 @@ def test_requests_of_one_read_follow_replies() -> None:
 
 def test_one_read_has_bounded_in_flight_requests() -> None:
     """Many uninspected requests in one read lead to at most MAX_IN_FLIGHT pending replies."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     line.client(request(ApiKey.METADATA, 1, version=4, body=bytes(5)) * (3 * MAX_IN_FLIGHT))
     assert len(line.session.in_flight) == MAX_IN_FLIGHT
 
 
 def test_replies_free_kept_bytes() -> None:
     """Replies free the kept bytes, and the client is read again."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     sent = pipelined(line, COMMIT, 2)
     line.broker_replies(OffsetCommitResponse(topics=()), 2, correlation=1)
     assert line.session.should_read_client
@@ -103,7 +103,7 @@ def test_replies_free_kept_bytes() -> None:
 
 def test_uninspected_requests_are_not_kept() -> None:
     """Requests that the sidecar does not inspect are not kept."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     line.client(*(request(ApiKey.PRODUCE, 1, version=3, body=b"\xff\xff\0\1" + bytes(2000)) for _ in range(500)))
     assert line.session.should_read_client
     assert line.session.held_bytes == 0
@@ -111,7 +111,7 @@ def test_uninspected_requests_are_not_kept() -> None:
 
 def test_waiting_question_counts_as_held() -> None:
     """A question that waits for its turn counts towards the held bytes until its reply is sent."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     line.sends(joining(), 3)
     before = line.session.held_bytes
     line.sends(DescribeGroupsRequest(groups=("x" * 30_000,)), 0)
@@ -125,9 +125,9 @@ def test_long_pending_request_counts_as_held() -> None:
     """A long request counts towards limits.held_frames until its reply arrives. The oldest such request is evicted
     first.
     """
-    copy = complete_copy(limits={"held_frames": 800_000})
-    dispatcher = BrokerDispatcher(copy)
-    lines = [Line(copy, dispatcher=dispatcher) for _ in range(3)]
+    state = complete_state(limits={"held_frames": 800_000})
+    dispatcher = BrokerDispatcher(state)
+    lines = [Line(state, dispatcher=dispatcher) for _ in range(3)]
     for line in lines:
         line.exchange(BEAT, HeartbeatResponse(error_code=25), 0)
         line.sends(joining(), 3)
@@ -141,7 +141,7 @@ def test_long_pending_request_counts_as_held() -> None:
     assert lines[0].session.evict_held_request(0, CloseReason.REQUEST_TOO_LONG) == [Close(CloseReason.REQUEST_TOO_LONG)]
     lines[1].broker_replies(PARKED_REPLY, 3, correlation=2)
     lines[1].broker_replies(DescribeGroupsResponse(groups=()), 0)
-    again = Line(copy, dispatcher=dispatcher)
+    again = Line(state, dispatcher=dispatcher)
     again.exchange(BEAT, HeartbeatResponse(error_code=25), 0)
     again.client(again.frame(question, 0)[:1000])
     assert dispatcher.take_evicted() == []
@@ -165,43 +165,43 @@ STORED = OffsetCommitResponse(
 
 def parked_commits(**settings: Any) -> tuple[BrokerState, BrokerDispatcher, list[Line]]:
     """Two clients that each wait for a join and for a long commit behind it. There is room for one such commit."""
-    copy = complete_copy(limits={"held_frames": 50_000}, **settings)
-    dispatcher = BrokerDispatcher(copy)
-    lines = [Line(copy, dispatcher=dispatcher) for _ in range(2)]
+    state = complete_state(limits={"held_frames": 50_000}, **settings)
+    dispatcher = BrokerDispatcher(state)
+    lines = [Line(state, dispatcher=dispatcher) for _ in range(2)]
     for line in lines:
         line.exchange(committing(1, ""), STORED, 2)
         line.sends(joining(), 3)
-    assert copy.manager.view("g", EPOCH + lines[1].now).offsets_fallback_reason is None
+    assert state.copy.manager.view("g", EPOCH + lines[1].now).offsets_fallback_reason is None
     for line in lines:
         frame = line.frame(LONG_COMMIT, 2)
         line.client(frame[:1000])
         assert to_upstream(line.client(frame[1000:])) == frame
-    return copy, dispatcher, lines
+    return state, dispatcher, lines
 
 
 def test_evicted_commit_still_gets_its_reply() -> None:
     """An evicted pending commit is dropped from memory, its client gets the reply, and the group's offsets become
     incomplete.
     """
-    copy, dispatcher, (first, _) = parked_commits()
+    state, dispatcher, (first, _) = parked_commits()
     assert dispatcher.take_evicted() == [first.session.origin.number]
     assert first.session.evict_held_request(first.now, CloseReason.REQUEST_TOO_LONG) == []
     assert first.session.held_bytes < SMALL_FRAME
-    assert copy.manager.view("g", EPOCH + first.now).offsets_fallback_reason is FallbackReason.UNDECODABLE
+    assert state.copy.manager.view("g", EPOCH + first.now).offsets_fallback_reason is FallbackReason.UNDECODABLE
     assert len(to_client(first.broker_replies(PARKED_REPLY, 3, correlation=2))) > 0
     assert len(to_client(first.broker_replies(STORED, 2))) > 0
     assert first.session.held_bytes == 0
     assert first.session.can_use_fast_path
-    view = copy.manager.view("g", EPOCH + first.now)
+    view = state.copy.manager.view("g", EPOCH + first.now)
     assert view.offsets_fallback_reason is FallbackReason.UNDECODABLE, (
         "what was committed is for the log or the broker to say"
     )
-    assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
+    assert state.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
 
 
 def test_evicted_commits_resume_reading() -> None:
     """A client that was paused for its long commits is read again after their eviction."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     sent = pipelined(line, LONG_COMMIT, 2)
     line.client(beat := line.frame(BEAT, 0))
     wanted = [line.session.should_read_client]
@@ -221,7 +221,7 @@ def test_judged_commit_is_not_dropped() -> None:
 
 def test_leave_is_not_dropped() -> None:
     """The eviction of a pending leave closes its connection, because the leave counts from the time it was sent."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     line.sends(LeaveGroupRequest(group_id="g", member_id="m" * 20_000), 0)
     commands = line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG)
     assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]
@@ -229,7 +229,7 @@ def test_leave_is_not_dropped() -> None:
 
 def test_partly_answered_request_is_not_dropped() -> None:
     """The eviction of a request whose reply has partly arrived closes its connection."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     line.sends(HeartbeatRequest(group_id="g" * 20_000, generation_id=1, member_id="m"), 0)
     line.upstream(encode_reply(HeartbeatResponse(error_code=0), 0, 1)[:-1])
     commands = line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG)
@@ -238,7 +238,7 @@ def test_partly_answered_request_is_not_dropped() -> None:
 
 def test_waiting_question_is_not_dropped() -> None:
     """The eviction of a question that waits for its turn closes its connection."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     line.sends(joining(), 3)
     line.sends(DescribeGroupsRequest(groups=("x" * 30_000,)), 0)
     commands = line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG)
@@ -247,7 +247,7 @@ def test_waiting_question_is_not_dropped() -> None:
 
 def test_connection_end_frees_kept_bytes() -> None:
     """The end of a connection frees its kept bytes."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     pipelined(line, COMMIT, 2)
     line.session.close(line.now)
     assert line.session.held_bytes == 0

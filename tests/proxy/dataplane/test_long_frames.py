@@ -30,8 +30,8 @@ from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     joining,
     reply,
     request,
@@ -51,16 +51,16 @@ def begun(size: int, key: int = ApiKey.JOIN_GROUP, version: int = 3) -> bytes:
     return size.to_bytes(4, "big") + request(key, 1, version=version, body=bytes(100))[4:]
 
 
-def shaken(copy: BrokerState) -> Line:
+def shaken(state: BrokerState) -> Line:
     """A connection on which the broker has accepted a mechanism, and nothing more."""
-    line = Line(copy)
+    line = Line(state)
     line.exchange(HELLO, SHAKEN, 1)
     return line
 
 
-def opened(copy: BrokerState, dispatcher: BrokerDispatcher | None = None) -> Line:
+def opened(state: BrokerState, dispatcher: BrokerDispatcher | None = None) -> Line:
     """A connection without SASL that the broker has served."""
-    line = Line(copy, dispatcher=dispatcher)
+    line = Line(state, dispatcher=dispatcher)
     line.exchange(HeartbeatRequest(group_id="x", generation_id=1, member_id="m"), HeartbeatResponse(error_code=0), 3)
     return line
 
@@ -71,10 +71,10 @@ def opened(copy: BrokerState, dispatcher: BrokerDispatcher | None = None) -> Lin
 @pytest.mark.parametrize("policies", [{}, LIMITED])
 def test_long_unauthenticated_frame_closes(policies: dict[str, Any]) -> None:
     """Before authentication, a frame longer than Kafka's default sasl.server.max.receive.size ends the connection."""
-    copy = broker_copy(policies=policies)
-    line = shaken(copy)
+    state = broker_state(policies=policies)
+    line = shaken(state)
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
-    assert Line(copy).client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
+    assert Line(state).client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
     assert line.session.held_bytes == 0
 
 
@@ -87,7 +87,7 @@ def test_long_unauthenticated_frame_closes(policies: dict[str, Any]) -> None:
 )
 def test_log_names_client_of_refused_frame(size: int, limits: dict[str, int], reason: str, cause: str) -> None:
     """The log entry of a frame that is not held names its client, API and cause."""
-    line = shaken(broker_copy(policies=LIMITED, limits=limits))
+    line = shaken(broker_state(policies=LIMITED, limits=limits))
     with structlog.testing.capture_logs() as lines:
         assert line.client(begun(size)) == [Close(CloseReason(reason))]
     [told] = lines
@@ -98,7 +98,7 @@ def test_log_names_client_of_refused_frame(size: int, limits: dict[str, int], re
 
 def test_long_frame_is_held_after_authentication() -> None:
     """A long frame is held once the broker has accepted the client's SASL token."""
-    line = shaken(broker_copy(policies=LIMITED))
+    line = shaken(broker_state(policies=LIMITED))
     line.exchange(TOKEN, TAKEN, 2)
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == []
     assert line.session.held_bytes > 0
@@ -106,17 +106,17 @@ def test_long_frame_is_held_after_authentication() -> None:
 
 def test_refused_token_does_not_authenticate() -> None:
     """After a refused SASL token, a long frame still closes the connection."""
-    line = shaken(broker_copy(policies=LIMITED))
+    line = shaken(broker_state(policies=LIMITED))
     line.exchange(TOKEN, replace(TAKEN, error_code=58), 2)
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
 
 
 def test_served_connection_is_authenticated() -> None:
     """A connection whose authentication is unclear may send long frames once the broker has served it."""
-    copy = broker_copy(policies=LIMITED)
-    line = shaken(copy)
+    state = broker_state(policies=LIMITED)
+    line = shaken(state)
     line.exchange(HELLO, replace(SHAKEN, error_code=33), 1)
-    assert Line(copy).client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
+    assert Line(state).client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.UNAUTHENTICATED_FRAME)]
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     line.exchange(beat, HeartbeatResponse(error_code=0), 3)
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == []
@@ -127,10 +127,10 @@ def test_long_frame_before_first_service() -> None:
     closes.
     """
     for policies in ({}, AUDITED):
-        line, frame = Line(broker_copy(policies=policies)), begun(UNAUTHENTICATED_FRAME + 1)
+        line, frame = Line(broker_state(policies=policies)), begun(UNAUTHENTICATED_FRAME + 1)
         assert line.client(frame) == [ToUpstream(frame)]
         assert line.session.held_bytes == 0
-    line = Line(broker_copy(policies=LIMITED))
+    line = Line(broker_state(policies=LIMITED))
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
@@ -140,24 +140,24 @@ def test_long_frame_before_first_service() -> None:
 def test_overlong_judged_request_closes() -> None:
     """A judged request longer than limits.inspected_frame closes its connection at once."""
     longest = 600_000
-    copy = broker_copy(policies=LIMITED, limits={"inspected_frame": longest})
-    line = opened(copy)
-    assert opened(copy).client(begun(longest)) == []
+    state = broker_state(policies=LIMITED, limits={"inspected_frame": longest})
+    line = opened(state)
+    assert opened(state).client(begun(longest)) == []
     assert line.client(begun(longest + 1)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
 def test_audit_policy_closes_no_long_request() -> None:
     """A policy in audit mode lets a request longer than limits.inspected_frame pass."""
-    line = opened(broker_copy(policies=AUDITED, limits={"inspected_frame": 1024}))
+    line = opened(broker_state(policies=AUDITED, limits={"inspected_frame": 1024}))
     frame = begun(5000)
     assert line.client(frame) == [ToUpstream(frame)]
 
 
 def test_evicted_pending_request_closes() -> None:
     """A long pending request counts as held until its reply arrives. Its eviction closes its connection."""
-    copy = complete_copy(limits={"held_frames": 100_000})
-    dispatcher, frame = BrokerDispatcher(copy), begun(90_000)
-    first, second, third = (opened(copy, dispatcher) for _ in range(3))
+    state = complete_state(limits={"held_frames": 100_000})
+    dispatcher, frame = BrokerDispatcher(state), begun(90_000)
+    first, second, third = (opened(state, dispatcher) for _ in range(3))
     assert first.client(frame) == []
     assert first.client(bytes(90_004 - len(frame))) != []
     assert second.client(frame) == []
@@ -173,12 +173,12 @@ def test_unheld_handshake_closes() -> None:
     """A SASL handshake that is too long to hold or inspect closes its connection, because its content decides about
     later frames.
     """
-    copy = broker_copy(policies=LIMITED, limits={"held_frames": 8 * 30_000})
-    dispatcher, frame = BrokerDispatcher(copy), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
-    assert Line(copy, dispatcher=dispatcher).client(frame) == []
+    state = broker_state(policies=LIMITED, limits={"held_frames": 8 * 30_000})
+    dispatcher, frame = BrokerDispatcher(state), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
+    assert Line(state, dispatcher=dispatcher).client(frame) == []
     long = begun(30_001, ApiKey.SASL_HANDSHAKE, 0)
-    assert Line(copy, dispatcher=dispatcher).client(long) == [Close(CloseReason.REQUEST_TOO_LONG)]
-    line = Line(broker_copy(policies=LIMITED, limits={"inspected_frame": 1024}))
+    assert Line(state, dispatcher=dispatcher).client(long) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    line = Line(broker_state(policies=LIMITED, limits={"inspected_frame": 1024}))
     assert line.client(begun(1025, ApiKey.SASL_HANDSHAKE, 0)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
@@ -231,20 +231,20 @@ def crowded(count: int) -> Any:
 
 def test_join_with_many_protocols_closes() -> None:
     """Under a policy, a join with too many protocols closes its connection."""
-    copy = complete_copy(policies=LIMITED)
-    line = Line(copy)
+    state = complete_state(policies=LIMITED)
+    line = Line(state)
     with structlog.testing.capture_logs() as lines:
         assert line.sends(crowded(6_001), 3) == [Close(CloseReason.REQUEST_TOO_LONG)]
     assert [(each["event"], each["api"], each["reason"]) for each in lines] == [
         ("a connection is closed", "JoinGroup", "request_too_long")  # And not that it was passed on.
     ]
-    assert to_client(Line(copy).sends(crowded(5_999), 3)) == b""
+    assert to_client(Line(state).sends(crowded(5_999), 3)) == b""
 
 
 @pytest.mark.parametrize(("partitions", "passes"), [(15_000, True), (21_001, False)])
 def test_storable_commit_is_judged_whole(partitions: int, passes: bool) -> None:
     """A commit that Kafka can store is judged with all its partitions. A larger commit closes its connection."""
-    line = Line(complete_copy(policies={"offset_metadata_max_bytes": {"limit": 1}}))
+    line = Line(complete_state(policies={"offset_metadata_max_bytes": {"limit": 1}}))
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
     topic = OffsetCommitRequestTopic(name="t", partitions=(partition,) * partitions)
     frame = line.frame(OffsetCommitRequest(group_id="g", topics=(topic,)), 8)
@@ -256,28 +256,28 @@ def test_large_request_marks_group_without_policy(policies: dict[str, Any], prot
     """Without an enforced policy, a request with too many elements passes, marks its group, and counts as a decode
     failure.
     """
-    copy = complete_copy(policies=policies)
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state(policies=policies)
+    stable_group(state, "m1")
+    line = Line(state)
     frame = line.frame(crowded(protocols), 3)
     assert line.client(frame) == [ToUpstream(frame)]
-    assert copy.manager.view("g", EPOCH + 100).fallback_reason is FallbackReason.UNDECODABLE
-    assert copy.traffic.decode_failures == {ApiKey.JOIN_GROUP: 1}
+    assert state.copy.manager.view("g", EPOCH + 100).fallback_reason is FallbackReason.UNDECODABLE
+    assert state.traffic.decode_failures == {ApiKey.JOIN_GROUP: 1}
 
 
 def test_question_of_many_groups_is_forwarded() -> None:
     """A question with too many groups goes to the broker."""
-    line = Line(complete_copy())
+    line = Line(complete_state())
     frame = line.frame(DescribeGroupsRequest(groups=("g",) * 301), 3)
     assert line.client(frame) == [ToUpstream(frame)]
 
 
 def test_reply_of_many_elements_is_unread() -> None:
     """A reply with too many elements passes and counts as a decode failure."""
-    copy = broker_copy()
-    line = Line(copy)
+    state = broker_state()
+    line = Line(state)
     line.sends(ListGroupsRequest(), 2)
     groups = tuple(ListedGroup(group_id=f"g{number}", protocol_type="") for number in range(3_001))
     told = line.broker_replies(ListGroupsResponse(error_code=0, groups=groups), 2)
     assert len(to_client(told)) > 3_001
-    assert copy.traffic.decode_failures == {ApiKey.LIST_GROUPS: 1}
+    assert state.traffic.decode_failures == {ApiKey.LIST_GROUPS: 1}

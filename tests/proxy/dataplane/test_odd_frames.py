@@ -13,7 +13,7 @@ import structlog
 from group_sidecar.codecs.api_registry import APIS, Api
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from tests.codecs.odd_encodings import bodies, frames
-from tests.proxy.dataplane.playbook import Line, broker_copy, complete_copy, framed, to_upstream
+from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 
 FEW, MANY = 6, 120
 """Requests of each API and version."""
@@ -29,20 +29,20 @@ def logged() -> Iterator[Logged]:
         yield captured
 
 
-@pytest.fixture(params=[complete_copy, broker_copy], ids=["certain", "not certain"])
-def copy(request: pytest.FixtureRequest) -> BrokerState:
+@pytest.fixture(params=[complete_state, broker_state], ids=["certain", "not certain"])
+def state(request: pytest.FixtureRequest) -> BrokerState:
     """A copy that all frames of a test change."""
     made: BrokerState = request.param(policies=POLICIES)
     return made
 
 
-def exchanges(copy: BrokerState, api: Api, count: int) -> None:
+def exchanges(state: BrokerState, api: Api, count: int) -> None:
     """Says odd requests, each on a connection of its own and cut in two, and the broker's odd replies to them."""
     chance = random.Random(api.name)
     for version in api.versions:
         replies = bodies(api.response, version, count, seed=1)
         for request, reply in zip(frames(api.request, version, count, seed=1), replies, strict=True):
-            line = Line(copy)  # Its desk is new too, and logs each thing anew.
+            line = Line(state)  # Its desk is new too, and logs each thing anew.
             frame = framed(request)
             at = chance.randint(0, len(frame))
             commands = [*line.client(frame[:at]), *line.client(frame[at:])]
@@ -59,15 +59,15 @@ def faults(logged: Logged) -> Logged:
 
 
 @pytest.mark.parametrize("api", CASES)
-def test_odd_frames_cause_no_fault(api: Api, copy: BrokerState, logged: Logged) -> None:
+def test_odd_frames_cause_no_fault(api: Api, state: BrokerState, logged: Logged) -> None:
     """Oddly encoded requests and replies are forwarded, answered or closed without an exception."""
-    exchanges(copy, api, FEW)
+    exchanges(state, api, FEW)
     assert faults(logged) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("api", CASES)
-def test_many_odd_frames_cause_no_fault(api: Api, copy: BrokerState, logged: Logged) -> None:
+def test_many_odd_frames_cause_no_fault(api: Api, state: BrokerState, logged: Logged) -> None:
     """Many oddly encoded requests and replies are forwarded, answered or closed without an exception."""
-    exchanges(copy, api, MANY)
+    exchanges(state, api, MANY)
     assert faults(logged) == []

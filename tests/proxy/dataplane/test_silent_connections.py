@@ -18,7 +18,7 @@ from tests.proxy.dataplane.playbook import (
     Line,
     ScriptedDispatcher,
     SessionDriver,
-    broker_copy,
+    broker_state,
     joining,
     reply,
     request,
@@ -147,16 +147,16 @@ async def test_no_timeouts_keep_silent_connection(mock_clock: MockClock) -> None
 
 def test_join_timeout_extends_reply_timeout() -> None:
     """A pending join may wait for its own rebalance or session timeout if this is longer than the reply timeout."""
-    line = Line(broker_copy())
+    line = Line(broker_state())
     assert line.session.max_reply_seconds(7) == 7
     line.sends(joining(), 3)
     assert line.session.max_reply_seconds(7) == 60 + JOIN_SLACK_SECONDS
     assert line.session.max_reply_seconds(700) == 700
-    line = Line(broker_copy())
+    line = Line(broker_state())
     first = JoinGroupRequest(group_id="g", session_timeout_ms=90_000, member_id="", protocol_type="", protocols=())
     line.sends(first, 0)
     assert line.session.max_reply_seconds(7) == 90 + JOIN_SLACK_SECONDS
-    line = Line(broker_copy())
+    line = Line(broker_state())
     line.sends(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3)
     assert line.session.max_reply_seconds(7) == 7
 

@@ -11,7 +11,7 @@ from group_sidecar.metrics.traffic_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import Line, broker_copy
+from tests.proxy.dataplane.playbook import Line, broker_state
 from tests.proxy.fakes import holds, read_to_end, running_proxy
 
 HELLO = bytes.fromhex("16030100c8") + bytes(200)
@@ -19,11 +19,11 @@ SERVER_HELLO, ALERT = bytes.fromhex("160303007a") + bytes(122), bytes.fromhex("1
 
 
 def sidecar() -> Line:
-    return Line(broker_copy())
+    return Line(broker_state())
 
 
 def gateway() -> Line:
-    return Line(broker_copy(advertise=lambda node_id, host, port: (host, port)))
+    return Line(broker_state(advertise=lambda node_id, host, port: (host, port)))
 
 
 @pytest.mark.parametrize("answer", [SERVER_HELLO, SERVER_HELLO[:1], ALERT])
@@ -74,11 +74,11 @@ def test_gateway_closes_tls_connections(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_tls_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """TLS clients of one dispatcher are logged once and counted each time."""
-    copy = broker_copy()
-    dispatcher = BrokerDispatcher(copy)
+    state = broker_state()
+    dispatcher = BrokerDispatcher(state)
     for _ in range(3):
-        Line(copy, dispatcher=dispatcher).client(HELLO)
-    assert copy.traffic.tls_connections == 3
+        Line(state, dispatcher=dispatcher).client(HELLO)
+    assert state.traffic.tls_connections == 3
     assert capsys.readouterr().out.count("a client speaks TLS") == 1
 
 

@@ -7,8 +7,9 @@ import pytest
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
-from group_sidecar.proxy.broker.broker_state import LOCAL_APIS, BrokerState
+from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, HangUp, Origin, PendingReply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
@@ -24,7 +25,7 @@ from group_sidecar.proxy.handlers.rule_changes import RuleChanges
 from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
 from group_sidecar.proxy.handlers.unread_apis import NamedGroupWrites, TopicDeletions
-from tests.proxy.dataplane.playbook import EPOCH, broker_copy, complete_copy, request
+from tests.proxy.dataplane.playbook import EPOCH, broker_state, complete_state, request
 
 ORIGIN = Origin("10.0.0.1")
 ANYWHERE: tuple[tuple[frozenset[int], type[ApiHandler], FrameAction], ...] = (
@@ -43,19 +44,19 @@ FIND_COORDINATOR = frozenset({ApiKey.FIND_COORDINATOR})
 
 
 def gateway() -> BrokerState:
-    return broker_copy(advertise=lambda node, host, port: (host, port))
+    return broker_state(advertise=lambda node, host, port: (host, port))
 
 
-def handlers(copy: BrokerState) -> dict[int, ApiHandler]:
-    return ApiTable(copy, Disconnector()).by_api
+def handlers(state: BrokerState) -> dict[int, ApiHandler]:
+    return ApiTable(state, Disconnector()).by_api
 
 
 @pytest.mark.parametrize(
-    ("copy", "more"),
+    ("state", "more"),
     [
-        (broker_copy(), ((REWRITTEN, RewrittenReplies, PASS),)),
+        (broker_state(), ((REWRITTEN, RewrittenReplies, PASS),)),
         (
-            broker_copy(group_metadata_request=True),
+            broker_state(group_metadata_request=True),
             ((REWRITTEN, RewrittenReplies, PASS), (FIND_COORDINATOR, FindCoordinatorRequests, PASS)),
         ),
         (
@@ -68,8 +69,8 @@ def handlers(copy: BrokerState) -> dict[int, ApiHandler]:
     ],
     ids=["sidecar", "with KIP-40's draft", "gateway"],
 )
-def test_table_has_one_handler_for_each_api(copy: BrokerState, more: Any) -> None:
-    found = {key: (type(handler), handler.action) for key, handler in handlers(copy).items()}
+def test_table_has_one_handler_for_each_api(state: BrokerState, more: Any) -> None:
+    found = {key: (type(handler), handler.action) for key, handler in handlers(state).items()}
     assert found == {int(key): (kind, action) for keys, kind, action in (*ANYWHERE, *more) for key in keys}
 
 
@@ -96,12 +97,12 @@ def test_pending_reply_of_undecoded_request(key: int) -> None:
 
 def test_lost_copied_request_marks_group() -> None:
     """A copied commit that is lost before it is decoded marks its group as incomplete."""
-    copy = complete_copy()
-    dispatcher = BrokerDispatcher(copy)
+    state = complete_state()
+    dispatcher = BrokerDispatcher(state)
     commit = request(ApiKey.OFFSET_COMMIT, 1, version=2, body=b"\x00\x01g" + b"\xff")[4:]
-    assert copy.manager.view("g", EPOCH).fallback_reason is None
+    assert state.copy.manager.view("g", EPOCH).fallback_reason is None
     dispatcher.gone([CopiedRequest(commit, ORIGIN, 0)], ORIGIN, 0)
-    assert copy.manager.view("g", EPOCH).fallback_reason is not None
+    assert state.copy.manager.view("g", EPOCH).fallback_reason is not None
 
 
 def test_pending_reply_is_abstract() -> None:

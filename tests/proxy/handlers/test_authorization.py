@@ -27,8 +27,8 @@ from tests.proxy.broker.test_authorization_cache import answered, described, gro
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     reply,
     request,
     stable_group,
@@ -44,17 +44,17 @@ FETCHING = OffsetFetchRequest(group_id="g", topics=None)
 
 def guarded(**answers: Any) -> BrokerState:
     """A broker with an authorizer, of which all is known: a Stable group g, with an offset for topic t."""
-    copy = broker_copy(answers={"exclusive": True, **answers})
-    copy.learn_authorizer(present=True)
-    copy.learn_initial_groups([])
-    (line,) = stable_group(copy, "m1")
+    state = broker_state(answers={"exclusive": True, **answers})
+    state.access.learn_authorizer(present=True)
+    state.learn_initial_groups([])
+    (line,) = stable_group(state, "m1")
     line.exchange(committing(42), COMMITTED, 7)
-    return copy
+    return state
 
 
-def user(copy: BrokerState, name: str) -> Line:
+def user(state: BrokerState, name: str) -> Line:
     """A connection on which somebody has authenticated."""
-    line = Line(copy)
+    line = Line(state)
     line.exchange(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
     authenticates(line, name)
     return line
@@ -74,19 +74,19 @@ def test_grant_holds_on_all_connections_of_user() -> None:
     """After the broker described a group to a user, this user gets local answers on every connection. Other users'
     questions go to the broker.
     """
-    copy = guarded()
-    alice, bob, again = user(copy, "alice"), user(copy, "bob"), user(copy, "alice")
+    state = guarded()
+    alice, bob, again = user(state, "alice"), user(state, "bob"), user(state, "alice")
     alice.exchange(DESCRIBING, DESCRIBED, 5)
     bob.exchange(DESCRIBING, HIDDEN, 5)
-    found = [answers_itself(line, DESCRIBING, 5) for line in (alice, again, bob, Line(copy))]
+    found = [answers_itself(line, DESCRIBING, 5) for line in (alice, again, bob, Line(state))]
     assert found == [True, True, False, False]
-    assert copy.traffic.fallbacks == {(ApiKey.DESCRIBE_GROUPS, FallbackReason.UNAUTHORIZED): 4}
+    assert state.traffic.fallbacks == {(ApiKey.DESCRIBE_GROUPS, FallbackReason.UNAUTHORIZED): 4}
 
 
 def test_grant_expires_despite_use() -> None:
     """A grant expires rights_seconds after its request, even if the user asks again meanwhile."""
-    copy = guarded(rights_seconds=20)
-    alice = user(copy, "alice")
+    state = guarded(rights_seconds=20)
+    alice = user(state, "alice")
     frame = alice.frame(DESCRIBING, 5)
     alice.client(frame)
     alice.now += 5
@@ -100,8 +100,8 @@ def test_grant_expires_despite_use() -> None:
 
 def test_all_offsets_need_every_topic_granted() -> None:
     """A user gets all offsets of a group locally only if the broker showed the user every topic of the group."""
-    copy = guarded()
-    alice, bob = user(copy, "alice"), user(copy, "bob")
+    state = guarded()
+    alice, bob = user(state, "alice"), user(state, "bob")
     alice.exchange(FETCHING, OffsetFetchResponse(topics=(answered("t", 0),)), 5)
     bob.exchange(FETCHING, OffsetFetchResponse(), 5)
     assert [answers_itself(line, FETCHING, 5) for line in (alice, bob)] == [True, False]
@@ -109,11 +109,11 @@ def test_all_offsets_need_every_topic_granted() -> None:
 
 def test_hidden_groups_stay_in_copy() -> None:
     """Groups and offsets that the broker hides from a user stay in the copy."""
-    copy = guarded()
-    bob = user(copy, "bob")
+    state = guarded()
+    bob = user(state, "bob")
     bob.exchange(FETCHING, OffsetFetchResponse(), 5)
     bob.exchange(ListGroupsRequest(), ListGroupsResponse(error_code=0, groups=()), 4)
-    view = copy.manager.view("g", EPOCH + 100)
+    view = state.copy.manager.view("g", EPOCH + 100)
     assert view.offsets["t", 0].offset == 42
     assert (view.fallback_reason, view.offsets_fallback_reason) == (None, None)
 
@@ -123,17 +123,17 @@ def test_unlisted_group_may_be_hidden(present: bool) -> None:
     """With an authorizer, an unlisted group stays cold because the broker may hide it. Without an authorizer, the group
     counts as absent.
     """
-    copy = broker_copy(answers={"exclusive": True})
-    copy.learn_authorizer(present)
-    copy.learn_initial_groups(["old"])
-    user(copy, "bob").exchange(ListGroupsRequest(), ListGroupsResponse(error_code=0, groups=()), 4)
-    assert copy.manager.view("old", EPOCH + 100).fallback_reason is (FallbackReason.COLD if present else None)
+    state = broker_state(answers={"exclusive": True})
+    state.access.learn_authorizer(present)
+    state.learn_initial_groups(["old"])
+    user(state, "bob").exchange(ListGroupsRequest(), ListGroupsResponse(error_code=0, groups=()), 4)
+    assert state.copy.manager.view("old", EPOCH + 100).fallback_reason is (FallbackReason.COLD if present else None)
 
 
 def test_listing_grant_needs_every_group_listed() -> None:
     """A user gets local lists only if the broker listed every group to that user. A list grants no description."""
-    copy = guarded()
-    alice, bob = user(copy, "alice"), user(copy, "bob")
+    state = guarded()
+    alice, bob = user(state, "alice"), user(state, "bob")
     alice.exchange(
         ListGroupsRequest(),
         ListGroupsResponse(error_code=0, groups=(ListedGroup(group_id="g", protocol_type="consumer"),)),
@@ -146,20 +146,20 @@ def test_listing_grant_needs_every_group_listed() -> None:
 
 def test_anonymous_answers_wait_for_broker() -> None:
     """Where SASL is configured, the sidecar answers an unauthenticated client only after the broker has served one."""
-    copy = complete_copy(own_connection={"sasl": {"mechanism": "PLAIN", "username": "u", "password": "p"}})
-    alice = user(copy, "alice")
+    state = complete_state(own_connection={"sasl": {"mechanism": "PLAIN", "username": "u", "password": "p"}})
+    alice = user(state, "alice")
     alice.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=25), 3)
-    stranger = Line(copy)
+    stranger = Line(state)
     assert not answers_itself(stranger, DESCRIBING, 5)
     assert answers_itself(alice, DESCRIBING, 5)
     stranger.broker_replies(HIDDEN, 5)
-    assert answers_itself(Line(copy), DESCRIBING, 5)
+    assert answers_itself(Line(state), DESCRIBING, 5)
 
 
 def test_question_after_reauth_uses_new_user() -> None:
     """A question sent after a new authentication is authorized for the new user, not for the earlier one."""
-    copy = guarded()
-    alice = user(copy, "alice")
+    state = guarded()
+    alice = user(state, "alice")
     alice.exchange(DESCRIBING, DESCRIBED, 5)
     shake = alice.frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     token = alice.frame(SaslAuthenticateRequest(auth_bytes=b"\0bob\0secret"), 2)
@@ -169,23 +169,23 @@ def test_question_after_reauth_uses_new_user() -> None:
     taken = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"")
     assert alice.broker_replies(taken, 2, correlation=5)[1:] == [ToUpstream(question)]
     alice.broker_replies(HIDDEN, 5)
-    assert not answers_itself(user(copy, "bob"), DESCRIBING, 5)
-    assert answers_itself(user(copy, "alice"), DESCRIBING, 5)
+    assert not answers_itself(user(state, "bob"), DESCRIBING, 5)
+    assert answers_itself(user(state, "alice"), DESCRIBING, 5)
 
 
 def test_late_reply_grants_only_original_user() -> None:
     """A reply grants access only to the user who asked, even if another user authenticates on the connection
     afterwards.
     """
-    copy = guarded()
-    line = user(copy, "alice")
+    state = guarded()
+    line = user(state, "alice")
     question, shake = line.frame(DESCRIBING, 5), line.frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     line.client(question, shake)
     line.broker_replies(DESCRIBED, 5, correlation=3)
     line.broker_replies(SaslHandshakeResponse(error_code=0, mechanisms=()), 1, correlation=4)
     authenticates(line, "bob")
     assert not answers_itself(line, DESCRIBING, 5)
-    assert answers_itself(user(copy, "alice"), DESCRIBING, 5)
+    assert answers_itself(user(state, "alice"), DESCRIBING, 5)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_rule_change_revokes_all_grants(key: int, way: str) -> None:
     """A forwarded change of access rules revokes all grants. No grant counts until RULE_CHANGE_SECONDS after the change
     has ended.
     """
-    copy = guarded()
-    alice, admin = user(copy, "alice"), Line(copy)
+    state = guarded()
+    alice, admin = user(state, "alice"), Line(state)
     alice.exchange(DESCRIBING, DESCRIBED, 5)
     change = request(key, 1, version=3, body=bytes(40))
     assert admin.client(change[:20]) == [ToUpstream(change[:20])]  # It is not even read.
@@ -218,29 +218,29 @@ def test_rule_change_revokes_all_grants(key: int, way: str) -> None:
 
 def test_connection_grant_ends_with_connection() -> None:
     """A grant of a connection whose user name is unknown ends when the connection closes."""
-    copy = guarded()
-    line = Line(copy)
+    state = guarded()
+    line = Line(state)
     line.exchange(SaslHandshakeRequest(mechanism="GSSAPI"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
     authenticates(line, "alice")
-    before = copy.traffic.cached_authorizations
+    before = state.traffic.cached_authorizations
     line.exchange(DESCRIBING, DESCRIBED, 5)
     assert answers_itself(line, DESCRIBING, 5)
-    assert copy.traffic.cached_authorizations == before + 1
+    assert state.traffic.cached_authorizations == before + 1
     line.session.close(line.now)
-    assert copy.traffic.cached_authorizations == before
+    assert state.traffic.cached_authorizations == before
 
 
 def test_clients_without_sasl_share_one_user() -> None:
     """All clients of a listener without SASL share the anonymous user and its grants."""
-    copy = guarded()
-    Line(copy).exchange(DESCRIBING, DESCRIBED, 5)
-    assert answers_itself(Line(copy), DESCRIBING, 5)
-    assert copy.rights.has_all(ANONYMOUS, [group("g")], EPOCH + 100)
+    state = guarded()
+    Line(state).exchange(DESCRIBING, DESCRIBED, 5)
+    assert answers_itself(Line(state), DESCRIBING, 5)
+    assert state.access.rights.has_all(ANONYMOUS, [group("g")], EPOCH + 100)
 
 
 def test_zero_rights_seconds_grants_nothing() -> None:
     """With rights_seconds set to 0 and an authorizer, every question goes to the broker."""
-    copy = guarded(rights_seconds=0)
-    alice = user(copy, "alice")
+    state = guarded(rights_seconds=0)
+    alice = user(state, "alice")
     for _ in range(3):
         alice.exchange(DESCRIBING, DESCRIBED, 5)

@@ -26,7 +26,7 @@ from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.handlers.broker_refusals import BrokerRefusals
 from tests.codecs.declarations import full_sample
-from tests.proxy.dataplane.playbook import Line, broker_copy, complete_copy, joining, stable_group
+from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, joining, stable_group
 
 FULL, TOO_LONG = ("group_max_size", 81), ("offset_metadata_max_bytes", 12)
 
@@ -71,9 +71,9 @@ def test_error_of_unjudged_api_is_not_counted(policy: type[Policy]) -> None:
 # On a connection.
 
 
-def of_both(copy: BrokerState) -> dict[tuple[str, int], int]:
+def of_both(state: BrokerState) -> dict[tuple[str, int], int]:
     """What is counted of the two policies that are looked at here."""
-    return {rule: copy.traffic.broker_rejections[rule] for rule in (FULL, TOO_LONG)}
+    return {rule: state.traffic.broker_rejections[rule] for rule in (FULL, TOO_LONG)}
 
 
 def refused_join(error_code: int) -> JoinGroupResponse:
@@ -99,8 +99,8 @@ def committed(*error_codes: int) -> OffsetCommitResponse:
 
 def test_broker_refusals_without_policy() -> None:
     """Without a policy in force, the broker's refusals pass to the client and are counted once per reply."""
-    copy = broker_copy()
-    line = Line(copy)
+    state = broker_state()
+    line = Line(state)
     line.exchange(joining(), refused_join(81), 3)
     line.exchange(joining(), refused_join(25), 3)
     line.exchange(committing("short", "long", "long"), committed(0, 12, 12), 3)
@@ -109,36 +109,36 @@ def test_broker_refusals_without_policy() -> None:
         throttle_time_ms=0, error_code=81, error_message="full", member_id=None, member_epoch=0, heartbeat_interval_ms=0
     )
     line.exchange(heartbeat, told, 0)
-    assert of_both(copy) == {FULL: 2, TOO_LONG: 1}
-    assert copy.traffic.policy_rejections == copy.traffic.policy_audits == {}
+    assert of_both(state) == {FULL: 2, TOO_LONG: 1}
+    assert state.traffic.policy_rejections == state.traffic.policy_audits == {}
 
 
 def test_sidecar_refusal_is_not_brokers() -> None:
     """A join that the sidecar refuses does not count as a refusal by the broker."""
-    copy = complete_copy(policies={"group_max_size": {"limit": 1, "error_code": 81}})
-    stable_group(copy, "a")
-    line, message = Line(copy), joining()
+    state = complete_state(policies={"group_max_size": {"limit": 1, "error_code": 81}})
+    stable_group(state, "a")
+    line, message = Line(state), joining()
     assert line.reads_reply(line.sends(message, 3), message, 3).error_code == 81
-    assert copy.traffic.policy_rejections == {FULL: 1}
-    assert of_both(copy) == {FULL: 0, TOO_LONG: 0}
+    assert state.traffic.policy_rejections == {FULL: 1}
+    assert of_both(state) == {FULL: 0, TOO_LONG: 0}
 
 
 def test_withheld_partitions_are_not_brokers() -> None:
     """Partitions that the sidecar withholds from a commit do not count as refused by the broker."""
-    copy = broker_copy(policies={"offset_metadata_max_bytes": {"limit": 5}})
-    line, message = Line(copy), committing("far too long", "short")
+    state = broker_state(policies={"offset_metadata_max_bytes": {"limit": 5}})
+    line, message = Line(state), committing("far too long", "short")
     line.sends(message, 3)
     reply = line.reads_reply(line.broker_replies(committed(0), 3), message, 3)
     assert 12 in [partition.error_code for partition in reply.topics[0].partitions]
-    assert copy.traffic.policy_rejections == {TOO_LONG: 1}
-    assert of_both(copy) == {FULL: 0, TOO_LONG: 0}
+    assert state.traffic.policy_rejections == {TOO_LONG: 1}
+    assert of_both(state) == {FULL: 0, TOO_LONG: 0}
 
 
 def test_audit_mode_counts_both_refusals() -> None:
     """In audit mode, the policy's audit and the broker's refusal of the same join are both counted."""
-    copy = complete_copy(policies={"group_max_size": {"limit": 1, "error_code": 81, "mode": "audit"}})
-    stable_group(copy, "a")
-    Line(copy).exchange(joining(), refused_join(81), 3)
-    assert copy.traffic.policy_rejections == {}
-    assert copy.traffic.policy_audits == {FULL: 1}
-    assert of_both(copy) == {FULL: 1, TOO_LONG: 0}
+    state = complete_state(policies={"group_max_size": {"limit": 1, "error_code": 81, "mode": "audit"}})
+    stable_group(state, "a")
+    Line(state).exchange(joining(), refused_join(81), 3)
+    assert state.traffic.policy_rejections == {}
+    assert state.traffic.policy_audits == {FULL: 1}
+    assert of_both(state) == {FULL: 1, TOO_LONG: 0}

@@ -30,7 +30,7 @@ from group_sidecar.coordinator.model.views import FallbackReason, MemberView
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.handlers.relay import CORRELATION
-from tests.proxy.dataplane.playbook import EPOCH, Line, broker_copy, complete_copy, joining, stable_group, to_upstream
+from tests.proxy.dataplane.playbook import EPOCH, Line, broker_state, complete_state, joining, stable_group, to_upstream
 
 SIDECAR, CLIENT = "/10.1.1.9", "/10.0.0.1"
 QUESTION = DescribeGroupsRequest(groups=("g",))
@@ -67,9 +67,9 @@ def hosts(reply: Any) -> list[str]:
     return [member.client_host for group in reply.groups for member in group.members]
 
 
-def members(copy: BrokerState, at: float = 100) -> list[MemberView]:
+def members(state: BrokerState, at: float = 100) -> list[MemberView]:
     """The members as the copy has them."""
-    return list(copy.manager.view("g", EPOCH + at).members)
+    return list(state.copy.manager.view("g", EPOCH + at).members)
 
 
 def asked(line: Line, question: Struct, version: int, reply: Struct) -> Any:
@@ -84,27 +84,27 @@ def test_broker_reply_gets_client_hosts(version: int) -> None:
     """A forwarded DescribeGroups reply gets the client hosts that the copy knows. The copy learns the hosts that the
     broker reported.
     """
-    copy = complete_copy()
-    line, *_ = stable_group(copy, "a", "b")
+    state = complete_state()
+    line, *_ = stable_group(state, "a", "b")
     told = described("a", "b", "stranger")
     reply = asked(line, OPERATIONS, version, told)
     assert hosts(reply) == [CLIENT, CLIENT, SIDECAR]
     there = tuple(replace(member, client_host=SIDECAR) for member in reply.groups[0].members)
     assert replace(reply.groups[0], members=there) == told.groups[0]
-    known = [(member.client_host, member.broker_host) for member in members(copy)]
+    known = [(member.client_host, member.broker_host) for member in members(state)]
     assert known == [(CLIENT, SIDECAR), (CLIENT, SIDECAR), (SIDECAR, SIDECAR)]
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.decode_failures == {}
 
 
 def test_reply_with_client_hosts_is_unchanged() -> None:
     """A broker's reply that already contains the client hosts passes unchanged."""
-    line, *_ = stable_group(complete_copy(), "a")
+    line, *_ = stable_group(complete_state(), "a")
     line.exchange(OPERATIONS, described("a", host=CLIENT), 5)
 
 
 def test_trailing_bytes_survive_host_rewrite() -> None:
     """Undescribed bytes at the end of a reply stay when the sidecar rewrites the hosts."""
-    line, *_ = stable_group(complete_copy(), "a")
+    line, *_ = stable_group(complete_state(), "a")
     line.sends(OPERATIONS, 4)
     frame = encode_reply(described("a"), 4, line._correlation) + b"more"
     back = line.upstream((len(frame) - 4).to_bytes(4, "big") + frame[4:])
@@ -117,16 +117,16 @@ def test_trailing_bytes_survive_host_rewrite() -> None:
 )
 def test_disabled_host_rewrite_keeps_reply(settings: Any) -> None:
     """A reply passes unchanged where the settings disable host rewriting. The copy still learns the broker's hosts."""
-    copy = complete_copy(**answers(**settings))
-    line, *_ = stable_group(copy, "a")
+    state = complete_state(**answers(**settings))
+    line, *_ = stable_group(state, "a")
     line.exchange(OPERATIONS, described("a"), 5)
-    assert [(each.client_host, each.broker_host) for each in members(copy)] == [(CLIENT, SIDECAR)]
+    assert [(each.client_host, each.broker_host) for each in members(state)] == [(CLIENT, SIDECAR)]
 
 
 def test_overlong_reply_keeps_hosts() -> None:
     """A reply longer than limits.inspected_frame passes unchanged."""
-    copy = complete_copy(limits={"inspected_frame": 1024})
-    line, *_ = stable_group(copy, "a")
+    state = complete_state(limits={"inspected_frame": 1024})
+    line, *_ = stable_group(state, "a")
     line.sends(OPERATIONS, 5)
     back = encode_reply(described("a", *map(str, range(100))), 5, line._correlation)
     assert b"".join(each.data for each in line.upstream(back) if isinstance(each, ToClient)) == back
@@ -135,10 +135,10 @@ def test_overlong_reply_keeps_hosts() -> None:
 @pytest.mark.parametrize(("setting", "host"), [("client", CLIENT), ("broker", SIDECAR)])
 def test_translated_reply_has_configured_hosts(setting: str, host: str) -> None:
     """A reply translated from another version contains the client host or the broker's host, as configured."""
-    copy = complete_copy(**answers(client_host=setting))
-    line, *_ = stable_group(copy, "a")
-    copy.learn_versions({ApiKey.DESCRIBE_GROUPS: (0, 0), ApiKey.LIST_GROUPS: (0, 0)})
-    Line(copy).sends(joining(), 3)  # Now only the broker knows.
+    state = complete_state(**answers(client_host=setting))
+    line, *_ = stable_group(state, "a")
+    state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 0), ApiKey.LIST_GROUPS: (0, 0)})
+    Line(state).sends(joining(), 3)  # Now only the broker knows.
     assert to_upstream(line.sends(QUESTION, 5))
     told = line.broker_replies(described("a", "stranger"), 0, CORRELATION)
     assert hosts(line.reads_reply(told, QUESTION, 5)) == [host, SIDECAR]
@@ -147,7 +147,7 @@ def test_translated_reply_has_configured_hosts(setting: str, host: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_local_answer_has_same_hosts_as_broker(version: int) -> None:
     """A local answer and a forwarded reply contain the same client hosts in every version."""
-    line, *_ = stable_group(complete_copy(), "a", "b")
+    line, *_ = stable_group(complete_state(), "a", "b")
     first = line.reads_reply(line.sends(QUESTION, version), QUESTION, version)
     assert hosts(first) == [CLIENT, CLIENT]
     assert hosts(asked(line, OPERATIONS, version, described("a", "b"))) == hosts(first)
@@ -158,20 +158,20 @@ def test_broker_host_of_new_member_is_asked() -> None:
     """With client_host set to broker, the first question about a new member goes to the broker. Later local answers
     contain the broker's host.
     """
-    copy = complete_copy(**answers(client_host="broker"))
-    line, *_ = stable_group(copy, "a")
+    state = complete_state(**answers(client_host="broker"))
+    line, *_ = stable_group(state, "a")
     line.exchange(QUESTION, described("a"), 5)
-    assert copy.traffic.fallbacks == {(ApiKey.DESCRIBE_GROUPS, FallbackReason.IN_DOUBT): 1}
+    assert state.traffic.fallbacks == {(ApiKey.DESCRIBE_GROUPS, FallbackReason.IN_DOUBT): 1}
     assert hosts(line.reads_reply(line.sends(QUESTION, 5), QUESTION, 5)) == [SIDECAR]
-    assert [member.client_host for member in members(copy)] == [CLIENT], "as the page and the journal have it"
+    assert [member.client_host for member in members(state)] == [CLIENT], "as the page and the journal have it"
 
 
 def test_cached_answer_follows_member_host() -> None:
     """A cached answer is rebuilt when a member sends a request from another host."""
-    copy = complete_copy()
-    line, *_ = stable_group(copy, "a")
+    state = complete_state()
+    line, *_ = stable_group(state, "a")
     assert hosts(line.reads_reply(line.sends(QUESTION, 5), QUESTION, 5)) == [CLIENT]
-    elsewhere = Line(copy, "a", "10.0.0.2")
+    elsewhere = Line(state, "a", "10.0.0.2")
     elsewhere.exchange(
         HeartbeatRequest(group_id="g", generation_id=1, member_id="a"), HeartbeatResponse(error_code=0), 3
     )
@@ -211,7 +211,7 @@ def consumer_described(*members: str) -> ConsumerGroupDescribeResponse:
 @pytest.mark.parametrize(("setting", "host"), [("client", CLIENT), ("broker", SIDECAR)])
 def test_consumer_group_reply_hosts(setting: str, host: str) -> None:
     """A ConsumerGroupDescribe reply contains the client host or the broker's host of a known member, as configured."""
-    line = Line(broker_copy(**answers(client_host=setting)))
+    line = Line(broker_state(**answers(client_host=setting)))
     beat: Any = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
     beaten = ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0, error_code=0, member_id="a", member_epoch=1, heartbeat_interval_ms=5000

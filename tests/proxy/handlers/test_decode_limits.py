@@ -27,7 +27,7 @@ from group_sidecar.proxy.handlers.decode_limits import (
     MEMBER_COST,
     DecodeLimits,
 )
-from tests.proxy.dataplane.playbook import Line, complete_copy, stable_group, to_upstream
+from tests.proxy.dataplane.playbook import Line, complete_state, stable_group, to_upstream
 
 MOST = 100
 LIMITS = {"inspected_elements": MOST}
@@ -58,7 +58,7 @@ def test_api_limits_scale_with_setting() -> None:
     assert small.request(ApiKey.LEAVE_GROUP) < MOST
 
 
-def leave(copy: BrokerState, line: Line, gone: list[str]) -> None:
+def leave(state: BrokerState, line: Line, gone: list[str]) -> None:
     """Members leave together."""
     identities = tuple(MemberIdentity(member_id=each) for each in gone)
     left = tuple(MemberResponse(member_id=each, group_instance_id=None, error_code=0) for each in gone)
@@ -71,10 +71,10 @@ def test_large_leave_is_unread_until_described() -> None:
     """A leave of too many members passes undecoded and marks its group. A description by the broker makes the group
     certain again.
     """
-    copy = complete_copy(limits=LIMITS)
-    line, *_ = stable_group(copy, *members(20))
-    leave(copy, line, members(20)[:15])
-    manager, at = copy.manager, copy.epoch(line.now)
+    state = complete_state(limits=LIMITS)
+    line, *_ = stable_group(state, *members(20))
+    leave(state, line, members(20)[:15])
+    manager, at = state.copy.manager, state.copy.epoch(line.now)
     assert len(manager.view("g", at).members) == 20
     assert manager.view("g", at).fallback_reason is FallbackReason.UNDECODABLE
     assert ["g"] in list(manager.unsettled())
@@ -101,38 +101,38 @@ def test_large_leave_is_unread_until_described() -> None:
 
 def test_small_leave_is_applied() -> None:
     """A leave of few members removes these members from the copy."""
-    copy = complete_copy(limits=LIMITS)
-    line, *_ = stable_group(copy, *members(20))
-    leave(copy, line, members(20)[:5])
-    assert len(copy.manager.view("g", copy.epoch(line.now)).members) == 15
+    state = complete_state(limits=LIMITS)
+    line, *_ = stable_group(state, *members(20))
+    leave(state, line, members(20)[:5])
+    assert len(state.copy.manager.view("g", state.copy.epoch(line.now)).members) == 15
 
 
 @pytest.mark.parametrize(("count", "forwarded"), [(FEW, False), (MANY, True)])
 def test_large_description_is_forwarded(count: int, forwarded: bool) -> None:
     """A description of more members than the limit goes to the broker and counts as a LARGE fallback."""
-    copy = complete_copy(limits=LIMITS)
-    stable_group(copy, *members(count))
-    assert is_forwarded(Line(copy), DescribeGroupsRequest(groups=("g",)), 3) is forwarded
-    assert copy.traffic.fallbacks.get((ApiKey.DESCRIBE_GROUPS, FallbackReason.LARGE), 0) == forwarded
+    state = complete_state(limits=LIMITS)
+    stable_group(state, *members(count))
+    assert is_forwarded(Line(state), DescribeGroupsRequest(groups=("g",)), 3) is forwarded
+    assert state.traffic.fallbacks.get((ApiKey.DESCRIBE_GROUPS, FallbackReason.LARGE), 0) == forwarded
 
 
 def test_large_answer_in_added_version_is_local() -> None:
     """A large description is answered locally in a version that the broker lacks."""
-    copy = complete_copy(limits=LIMITS)
-    copy.learn_versions({int(ApiKey.DESCRIBE_GROUPS): (0, 0), int(ApiKey.FETCH): (0, 11)})
-    stable_group(copy, *members(MANY))
-    assert copy.is_added_version(ApiKey.DESCRIBE_GROUPS, 3)
-    line = Line(copy)
+    state = complete_state(limits=LIMITS)
+    state.versions.learn({int(ApiKey.DESCRIBE_GROUPS): (0, 0), int(ApiKey.FETCH): (0, 11)})
+    stable_group(state, *members(MANY))
+    assert state.versions.is_added_version(ApiKey.DESCRIBE_GROUPS, 3)
+    line = Line(state)
     assert to_upstream(line.sends(DescribeGroupsRequest(groups=("g",)), 3)) == b""
 
 
 @pytest.mark.parametrize(("count", "forwarded"), [(MOST // GROUP_COST, False), (MOST // GROUP_COST + 1, True)])
 def test_offsets_of_many_groups_are_forwarded(count: int, forwarded: bool) -> None:
     """An OffsetFetch of more groups than the limit goes to the broker and counts as a LARGE fallback."""
-    copy = complete_copy(limits=LIMITS)
+    state = complete_state(limits=LIMITS)
     groups = tuple(OffsetFetchRequestGroup(group_id=f"g{number}", topics=None) for number in range(count))
-    assert is_forwarded(Line(copy), OffsetFetchRequest(groups=groups), 8) is forwarded
-    assert copy.traffic.fallbacks.get((ApiKey.OFFSET_FETCH, FallbackReason.LARGE), 0) == forwarded
+    assert is_forwarded(Line(state), OffsetFetchRequest(groups=groups), 8) is forwarded
+    assert state.traffic.fallbacks.get((ApiKey.OFFSET_FETCH, FallbackReason.LARGE), 0) == forwarded
 
 
 @pytest.mark.parametrize(("count", "forwarded"), [(5, False), (10, True)])
@@ -140,10 +140,10 @@ def test_offsets_of_many_topics_are_forwarded(count: int, forwarded: bool) -> No
     """An OffsetFetch of too many topics of one group goes to the broker, in the single-group and the multi-group
     layout.
     """
-    copy = complete_copy(limits=LIMITS)
+    state = complete_state(limits=LIMITS)
     topics = tuple(OffsetFetchRequestTopic(name=f"t{number}", partition_indexes=(0,)) for number in range(count))
     for request, version in (
         (OffsetFetchRequest(group_id="g", topics=topics), 7),
         (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),)), 8),
     ):
-        assert is_forwarded(Line(copy), request, version) is forwarded
+        assert is_forwarded(Line(state), request, version) is forwarded

@@ -28,7 +28,8 @@ from group_sidecar.coordinator.model.events import FOREVER
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.broker.broker_state import LOCAL_APIS, BrokerState
+from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
+from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.handlers.api_table import DEFERRED_APIS
 from tests.codecs.declarations import brought_down, full_sample, null_sample
@@ -36,8 +37,8 @@ from tests.coordinator.all_groups import all_groups
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     framed,
     joining,
     pieces,
@@ -69,22 +70,22 @@ def telling(key: int, version: int, sample: Any = full_sample) -> Any:
     return brought_down(sample(APIS[key].response), version)
 
 
-def lacking(copy: BrokerState, group: str = "g") -> FallbackReason | None:
+def lacking(state: BrokerState, group: str = "g") -> FallbackReason | None:
     """What the copy lacks of a group."""
-    return copy.manager.view(group, EPOCH + 100).fallback_reason
+    return state.copy.manager.view(group, EPOCH + 100).fallback_reason
 
 
-def assert_marked(copy: BrokerState, key: int) -> None:
+def assert_marked(state: BrokerState, key: int) -> None:
     """An unread write marks its group. Where its group is not read, and it spares members, only offsets are marked."""
     spares = key in (ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS)
-    assert lacking(copy) is (FallbackReason.UNDECODABLE if key in TRACKED_WRITES and not spares else None)
-    assert (copy.manager.offsets_fallback_reason("g", EPOCH + 100) is not None) is (key in TRACKED_WRITES)
+    assert lacking(state) is (FallbackReason.UNDECODABLE if key in TRACKED_WRITES and not spares else None)
+    assert (state.copy.manager.offsets_fallback_reason("g", EPOCH + 100) is not None) is (key in TRACKED_WRITES)
 
 
-def restored(copy: BrokerState, group: str = "g") -> None:
+def restored(state: BrokerState, group: str = "g") -> None:
     """Makes the copy of a group certain again, as a description by the broker would."""
-    copy.manager.group_metadata_cache[group].mark_complete()
-    assert lacking(copy, group) is None
+    state.copy.manager.group_metadata_cache[group].mark_complete()
+    assert lacking(state, group) is None
 
 
 # What is understood.
@@ -95,27 +96,27 @@ def restored(copy: BrokerState, group: str = "g") -> None:
 def test_every_version_is_decoded_and_forwarded(key: int, version: int, sample: Any) -> None:
     """Every version of every decoded API is decoded without a failure and passes unchanged."""
     answers = {"exclusive": True, "enabled": False, "authorizer": "none"}
-    copy = complete_copy(answers=answers, policies={"group_max_size": {"limit": 100}})
-    Line(copy).exchange(asking(key, version, sample), telling(key, version, sample), version)
-    assert copy.traffic.decode_failures == {}
+    state = complete_state(answers=answers, policies={"group_max_size": {"limit": 100}})
+    Line(state).exchange(asking(key, version, sample), telling(key, version, sample), version)
+    assert state.traffic.decode_failures == {}
 
 
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_trailing_bytes_pass(key: int, version: int) -> None:
     """Undescribed bytes at the end of a request or a reply pass, and decoding does not fail."""
-    copy = broker_copy()
-    line = Line(copy)
+    state = broker_state()
+    line = Line(state)
     frame = framed(line.frame(asking(key, version), version)[4:] + b"more")
     assert line.client(frame) == [ToUpstream(frame)]
     told = framed(encode_reply(telling(key, version), version, 1)[4:] + b"more")
     assert line.upstream(told) == [ToClient(told)]
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.decode_failures == {}
 
 
 @pytest.mark.parametrize("key", sorted(set(range(-2, 110)) - {*TAKEN, *SASL, *exchange_events.GROUP_ONLY_KEYS}))
 def test_uninspected_requests_are_not_held(key: int) -> None:
     """Requests of APIs that the sidecar does not read are forwarded without being held."""
-    line = Line(broker_copy())
+    line = Line(broker_state())
     version = 7 if key == ApiKey.PRODUCE else 1
     frame = request(key, 1, version=version, body=b"\xff\xff\0\1" + bytes(100))
     assert line.client(frame[:40]) == [ToUpstream(frame[:40])]
@@ -124,46 +125,46 @@ def test_uninspected_requests_are_not_held(key: int) -> None:
 
 def test_replies_fill_the_copy() -> None:
     """The replies to joins and syncs put the members with their hosts and client ids into the copy."""
-    copy = complete_copy()
-    stable_group(copy, "m1", "m2")
-    view = copy.manager.view("g", EPOCH + 100)
+    state = complete_state()
+    stable_group(state, "m1", "m2")
+    view = state.copy.manager.view("g", EPOCH + 100)
     assert {member.client_host for member in view.members} == {"/10.0.0.1"}
     assert {member.client_id for member in view.members} == {"m1", "m2"}
-    assert lacking(copy) is None
+    assert lacking(state) is None
 
 
 def test_null_client_id_becomes_empty() -> None:
     """The copy stores a null client id as an empty string."""
-    copy = complete_copy()
-    line = Line(copy, client_id=None)
+    state = complete_state()
+    line = Line(state, client_id=None)
     line.sends(joining(), 3)
-    (joined,) = copy.manager.group_metadata_cache["g"].joins.values()
+    (joined,) = state.copy.manager.group_metadata_cache["g"].joins.values()
     assert joined.joining.client_id == ""
 
 
 def test_heartbeat_counts_from_send_time() -> None:
     """A heartbeat extends the member's session from the time it was sent, not from the time of its reply."""
-    copy = complete_copy()
-    (line,) = stable_group(copy, "m1")
+    state = complete_state()
+    (line,) = stable_group(state, "m1")
     line.now += 20
     line.sends(HeartbeatRequest(group_id="g", generation_id=1, member_id="m1"), 3)
     line.now += 20
     line.broker_replies(HeartbeatResponse(error_code=0), 3)
-    found = [copy.manager.view("g", EPOCH + 120 + seconds).fallback_reason for seconds in (29, 31)]
+    found = [state.copy.manager.view("g", EPOCH + 120 + seconds).fallback_reason for seconds in (29, 31)]
     assert found == [None, FallbackReason.IN_DOUBT]
 
 
 def test_joins_of_one_connection_are_distinct() -> None:
     """Two joins in flight on one connection count as two awaited joins."""
-    copy = complete_copy()
-    line = Line(copy)
+    state = complete_state()
+    line = Line(state)
     line.client(line.frame(joining(), 3), line.frame(joining(), 3))
-    assert len(copy.manager.group_metadata_cache["g"].parked_ids) == 2
+    assert len(state.copy.manager.group_metadata_cache["g"].parked_ids) == 2
 
 
 def test_commit_by_topic_id_is_applied() -> None:
     """A commit by topic id is applied under the topic names that the copy knows."""
-    copy = complete_copy()
+    state = complete_state()
     commit = asking(ApiKey.OFFSET_COMMIT, 10, group_id="g")
     told = telling(ApiKey.OFFSET_COMMIT, 10)
     answered = tuple(
@@ -180,9 +181,9 @@ def test_commit_by_topic_id_is_applied() -> None:
         )
         for topic, answer in zip(commit.topics, answered, strict=True)
     )
-    copy.learn_topic_names({topic.topic_id: f"t{number}" for number, topic in enumerate(answered)})
-    Line(copy).exchange(replace(commit, topics=asked), replace(told, topics=answered), 10)
-    assert {topic for topic, _ in copy.manager.view("g", EPOCH + 100).offsets} == {"t0", "t1"}
+    state.topic_names.learn({topic.topic_id: f"t{number}" for number, topic in enumerate(answered)})
+    Line(state).exchange(replace(commit, topics=asked), replace(told, topics=answered), 10)
+    assert {topic for topic, _ in state.copy.manager.view("g", EPOCH + 100).offsets} == {"t0", "t1"}
 
 
 # What is not understood.
@@ -191,92 +192,92 @@ def test_commit_by_topic_id_is_applied() -> None:
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_truncated_request_marks_group(key: int, version: int) -> None:
     """A truncated request passes unchanged and counts as a decode failure. A write marks its group."""
-    copy = complete_copy()
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state()
+    stable_group(state, "m1")
+    line = Line(state)
     frame = framed(line.frame(asking(key, version, group_id="g"), version)[4:-1])
     assert line.client(frame) == [ToUpstream(frame)]
     if key not in DEFERRED_APIS:
-        assert copy.traffic.decode_failures == {key: 1}
-        assert_marked(copy, key)
+        assert state.traffic.decode_failures == {key: 1}
+        assert_marked(state, key)
     told = reply(1, b"whatever")
     assert line.upstream(told) == [ToClient(told)]
-    assert copy.traffic.decode_failures == {key: 1}
-    assert_marked(copy, key)
+    assert state.traffic.decode_failures == {key: 1}
+    assert_marked(state, key)
 
 
 @pytest.mark.parametrize("key", TAKEN)
 def test_newer_version_marks_group(key: int) -> None:
     """A request in a newer version than described passes and counts as a decode failure. A write marks its group."""
-    copy = complete_copy()
-    stable_group(copy, "m1")
+    state = complete_state()
+    stable_group(state, "m1")
     newest = APIS[key].versions[-1]
-    frame = bytearray(Line(copy).frame(asking(key, newest, group_id="g"), newest))
+    frame = bytearray(Line(state).frame(asking(key, newest, group_id="g"), newest))
     frame[6:8] = (newest + 1).to_bytes(2, "big")
-    line = Line(copy)
+    line = Line(state)
     assert line.client(bytes(frame)) == [ToUpstream(bytes(frame))]
     line.upstream(reply(1))
-    assert copy.traffic.decode_failures == {key: 1}
-    assert_marked(copy, key)
+    assert state.traffic.decode_failures == {key: 1}
+    assert_marked(state, key)
 
 
 @pytest.mark.parametrize("version", [-1, -32768, 32767])
 @pytest.mark.parametrize("key", TAKEN)
 def test_impossible_versions_pass(key: int, version: int) -> None:
     frame = request(key, 1, version=version, body=bytes(20))
-    assert Line(broker_copy()).client(frame) == [ToUpstream(frame)]
+    assert Line(broker_state()).client(frame) == [ToUpstream(frame)]
 
 
 def test_undecodable_write_marks_named_group() -> None:
     """An undecodable write marks only the group that the request names. A write without a readable group marks all
     groups.
     """
-    copy = complete_copy()
-    stable_group(copy, "m1", group="g")
-    stable_group(copy, "m2", group="h")
-    line = Line(copy)
+    state = complete_state()
+    stable_group(state, "m1", group="g")
+    stable_group(state, "m2", group="h")
+    line = Line(state)
     line.client(framed(line.frame(asking(ApiKey.OFFSET_COMMIT, 8, group_id="h"), 8)[4:-1]))
     line.upstream(reply(1))
-    assert (lacking(copy, "g"), lacking(copy, "h")) == (None, FallbackReason.UNDECODABLE)
+    assert (lacking(state, "g"), lacking(state, "h")) == (None, FallbackReason.UNDECODABLE)
     line.client(framed(bytes((0, ApiKey.OFFSET_COMMIT, 0, 8)) + bytes(4) + b"\xff\xff\0"))
     line.upstream(reply(0))
-    assert lacking(copy, "g") is FallbackReason.UNDECODABLE
+    assert lacking(state, "g") is FallbackReason.UNDECODABLE
 
 
 def test_group_is_marked_again_after_effect() -> None:
     """An undecodable write marks its group again when its reply arrives or its connection ends."""
-    copy = complete_copy()
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state()
+    stable_group(state, "m1")
+    line = Line(state)
     for how in ("reply", "gone"):
         line.client(framed(line.frame(asking(ApiKey.JOIN_GROUP, 3, group_id="g"), 3)[4:-1]))
-        restored(copy)
+        restored(state)
         if how == "reply":
             line.upstream(reply(1))
         else:
             line.upstream_closed()
-        assert lacking(copy) is FallbackReason.UNDECODABLE
-        restored(copy)
+        assert lacking(state) is FallbackReason.UNDECODABLE
+        restored(state)
 
 
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_truncated_reply_marks_group(key: int, version: int) -> None:
     """A truncated reply passes unchanged and counts as a decode failure. The reply to a write marks the group."""
-    copy = complete_copy(answers={"enabled": False, "exclusive": True, "authorizer": "none"})
-    stable_group(copy, "m1")
-    stable_group(copy, "m2", group="h")
+    state = complete_state(answers={"enabled": False, "exclusive": True, "authorizer": "none"})
+    stable_group(state, "m1")
+    stable_group(state, "m2", group="h")
     if key == ApiKey.LIST_GROUPS:  # Else nothing would be learnt from it.
         for until in (FOREVER, EPOCH):
-            copy.manager.note_unread_write("other", until)
-    line = Line(copy)
+            state.copy.manager.note_unread_write("other", until)
+    line = Line(state)
     question = line.frame(asking(key, version, group_id="g", groups_names=("g",)), version)
     assert line.client(question) == [ToUpstream(question)]
     told = framed(encode_reply(telling(key, version), version, 1)[4:-1])
     assert line.upstream(told) == [ToClient(told)]
-    assert copy.traffic.decode_failures == {key: 1}
+    assert state.traffic.decode_failures == {key: 1}
     marked = FallbackReason.IN_DOUBT if key == ApiKey.SYNC_GROUP else FallbackReason.UNDECODABLE
-    assert lacking(copy) is (marked if key in TRACKED_WRITES else None)
-    assert lacking(copy, "h") is None
+    assert lacking(state) is (marked if key in TRACKED_WRITES else None)
+    assert lacking(state, "h") is None
 
 
 def test_decoding_fault_does_not_stop_bytes(
@@ -288,13 +289,13 @@ def test_decoding_fault_does_not_stop_bytes(
         raise RuntimeError("a fault of ours")
 
     monkeypatch.setattr(exchange_events, "reply_events", fails)
-    copy = broker_copy()
-    Line(copy).exchange(asking(ApiKey.HEARTBEAT, 4), telling(ApiKey.HEARTBEAT, 4), 4)
+    state = broker_state()
+    Line(state).exchange(asking(ApiKey.HEARTBEAT, 4), telling(ApiKey.HEARTBEAT, 4), 4)
     monkeypatch.setattr(exchange_events, "request_events", fails)
-    line = Line(copy)
+    line = Line(state)
     frame = line.frame(asking(ApiKey.JOIN_GROUP, 4), 4)
     assert line.client(frame) == [ToUpstream(frame)]
-    assert copy.traffic.decode_failures == {ApiKey.HEARTBEAT: 1, ApiKey.JOIN_GROUP: 1}
+    assert state.traffic.decode_failures == {ApiKey.HEARTBEAT: 1, ApiKey.JOIN_GROUP: 1}
     told = capsys.readouterr().out
     assert told.count("a fault of ours") >= 2
     assert "Traceback" in told
@@ -302,7 +303,7 @@ def test_decoding_fault_does_not_stop_bytes(
 
 def test_repeated_decode_failure_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A recurring decode failure is written to the log once."""
-    line = Line(broker_copy())
+    line = Line(broker_state())
     for number in range(20):
         line.client(request(ApiKey.HEARTBEAT, number, version=4, body=b"\xff"))
         line.upstream(reply(number))
@@ -314,24 +315,24 @@ def test_repeated_decode_failure_is_logged_once(capsys: pytest.CaptureFixture[st
 
 def test_overlong_request_marks_group() -> None:
     """A write longer than limits.inspected_frame streams through, counts as a decode failure, and marks its group."""
-    copy = complete_copy(limits={"inspected_frame": 1024})
-    stable_group(copy, "m1")
-    line, frame = Line(copy), request(ApiKey.OFFSET_COMMIT, 1, version=8, body=bytes(1100))
+    state = complete_state(limits={"inspected_frame": 1024})
+    stable_group(state, "m1")
+    line, frame = Line(state), request(ApiKey.OFFSET_COMMIT, 1, version=8, body=bytes(1100))
     assert [line.client(piece) for piece in pieces(frame, 100)] == [[ToUpstream(piece)] for piece in pieces(frame, 100)]
-    assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
-    assert lacking(copy) is FallbackReason.UNDECODABLE
+    assert state.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
+    assert lacking(state) is FallbackReason.UNDECODABLE
     line.upstream(reply(1))
-    assert lacking(copy) is FallbackReason.UNDECODABLE
+    assert lacking(state) is FallbackReason.UNDECODABLE
 
 
 @pytest.mark.parametrize("how", ["reply", "gone"])
 @pytest.mark.parametrize("key", [ApiKey.TXN_OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT])
 def test_unread_writes_do_not_stay_unanswered(how: str, key: ApiKey) -> None:
     """Unread writes stop counting as unanswered once their replies arrive or their connection ends."""
-    copy = complete_copy(limits={"inspected_frame": 1024})
-    stable_group(copy, "m1")
-    unread = copy.manager.unread_writes
-    line = Line(copy)
+    state = complete_state(limits={"inspected_frame": 1024})
+    stable_group(state, "m1")
+    unread = state.copy.manager.unread_writes
+    line = Line(state)
     for body in (bytes(1100), b"\xff\xff\xff", b"\0\x01g", b"\0\0\0"):
         line.client(request(key, 1, version=1, body=body))
         if how == "reply":
@@ -342,20 +343,20 @@ def test_unread_writes_do_not_stay_unanswered(how: str, key: ApiKey) -> None:
 
 def test_overlong_question_marks_nothing() -> None:
     """A question longer than limits.inspected_frame passes, counts as a decode failure, and marks no group."""
-    copy = complete_copy(limits={"inspected_frame": 1024})
-    stable_group(copy, "m1")
+    state = complete_state(limits={"inspected_frame": 1024})
+    stable_group(state, "m1")
     frame = request(ApiKey.OFFSET_FETCH, 1, version=8, body=bytes(1100))
-    assert Line(copy).client(frame) == [ToUpstream(frame)]
-    assert copy.traffic.decode_failures == {ApiKey.OFFSET_FETCH: 1}
-    assert lacking(copy) is None
+    assert Line(state).client(frame) == [ToUpstream(frame)]
+    assert state.traffic.decode_failures == {ApiKey.OFFSET_FETCH: 1}
+    assert lacking(state) is None
 
 
 def test_longest_inspected_request_is_held() -> None:
     """A request of exactly limits.inspected_frame bytes is held for decoding."""
-    copy = broker_copy(limits={"inspected_frame": 1024})
+    state = broker_state(limits={"inspected_frame": 1024})
     frame = request(ApiKey.OFFSET_COMMIT, 1, version=8, body=bytes(1024 - 11))
     assert len(frame) == 1024 + 4
-    line = Line(copy)
+    line = Line(state)
     assert line.client(frame[:-1]) == []
     assert line.session.held_bytes == len(frame) - 1
 
@@ -364,20 +365,20 @@ def test_overlong_reply_marks_group() -> None:
     """A commit's reply longer than limits.inspected_frame streams through, counts as a decode failure, and marks the
     group.
     """
-    copy = complete_copy(limits={"inspected_frame": 1024})
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state(limits={"inspected_frame": 1024})
+    stable_group(state, "m1")
+    line = Line(state)
     line.sends(asking(ApiKey.OFFSET_COMMIT, 8, group_id="g"), 8)
     told = reply(1, bytes(1100))
     assert [line.upstream(piece) for piece in pieces(told, 100)] == [[ToClient(piece)] for piece in pieces(told, 100)]
-    assert copy.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
-    assert lacking(copy) is FallbackReason.UNDECODABLE
+    assert state.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
+    assert lacking(state) is FallbackReason.UNDECODABLE
 
 
 def test_longest_inspected_reply_is_held() -> None:
     """A reply of exactly limits.inspected_frame bytes is held for decoding."""
-    copy = broker_copy(limits={"inspected_frame": 1024})
-    line = Line(copy)
+    state = broker_state(limits={"inspected_frame": 1024})
+    line = Line(state)
     line.sends(asking(ApiKey.OFFSET_COMMIT, 8), 8)
     told = reply(1, bytes(1020))
     assert line.upstream(told[:-1]) == []
@@ -390,42 +391,42 @@ def test_longest_inspected_reply_is_held() -> None:
 @pytest.mark.parametrize("key", sorted(exchange_events.GROUP_WRITE_KEYS))
 def test_lost_write_leaves_group_in_doubt(key: int) -> None:
     """A tracked write whose reply never comes leaves its group or the group's offsets in doubt, and no other group."""
-    copy = complete_copy()
-    (member,) = stable_group(copy, "m1")
+    state = complete_state()
+    (member,) = stable_group(state, "m1")
     member.exchange(committing(), committed(), 7)
-    stable_group(copy, "m2", group="h")
-    line, version = Line(copy), APIS[key].versions[-1]
+    stable_group(state, "m2", group="h")
+    line, version = Line(state), APIS[key].versions[-1]
     line.sends(asking(key, version, group_id="g", groups_names=("g",)), version)
     line.upstream_closed()
-    view = copy.manager.view("g", EPOCH + 100)
+    view = state.copy.manager.view("g", EPOCH + 100)
     assert ({view.fallback_reason, view.offsets_fallback_reason} != {None}) is (key in TRACKED_WRITES)
-    assert lacking(copy, "h") is None
+    assert lacking(state, "h") is None
 
 
 def test_abandoned_join_is_not_awaited() -> None:
     """A join whose connection closes no longer counts as awaited."""
-    copy = complete_copy()
-    line = Line(copy)
+    state = complete_state()
+    line = Line(state)
     line.sends(joining(), 3)
-    assert copy.manager.group_metadata_cache["g"].parked_ids
+    assert state.copy.manager.group_metadata_cache["g"].parked_ids
     line.session.close(line.now)
-    assert not copy.manager.group_metadata_cache["g"].parked_ids
+    assert not state.copy.manager.group_metadata_cache["g"].parked_ids
 
 
 @pytest.mark.parametrize("way", ["reply", "gone"])
 def test_topic_deletion_makes_offsets_stale(way: str) -> None:
     """A topic deletion makes offsets stale when its reply arrives or its connection closes, and not before."""
-    copy = complete_copy()
-    (member,) = stable_group(copy, "m1")
+    state = complete_state()
+    (member,) = stable_group(state, "m1")
     member.exchange(committing(), committed(), 7)
-    line = Line(copy)
+    line = Line(state)
     line.client(request(ApiKey.DELETE_TOPICS, 1, version=6, body=b"whatever"))
-    assert copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is None
+    assert state.copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is None
     if way == "reply":
         assert line.upstream(reply(1, b"any")) == [ToClient(reply(1, b"any"))]
     else:
         line.session.close(line.now)
-    assert copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is FallbackReason.STALE
+    assert state.copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is FallbackReason.STALE
 
 
 def committing() -> Any:
@@ -450,36 +451,36 @@ def committed() -> Any:
 
 def test_connection_end_without_pending_replies() -> None:
     """A connection that ends without a pending reply leaves the copy certain."""
-    copy = complete_copy()
-    (line,) = stable_group(copy, "m1")
+    state = complete_state()
+    (line,) = stable_group(state, "m1")
     line.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m1"), HeartbeatResponse(error_code=0), 3)
     line.upstream_closed()
-    assert lacking(copy) is None
+    assert lacking(state) is None
 
 
 def test_a_deleted_group_is_gone() -> None:
-    copy = complete_copy()
-    (line,) = stable_group(copy, "m1")
+    state = complete_state()
+    (line,) = stable_group(state, "m1")
     deleted = DeleteGroupsResponse(throttle_time_ms=0, results=(DeletableGroupResult(group_id="g", error_code=0),))
     line.exchange(DeleteGroupsRequest(groups_names=("g",)), deleted, 2)
-    assert all_groups(copy.manager, EPOCH + 100) == []
+    assert all_groups(state.copy.manager, EPOCH + 100) == []
 
 
 @pytest.mark.parametrize("api_key", sorted(exchange_events.GROUP_ONLY_KEYS))
 def test_named_write_marks_offsets_of_its_group(api_key: int) -> None:
     """A write of which only the group id is decoded makes that group's offsets incomplete, and no other group's."""
-    copy = broker_copy(answers={"authorizer": "none"})
-    line = Line(copy)
-    follower, at = copy.manager.log, EPOCH + line.now
+    state = broker_state(answers={"authorizer": "none"})
+    line = Line(state)
+    follower, at = state.copy.manager.log, EPOCH + line.now
     follower.count_partitions(1, at)
     follower.begin_load(0, 0, 0, at)
     follower.end_reached(0, at, at)
     frame = b"\0\0\0\x16" + api_key.to_bytes(2) + b"\0\1\0\0\0\7\0\1c\0" + b"\x06group" + b"rest of"[:3]
     frame = (len(frame) - 4).to_bytes(4) + frame[4:]
     assert line.client(frame) == [ToUpstream(frame)]
-    assert copy.manager.view("group", at).offsets_fallback_reason is not None
-    assert copy.manager.view("another", at).offsets_fallback_reason is None
-    assert copy.traffic.decode_failures == {}
+    assert state.copy.manager.view("group", at).offsets_fallback_reason is not None
+    assert state.copy.manager.view("another", at).offsets_fallback_reason is None
+    assert state.traffic.decode_failures == {}
 
 
 # What is understood behind.
@@ -487,9 +488,9 @@ def test_named_write_marks_offsets_of_its_group(api_key: int) -> None:
 
 def test_deferred_commit_precedes_topic_deletion() -> None:
     """A deferred commit is applied before a later topic deletion makes the offsets stale."""
-    copy = complete_copy()
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state()
+    stable_group(state, "m1")
+    line = Line(state)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
     commit = OffsetCommitRequest(
         group_id="g",
@@ -501,7 +502,7 @@ def test_deferred_commit_precedes_topic_deletion() -> None:
     stored = OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(taken,)),))
     line.client(line.frame(commit, 7), request(ApiKey.DELETE_TOPICS, 2, version=1, body=bytes(8)))
     line.upstream(encode_reply(stored, 7, 1), reply(2))
-    view = copy.manager.view("g", EPOCH + line.now)
+    view = state.copy.manager.view("g", EPOCH + line.now)
     assert {key: each.offset for key, each in view.offsets.items()} == {("t", 0): 7}
     assert view.offsets_fallback_reason is FallbackReason.STALE
 
@@ -512,8 +513,8 @@ def test_deferred_fault_is_only_logged(monkeypatch: pytest.MonkeyPatch, capsys: 
     def fails(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    copy = complete_copy()
-    (member,) = stable_group(copy, "m1")
+    state = complete_state()
+    (member,) = stable_group(state, "m1")
     monkeypatch.setattr(exchange_events, "reply_events", fails)
     monkeypatch.setattr(exchange_events, "lost_reply_events", fails)
     member.exchange(asking(ApiKey.HEARTBEAT, 4), telling(ApiKey.HEARTBEAT, 4), 4)
@@ -522,50 +523,50 @@ def test_deferred_fault_is_only_logged(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_different_heartbeats_are_distinct() -> None:
     """Heartbeats of two members on one connection extend both sessions."""
-    copy = complete_copy()
-    first, second = stable_group(copy, "m1", "m2")
+    state = complete_state()
+    first, second = stable_group(state, "m1", "m2")
     for at in (110.0, 128.0):
         for line, member in ((first, "m1"), (first, "m2"), (first, "m1")):
             line.now = at
             beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
             line.exchange(beat, HeartbeatResponse(error_code=0), 4)
-    assert {m.member_id for m in copy.manager.view("g", EPOCH + 157.0).members} == {"m1", "m2"}
-    assert copy.manager.refresh("g", EPOCH + 157.0) == []
+    assert {m.member_id for m in state.copy.manager.view("g", EPOCH + 157.0).members} == {"m1", "m2"}
+    assert state.copy.manager.refresh("g", EPOCH + 157.0) == []
     del second
 
 
 def test_repeated_heartbeat_extends_session() -> None:
     """Each of several equal heartbeats extends the session from the time it was sent."""
-    copy = complete_copy()
-    (line,) = stable_group(copy, "m1")
+    state = complete_state()
+    (line,) = stable_group(state, "m1")
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m1")
     for at in (110.0, 128.0, 146.0):
         line.now = at
         line.exchange(beat, HeartbeatResponse(error_code=0), 4)
-    assert copy.manager.refresh("g", EPOCH + 175.0) == []
-    assert copy.manager.refresh("g", EPOCH + 177.0)
+    assert state.copy.manager.refresh("g", EPOCH + 175.0) == []
+    assert state.copy.manager.refresh("g", EPOCH + 177.0)
 
 
 def test_repeated_heartbeat_with_other_reply() -> None:
     """The error code of a heartbeat's reply is applied even if the heartbeat equals the previous one."""
-    copy = complete_copy()
-    line, _ = stable_group(copy, "m1", "m2")
+    state = complete_state()
+    line, _ = stable_group(state, "m1", "m2")
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m1")
     for error in (0, 0, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
         line.now += 1
         line.exchange(beat, HeartbeatResponse(error_code=error), 4)
-        preparing = copy.manager.view("g", EPOCH + line.now).state is GroupState.PREPARING_REBALANCE
+        preparing = state.copy.manager.view("g", EPOCH + line.now).state is GroupState.PREPARING_REBALANCE
         assert preparing is bool(error)
     line.now += 1
     line.exchange(beat, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), 4)
-    assert {m.member_id for m in copy.manager.view("g", EPOCH + line.now).members} == {"m2"}
+    assert {m.member_id for m in state.copy.manager.view("g", EPOCH + line.now).members} == {"m2"}
 
 
 @pytest.mark.parametrize("key", [ApiKey.DESCRIBE_GROUPS, ApiKey.HEARTBEAT])
 def test_kafka_0_9_unknown_version_closes(key: ApiKey) -> None:
     """A request in a version that Kafka 0.9 would ignore closes the connection."""
-    copy = complete_copy()
-    copy.learn_versions(KAFKA_0_9)
-    assert Line(copy).client(request(key, 1, version=7)) == [Close(CloseReason.MALFORMED_REQUEST)]
+    state = complete_state()
+    state.versions.learn(KAFKA_0_9)
+    assert Line(state).client(request(key, 1, version=7)) == [Close(CloseReason.MALFORMED_REQUEST)]
     frame = request(ApiKey.HEARTBEAT, 1)
-    assert Line(copy).client(frame) == [ToUpstream(frame)]
+    assert Line(state).client(frame) == [ToUpstream(frame)]

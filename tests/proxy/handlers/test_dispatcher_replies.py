@@ -32,7 +32,7 @@ from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.handlers.reply_rewriter import ADDRESS_APIS, LARGEST_METADATA
 from tests.codecs.declarations import brought_down, full_sample
-from tests.proxy.dataplane.playbook import Line, broker_copy, framed, reply, request, to_client, to_upstream
+from tests.proxy.dataplane.playbook import Line, broker_state, framed, reply, request, to_client, to_upstream
 
 TOPIC_ID = UUID(int=5)
 
@@ -47,7 +47,7 @@ def telling(key: int, version: int) -> Any:
 
 def handshake(mechanism: str, error_code: int = 0, version: int = 0) -> Line:
     """A connection whose handshake has been answered."""
-    line = Line(broker_copy())
+    line = Line(broker_state())
     message = SaslHandshakeRequest(mechanism=mechanism)
     line.exchange(message, SaslHandshakeResponse(error_code=error_code, mechanisms=("PLAIN", mechanism)), version)
     return line
@@ -75,7 +75,7 @@ def test_enforced_policy_closes_opaque_mechanism(mode: str, closed: bool) -> Non
     """A policy in enforce mode closes a connection that its mechanism would make opaque. Audit mode keeps the
     connection.
     """
-    line = Line(broker_copy(policies={"group_max_size": {"limit": 1, "mode": mode}}))
+    line = Line(broker_state(policies={"group_max_size": {"limit": 1, "mode": mode}}))
     line.sends(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 0)
     told = encode_reply(SaslHandshakeResponse(error_code=0, mechanisms=()), 0, 1)
     assert (line.upstream(told) == [Close(CloseReason.UNREADABLE)]) is closed
@@ -85,7 +85,7 @@ def test_enforced_policy_closes_opaque_mechanism(mode: str, closed: bool) -> Non
 def test_sasl_reply_length_limit(key: int) -> None:
     """A SASL reply is held up to the length of an unauthenticated frame. A longer reply closes the connection."""
     for size, closed in ((UNAUTHENTICATED_FRAME, False), (UNAUTHENTICATED_FRAME + 1, True)):
-        line = Line(broker_copy())
+        line = Line(broker_state())
         line.client(request(key, 1, version=1, body=b"\0\0\0\0"))
         commands = line.upstream(framed(reply(1)[4:].ljust(size, b"\0"))[:2000])
         assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
@@ -102,18 +102,18 @@ def test_no_raw_tokens_after_refusal_or_v1(error_code: int, version: int) -> Non
 @pytest.mark.parametrize(("body", "told"), [(b"\0\x63PLAIN", b"\0\0\0\0\0\0"), (b"\0\5PLAIN", b"\0")])
 def test_unreadable_handshake_makes_opaque(body: bytes, told: bytes) -> None:
     """A handshake with an unreadable request or reply counts as a decode failure and makes the connection opaque."""
-    copy = broker_copy()
-    line, frame = Line(copy), request(ApiKey.SASL_HANDSHAKE, 1, body=body)
+    state = broker_state()
+    line, frame = Line(state), request(ApiKey.SASL_HANDSHAKE, 1, body=body)
     assert line.client(frame) == [ToUpstream(frame)]
     assert line.upstream(reply(1, told)) == [ToClient(reply(1, told))]
     assert line.client(b"anything") == [ToUpstream(b"anything")]
-    assert copy.traffic.decode_failures == {ApiKey.SASL_HANDSHAKE: 1}
+    assert state.traffic.decode_failures == {ApiKey.SASL_HANDSHAKE: 1}
 
 
 def test_overlong_handshake_makes_opaque() -> None:
     """After a handshake longer than limits.inspected_frame, the client's bytes pass unparsed."""
-    copy = broker_copy(limits={"inspected_frame": 1024})
-    line, frame = Line(copy), request(ApiKey.SASL_HANDSHAKE, 1, body=bytes(1100))
+    state = broker_state(limits={"inspected_frame": 1024})
+    line, frame = Line(state), request(ApiKey.SASL_HANDSHAKE, 1, body=bytes(1100))
     assert to_upstream(line.client(frame)) == frame
     assert to_client(line.upstream(reply(1, bytes(6)))) == reply(1, bytes(6))
     assert line.client(b"anything") == [ToUpstream(b"anything")]
@@ -131,27 +131,27 @@ def names(version: int, topics: int = 1) -> MetadataResponse:
 @pytest.mark.parametrize("version", MetadataResponse.VERSIONS)
 def test_metadata_passes_and_teaches_topic_names(version: int) -> None:
     """A Metadata reply passes unchanged and teaches the copy the names of topic ids."""
-    copy = broker_copy()
-    Line(copy).exchange(MetadataRequest(topics=()), names(version), version)
-    assert copy.names == ({TOPIC_ID: "t"} if version >= 10 else {})
-    assert copy.traffic.decode_failures == {}
+    state = broker_state()
+    Line(state).exchange(MetadataRequest(topics=()), names(version), version)
+    assert state.topic_names.by_id == ({TOPIC_ID: "t"} if version >= 10 else {})
+    assert state.traffic.decode_failures == {}
 
 
 def test_long_metadata_streams() -> None:
-    copy = broker_copy()
-    line, told = Line(copy), encode_reply(names(12, topics=2000), 12, 1)
+    state = broker_state()
+    line, told = Line(state), encode_reply(names(12, topics=2000), 12, 1)
     line.sends(MetadataRequest(topics=()), 12)
     assert len(told) > LARGEST_METADATA
     assert line.upstream(told[:1000]) == [ToClient(told[:1000])]
     assert line.upstream(told[1000:]) == [ToClient(told[1000:])]
-    assert copy.traffic.decode_failures == {}
-    assert copy.names == {}
+    assert state.traffic.decode_failures == {}
+    assert state.topic_names.by_id == {}
 
 
 @pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.PRODUCE])
 def test_addresses_are_not_read_without_gateway(key: int) -> None:
     """Without a gateway, replies with addresses pass without being held."""
-    line, version = Line(broker_copy()), APIS[key].versions[-1]
+    line, version = Line(broker_state()), APIS[key].versions[-1]
     assert line.client(request(key, 1, version=version, body=b"\0\0\xff\xff"))
     told = encode_reply(telling(key, version), version, 1)
     assert line.upstream(told[:20]) == [ToClient(told[:20])]
@@ -162,7 +162,7 @@ def test_addresses_are_not_read_without_gateway(key: int) -> None:
 
 def gateway(**settings: Any) -> BrokerState:
     """A broker behind a gateway that gives node N the port 20000 + N."""
-    return broker_copy(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
+    return broker_state(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
 
 
 def asked(line: Line, key: int, version: int) -> None:
@@ -175,8 +175,8 @@ def asked(line: Line, key: int, version: int) -> None:
 )
 def test_gateway_rewrites_only_addresses(key: int, version: int) -> None:
     """A gateway rewrites the addresses in every version of each reply and leaves all other bytes unchanged."""
-    copy = gateway()
-    line, told = Line(copy), telling(key, version)
+    state = gateway()
+    line, told = Line(state), telling(key, version)
     asked(line, key, version)
     tags = b"\1\7\2hi" if version >= APIS[key].response.HEADER_FLEXIBLE else b""
     header = (1).to_bytes(4, "big") + tags
@@ -185,10 +185,10 @@ def test_gateway_rewrites_only_addresses(key: int, version: int) -> None:
     assert sent[4 : 4 + len(header)] == header
     assert sent.endswith(b"rest")
     rewritten = decode(APIS[key].response, version, sent[4 + len(header) : -4])
-    assert copy.advertise is not None
-    assert rewritten == address_rewrite.rewrite_addresses(told, copy.advertise)
+    assert state.advertise is not None
+    assert rewritten == address_rewrite.rewrite_addresses(told, state.advertise)
     assert (rewritten == told) is (key == ApiKey.PRODUCE and version < 10)
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.decode_failures == {}
 
 
 @pytest.mark.parametrize("key", sorted(ADDRESS_APIS))
@@ -196,11 +196,11 @@ def test_unreadable_gateway_reply_closes(key: int, capsys: pytest.CaptureFixture
     """A gateway closes the connection if a reply is unreadable, so that no unrewritten address reaches a client."""
     version = APIS[key].versions[-1]
     for told in (framed(encode_reply(telling(key, version), version, 1)[4:-1]), reply(1)):
-        copy = gateway()
-        line = Line(copy)
+        state = gateway()
+        line = Line(state)
         asked(line, key, version)
         assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
-        assert copy.traffic.decode_failures == {key: 1}
+        assert state.traffic.decode_failures == {key: 1}
         said = capsys.readouterr().out
         assert "a reply was not understood and its connection is closed" in said
         assert "passed on" not in said
@@ -209,8 +209,8 @@ def test_unreadable_gateway_reply_closes(key: int, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(("keys", "closed"), [(700, False), (701, True)])
 def test_gateway_closes_reply_of_many_addresses(keys: int, closed: bool) -> None:
     """A gateway closes the connection instead of decoding a FindCoordinator reply with too many addresses."""
-    copy = gateway(limits={"inspected_elements": 100})
-    line = Line(copy)
+    state = gateway(limits={"inspected_elements": 100})
+    line = Line(state)
     asked(line, ApiKey.FIND_COORDINATOR, 4)
     found = tuple(
         Coordinator(key=f"g{n}", node_id=1, host="kafka-1", port=9092, error_code=0, error_message="")
@@ -259,7 +259,7 @@ def test_failed_port_closes_gateway_connection(capsys: pytest.CaptureFixture[str
     def fails(node: int, host: str, port: int) -> tuple[str, int]:
         raise OSError("too many open files")
 
-    line, told = Line(broker_copy(advertise=fails)), encode_reply(telling(ApiKey.METADATA, 12), 12, 1)
+    line, told = Line(broker_state(advertise=fails)), encode_reply(telling(ApiKey.METADATA, 12), 12, 1)
     asked(line, ApiKey.METADATA, 12)
     assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
     assert "too many open files" in capsys.readouterr().out
@@ -270,13 +270,13 @@ def test_gateway_rewrites_long_metadata() -> None:
     told = encode_reply(names(12, topics=2000), 12, 1)
     inspected = {"inspected_frame": 1024}
     for settings, closed in (({}, False), (inspected, False), ({**inspected, "largest_frame": len(told) - 5}, True)):
-        copy = gateway(limits=settings)
-        line = Line(copy)
+        state = gateway(limits=settings)
+        line = Line(state)
         asked(line, ApiKey.METADATA, 12)
         commands = line.upstream(told)
         assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
         assert to_client(commands) != told
-        assert copy.traffic.decode_failures == {}
+        assert state.traffic.decode_failures == {}
 
 
 # ApiVersions.
@@ -293,9 +293,9 @@ def versions(ranges: dict[Any, tuple[int, int]], version: int) -> ApiVersionsRes
     return brought_down(told, version)  # type: ignore[no-any-return]
 
 
-def offered(copy: BrokerState, told: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:
+def offered(state: BrokerState, told: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:
     """What the client is offered, and whether it is as the broker sent it."""
-    line, message = Line(copy), ApiVersionsRequest()
+    line, message = Line(state), ApiVersionsRequest()
     line.sends(message, version)
     commands = line.broker_replies(told, version)
     answer: ApiVersionsResponse = line.reads_reply(commands, message, version)
@@ -312,21 +312,21 @@ EVERY_VERSION = pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
 @EVERY_VERSION
 def test_unchanged_api_versions_pass_and_teach(version: int) -> None:
     """An ApiVersions reply that needs no change passes unchanged, and the copy learns the broker's APIs."""
-    copy = broker_copy()
-    assert offered(copy, versions(KAFKA_4, version), version)[1]
-    assert copy.lacks_api(ApiKey.OFFSET_FETCH)
-    assert not copy.lacks_api(ApiKey.LIST_GROUPS)
+    state = broker_state()
+    assert offered(state, versions(KAFKA_4, version), version)[1]
+    assert state.versions.lacks_api(ApiKey.OFFSET_FETCH)
+    assert not state.versions.lacks_api(ApiKey.LIST_GROUPS)
 
 
 def test_api_versions_are_not_encoded_anew() -> None:
     """An ApiVersions reply that needs no change passes byte for byte, even with an unusual encoding."""
     told = encode_reply(versions(KAFKA_4, 3), 3, 1)
     strange = framed(told[4:10] + bytes((told[10] | 0x80, 0)) + told[11:])  # A varint a byte longer than it need be.
-    copy = broker_copy()
-    line = Line(copy)
+    state = broker_state()
+    line = Line(state)
     line.sends(ApiVersionsRequest(), 3)
     assert line.upstream(strange) == [ToClient(strange)]
-    assert copy.lacks_api(ApiKey.OFFSET_FETCH)
+    assert state.versions.lacks_api(ApiKey.OFFSET_FETCH)
 
 
 @EVERY_VERSION
@@ -336,7 +336,7 @@ def test_api_versions_are_capped(version: int) -> None:
     """
     told = versions(FUTURE, version)
     capped = {ApiKey.JOIN_GROUP: (0, 9), ApiKey.LEAVE_GROUP: (3, 5)}
-    answer, untouched = offered(broker_copy(), told, version)
+    answer, untouched = offered(broker_state(), told, version)
     assert not untouched
     assert ranges(answer) == FUTURE | capped
     assert replace(answer, api_keys=()) == replace(told, api_keys=())
@@ -352,30 +352,30 @@ def test_missing_group_apis_are_added(version: int) -> None:
     unchanged.
     """
     told = versions(MOCK, version)
-    answer, _ = offered(broker_copy(answers={"authorizer": "none"}), told, version)
+    answer, _ = offered(broker_state(answers={"authorizer": "none"}), told, version)
     assert ranges(answer) == MOCK | {ApiKey.LIST_GROUPS: (0, 5), ApiKey.DESCRIBE_GROUPS: (0, 6)}
-    for off in (broker_copy(answers={"enabled": False, "authorizer": "none"}), broker_copy()):
+    for off in (broker_state(answers={"enabled": False, "authorizer": "none"}), broker_state()):
         assert offered(off, told, version)[1]
-        assert off.lacks_api(ApiKey.LIST_GROUPS)
+        assert off.versions.lacks_api(ApiKey.LIST_GROUPS)
 
 
 @pytest.mark.parametrize("version", [3, 5])
 @pytest.mark.parametrize("told", [{}, {ApiKey.API_VERSIONS: (0, 4)}])
 def test_api_versions_fallback_reply_passes(version: int, told: dict[Any, tuple[int, int]]) -> None:
     """A version 0 reply to an unsupported ApiVersions version passes unchanged, and the copy keeps the known APIs."""
-    copy = broker_copy()
-    copy.learn_versions({ApiKey.LIST_GROUPS: (0, 5)})
-    line = Line(copy)
+    state = broker_state()
+    state.versions.learn({ApiKey.LIST_GROUPS: (0, 5)})
+    line = Line(state)
     line.client(request(ApiKey.API_VERSIONS, 1, version=version, body=b"\0\1\1\0"))
     fallback = replace(versions(told, 0), error_code=35)
     assert line.broker_replies(fallback, 0, correlation=1) == [ToClient(encode_reply(fallback, 0, 1))]
-    assert copy.traffic.decode_failures == {}
-    assert not copy.lacks_api(ApiKey.LIST_GROUPS)
+    assert state.traffic.decode_failures == {}
+    assert not state.versions.lacks_api(ApiKey.LIST_GROUPS)
 
 
 def test_api_versions_fallback_is_capped() -> None:
     """The ApiVersions range in a fallback reply of version 0 is capped too."""
-    line = Line(broker_copy())
+    line = Line(broker_state())
     line.client(request(ApiKey.API_VERSIONS, 1, version=5, body=b"\0\1\1\0\0"))
     fallback = replace(versions({ApiKey.API_VERSIONS: (0, 9)}, 0), error_code=35)
     sent = to_client(line.broker_replies(fallback, 0, correlation=1))
@@ -384,24 +384,24 @@ def test_api_versions_fallback_is_capped() -> None:
 
 def test_unreadable_api_versions_closes() -> None:
     """An unreadable ApiVersions reply is a decode failure, closes the connection, and teaches the copy nothing."""
-    copy = broker_copy()
-    line = Line(copy)
+    state = broker_state()
+    line = Line(state)
     line.sends(ApiVersionsRequest(), 4)
     told = framed(encode_reply(versions(KAFKA_4, 4), 4, 1)[4:20])
     assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
-    assert copy.traffic.decode_failures == {ApiKey.API_VERSIONS: 1}
-    assert not copy.lacks_api(ApiKey.OFFSET_FETCH)
+    assert state.traffic.decode_failures == {ApiKey.API_VERSIONS: 1}
+    assert not state.versions.lacks_api(ApiKey.OFFSET_FETCH)
 
 
 @EVERY_VERSION
 def test_kafka_0_9_api_versions_are_local(version: int) -> None:
     """For a Kafka 0.9 broker, the sidecar answers ApiVersions with the broker's and its own versions."""
-    copy = broker_copy(answers={"authorizer": "none"})
-    copy.learn_versions(KAFKA_0_9)
-    line, message = Line(copy), ApiVersionsRequest()
+    state = broker_state(answers={"authorizer": "none"})
+    state.versions.learn(KAFKA_0_9)
+    line, message = Line(state), ApiVersionsRequest()
     answer: ApiVersionsResponse = line.reads_reply(line.sends(message, version), message, version)
     assert answer.error_code == 0
-    raised = {key: (0, newest) for key, (_, newest) in copy.added_versions_for(KAFKA_0_9).items()}
+    raised = {key: (0, newest) for key, (_, newest) in state.versions.added_versions_for(KAFKA_0_9).items()}
     assert ranges(answer) == {**KAFKA_0_9, **raised} | {ApiKey.API_VERSIONS: (0, 5)}
     assert ranges(answer)[ApiKey.JOIN_GROUP] == (0, 0)
 
@@ -409,10 +409,10 @@ def test_kafka_0_9_api_versions_are_local(version: int) -> None:
 @pytest.mark.parametrize("length", [0, 100_000])
 def test_unknown_api_versions_get_version_0(length: int) -> None:
     """For a Kafka 0.9 broker, the sidecar refuses ApiVersions in an unknown version with a version 0 reply."""
-    copy = broker_copy(limits={"inspected_frame": 65_536})
-    copy.learn_versions(KAFKA_0_9)
+    state = broker_state(limits={"inspected_frame": 65_536})
+    state.versions.learn(KAFKA_0_9)
     frame = request(ApiKey.API_VERSIONS, 1, version=6, body=bytes(length))
-    [told] = Line(copy).client(frame)
+    [told] = Line(state).client(frame)
     assert isinstance(told, ToClient)
     answer = decode(ApiVersionsResponse, 0, told.data[8:])
     assert (answer.error_code, ranges(answer)) == (35, {ApiKey.API_VERSIONS: (0, 5)})
@@ -420,7 +420,7 @@ def test_unknown_api_versions_get_version_0(length: int) -> None:
 
 def test_upgraded_broker_answers_api_versions() -> None:
     """After an upgrade from Kafka 0.9, the broker answers ApiVersions again."""
-    copy = broker_copy()
-    copy.learn_versions(KAFKA_0_9)
-    copy.learn_versions({int(key): its for key, its in KAFKA_4.items()})
-    assert offered(copy, versions(KAFKA_4, 3), 3)[1]
+    state = broker_state()
+    state.versions.learn(KAFKA_0_9)
+    state.versions.learn({int(key): its for key, its in KAFKA_4.items()})
+    assert offered(state, versions(KAFKA_4, 3), 3)[1]

@@ -36,8 +36,8 @@ from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION, MA
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     joining,
     reply,
     request,
@@ -64,17 +64,17 @@ REFUSALS = {
 def limited(limit: int, facts: list[Fact] | None = None, error_code: int = 77) -> BrokerState:
     """A broker before which groups have a limit."""
     tell = (lambda fact: None) if facts is None else facts.append
-    return complete_copy(tell, policies={"group_max_size": {"limit": limit, "error_code": error_code}})
+    return complete_state(tell, policies={"group_max_size": {"limit": limit, "error_code": error_code}})
 
 
 @pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS)
 def test_full_group_refusal_in_every_version(version: int) -> None:
     """A full group refuses a join with Kafka's error reply in every version. The refusal is recorded and counted."""
     facts: list[Fact] = []
-    copy = limited(1, facts)
-    stable_group(copy, "m1")
+    state = limited(1, facts)
+    stable_group(state, "m1")
     facts.clear()
-    line = Line(copy, client_id="late", client_host="10.0.0.9")
+    line = Line(state, client_id="late", client_host="10.0.0.9")
     assert line.sends(joining(), version) == [
         ToClient(len(bytes.fromhex(REFUSALS[version])).to_bytes(4, "big") + bytes.fromhex(REFUSALS[version]))
     ]
@@ -90,55 +90,55 @@ def test_full_group_refusal_in_every_version(version: int) -> None:
             limit=1,
         )
     ]
-    assert copy.traffic.policy_evaluations == {"group_max_size": 2}
-    assert copy.traffic.policy_rejections == {("group_max_size", 77): 1}
-    assert copy.traffic.decode_failures == {}
-    assert sum(copy.traffic.durations[ApiKey.JOIN_GROUP].counts) == 2
+    assert state.traffic.policy_evaluations == {"group_max_size": 2}
+    assert state.traffic.policy_rejections == {("group_max_size", 77): 1}
+    assert state.traffic.decode_failures == {}
+    assert sum(state.traffic.durations[ApiKey.JOIN_GROUP].counts) == 2
 
 
 @pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS)
 def test_refusal_has_configured_error_code(version: int) -> None:
     """A refused join gets the configured error code in every version."""
-    copy = limited(1, error_code=81)
-    stable_group(copy, "m1")
-    line, message = Line(copy, client_id=None), joining()
+    state = limited(1, error_code=81)
+    stable_group(state, "m1")
+    line, message = Line(state, client_id=None), joining()
     assert line.reads_reply(line.sends(message, version), message, version).error_code == 81
 
 
 def test_refused_client_keeps_connection() -> None:
     """A refused client may send further requests on the same connection."""
-    copy = limited(1)
-    stable_group(copy, "m1")
-    line, message = Line(copy), joining()
+    state = limited(1)
+    stable_group(state, "m1")
+    line, message = Line(state), joining()
     line.reads_reply(line.sends(message, 9), message, 9)
     line.exchange(joining("other"), JoinGroupResponse(error_code=27, protocol_name="", leader="", member_id=""), 5)
 
 
 def test_full_group_lets_members_rejoin() -> None:
     """A member of a full group may rejoin, and joins of other groups pass."""
-    copy = limited(1)
-    (member,) = stable_group(copy, "m1")
+    state = limited(1)
+    (member,) = stable_group(state, "m1")
     again = member.frame(joining(member_id="m1"), 5)
     assert member.client(again) == [ToUpstream(again)]
-    other = Line(copy)
+    other = Line(state)
     elsewhere = other.frame(joining("h"), 5)
     assert other.client(elsewhere) == [ToUpstream(elsewhere)]
-    assert copy.traffic.policy_rejections == {}
+    assert state.traffic.policy_rejections == {}
 
 
 def test_joins_pass_without_policy() -> None:
     """Without a policy, joins pass and no evaluation is counted."""
-    copy = broker_copy()
-    stable_group(copy, *"abcdef")
-    assert copy.traffic.policy_evaluations == {}
+    state = broker_state()
+    stable_group(state, *"abcdef")
+    assert state.traffic.policy_evaluations == {}
 
 
 def test_in_flight_joins_count_towards_limit() -> None:
     """Joins in flight count towards the limit. After one of their connections closes, the next join is not refused at
     once.
     """
-    copy = limited(2)
-    lines, message = [Line(copy) for _ in range(3)], joining()
+    state = limited(2)
+    lines, message = [Line(state) for _ in range(3)], joining()
     for line in lines[:2]:
         assert to_client(line.sends(message, 3)) == b""
     assert lines[2].reads_reply(lines[2].sends(message, 3), message, 3).error_code == 77
@@ -152,13 +152,13 @@ def test_failed_refusal_forwards_join(monkeypatch: pytest.MonkeyPatch, capsys: p
     def fails(*_: object) -> bytes:
         raise RuntimeError("a fault of ours")
 
-    copy = limited(1)
-    stable_group(copy, "m1")
+    state = limited(1)
+    stable_group(state, "m1")
     monkeypatch.setattr(enforcement, "encode_reply", fails)
-    line = Line(copy)
+    line = Line(state)
     accepted = JoinGroupResponse(error_code=0, generation_id=2, protocol_name="range", leader="m1", member_id="m2")
     line.exchange(joining(), accepted, 3)
-    assert {member.member_id for member in copy.manager.view("g", EPOCH + line.now).members} == {"m1", "m2"}
+    assert {member.member_id for member in state.copy.manager.view("g", EPOCH + line.now).members} == {"m1", "m2"}
     assert "a fault of ours" in capsys.readouterr().out
 
 
@@ -167,8 +167,8 @@ def test_failed_refusal_forwards_join(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_waiting_join_does_not_count() -> None:
     """A join waits for the replies to earlier requests and does not count towards the limit before its turn."""
-    copy = limited(2)
-    line, others = Line(copy), [Line(copy), Line(copy)]
+    state = limited(2)
+    line, others = Line(state), [Line(state), Line(state)]
     before, join = request(1, 90), line.frame(joining(), 3)
     assert to_upstream(line.client(before, join)) == before
     assert not line.session.should_read_client
@@ -179,18 +179,18 @@ def test_waiting_join_does_not_count() -> None:
 
 def test_second_join_of_connection_waits() -> None:
     """The second of two joins on one connection waits at the sidecar and does not count towards the limit."""
-    copy = limited(2)
-    line, message = Line(copy), joining()
+    state = limited(2)
+    line, message = Line(state), joining()
     first, second = line.frame(message, 3), line.frame(message, 3)
     assert to_upstream(line.client(first, second)) == first
-    assert to_client(Line(copy).sends(message, 3)) == b""
+    assert to_client(Line(state).sends(message, 3)) == b""
 
 
 def test_refusal_waits_for_earlier_replies() -> None:
     """A refusal goes to the client after the replies to earlier requests."""
-    copy = limited(1)
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = limited(1)
+    stable_group(state, "m1")
+    line = Line(state)
     assert line.client(request(1, 90), line.frame(joining(), 3)) == [ToUpstream(request(1, 90))]
     commands = line.upstream(reply(90))
     assert commands[0] == ToClient(reply(90))
@@ -204,25 +204,25 @@ def leaving(member_id: str) -> LeaveGroupRequest:
 def test_leave_makes_room_for_next_join() -> None:
     """A leave makes room for a later join on the same connection."""
     facts: list[Fact] = []
-    copy = limited(1, facts)
-    (line,) = stable_group(copy, "m1")
+    state = limited(1, facts)
+    (line,) = stable_group(state, "m1")
     leave, join = line.frame(replace(leaving(""), member_id="m1", members=()), 2), line.frame(joining(), 3)
     assert line.client(leave, join) == [ToUpstream(leave)]
     commands = line.broker_replies(LeaveGroupResponse(error_code=0), 2, correlation=3)
     assert [type(command) for command in commands] == [ToClient, ToUpstream]
     assert to_upstream(commands) == join
-    assert copy.manager.group_metadata_cache["g"].parked_ids  # The join that goes on holds its place.
+    assert state.copy.manager.group_metadata_cache["g"].parked_ids  # The join that goes on holds its place.
     assert not any(isinstance(fact, ClientRefused) for fact in facts)
-    assert copy.traffic.policy_evaluations == {"group_max_size": 2}
-    assert copy.traffic.policy_rejections == {}
+    assert state.traffic.policy_evaluations == {"group_max_size": 2}
+    assert state.traffic.policy_rejections == {}
 
 
 def test_undelivered_refusal_is_not_recorded() -> None:
     """A refusal that is not delivered because the connection ends is not recorded."""
     facts: list[Fact] = []
-    copy = limited(1, facts)
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = limited(1, facts)
+    stable_group(state, "m1")
+    line = Line(state)
     line.client(request(1, 90), line.frame(joining(), 3))
     assert isinstance(line.upstream_closed()[-1], Close)
     assert not any(isinstance(fact, ClientRefused) for fact in facts)
@@ -233,22 +233,22 @@ def test_undelivered_refusal_is_not_recorded() -> None:
 
 def rebalancing(facts: list[Fact]) -> tuple[BrokerState, list[Line]]:
     """A group of three, above its limit of two: two have joined again and are parked, the third has not."""
-    copy = limited(3, facts)
-    lines = stable_group(copy, "m1", "m2", "m3")
-    copy.active_policies.replace([GroupMaxSize(GroupMaxSizeSettings(limit=2))])
+    state = limited(3, facts)
+    lines = stable_group(state, "m1", "m2", "m3")
+    state.active_policies.replace([GroupMaxSize(GroupMaxSizeSettings(limit=2))])
     for line, member in zip(lines[:2], ("m1", "m2"), strict=True):
         assert to_client(line.sends(joining(member_id=member), 3)) == b""
-    assert copy.manager.view("g", EPOCH + lines[0].now).state is GroupState.PREPARING_REBALANCE
+    assert state.copy.manager.view("g", EPOCH + lines[0].now).state is GroupState.PREPARING_REBALANCE
     facts.clear()
-    return copy, lines
+    return state, lines
 
 
 @pytest.mark.parametrize("client_id", ["m3", None])
 def test_refused_member_leaves_at_broker_first(client_id: str | None) -> None:
     """During a rebalance, the sidecar removes a member at the broker with LeaveGroup before it refuses the join."""
     facts: list[Fact] = []
-    copy, _ = rebalancing(facts)
-    line, message = Line(copy, client_id), joining(member_id="m3")
+    state, _ = rebalancing(facts)
+    line, message = Line(state, client_id), joining(member_id="m3")
     (removal,) = line.sends(message, 3)
     assert isinstance(removal, ToUpstream)
     assert int.from_bytes(removal.data[:4], "big") == len(removal.data) - 4
@@ -263,14 +263,14 @@ def test_refused_member_leaves_at_broker_first(client_id: str | None) -> None:
     gone = next(fact for fact in facts if isinstance(fact, MemberGone))
     assert (gone.member_id, gone.how) == ("m3", Departure.REMOVED)
     assert any(isinstance(fact, ClientRefused) for fact in facts)
-    assert ApiKey.LEAVE_GROUP not in copy.traffic.durations
-    assert {m.member_id for m in copy.manager.view("g", EPOCH + line.now).members} == {"m1", "m2"}
+    assert ApiKey.LEAVE_GROUP not in state.traffic.durations
+    assert {m.member_id for m in state.copy.manager.view("g", EPOCH + line.now).members} == {"m1", "m2"}
 
 
 def test_removal_waits_for_earlier_replies() -> None:
     """The sidecar sends the removal after the replies to earlier requests."""
-    copy, _ = rebalancing([])
-    line = Line(copy)
+    state, _ = rebalancing([])
+    line = Line(state)
     assert line.client(request(1, 90), line.frame(joining(member_id="m3"), 3)) == [ToUpstream(request(1, 90))]
     commands = line.upstream(reply(90))
     assert to_client(commands) == reply(90)
@@ -280,8 +280,8 @@ def test_removal_waits_for_earlier_replies() -> None:
 def test_failed_removal_still_refuses_join() -> None:
     """The join is refused even if the broker refuses the removal or sends an unreadable reply."""
     for body in (b"\0\x19", b""):
-        copy, _ = rebalancing([])
-        line, message = Line(copy), joining(member_id="m3")
+        state, _ = rebalancing([])
+        line, message = Line(state), joining(member_id="m3")
         line.sends(message, 3)
         answer = line.upstream(reply(REMOVAL_CORRELATION, body))
         assert line.reads_reply(answer, message, 3).error_code == 77
@@ -289,8 +289,8 @@ def test_failed_removal_still_refuses_join() -> None:
 
 def test_parked_member_may_rejoin() -> None:
     """A parked member that joins again on another connection is not refused."""
-    copy, _ = rebalancing([])
-    again = Line(copy)
+    state, _ = rebalancing([])
+    again = Line(state)
     assert to_client(again.sends(joining(member_id="m2"), 3)) == b""
 
 
@@ -299,9 +299,9 @@ def test_parked_member_may_rejoin() -> None:
 
 def unsure(**policy: Any) -> BrokerState:
     """A broker that clients may reach around the sidecar, before which groups have a limit."""
-    copy = broker_copy(policies={"group_max_size": {"limit": 1, **policy}}, answers={"authorizer": "none"})
-    copy.learn_anonymous_access()
-    return copy
+    state = broker_state(policies={"group_max_size": {"limit": 1, **policy}}, answers={"authorizer": "none"})
+    state.access.learn_anonymous_access()
+    return state
 
 
 def described(state: str, *members: str, error_code: int = 0) -> DescribeGroupsResponse:
@@ -352,8 +352,8 @@ def asks(commands: list[Command], client_id: str = "client") -> bool:
 )
 def test_broker_confirms_uncertain_verdict(told: DescribeGroupsResponse, code: int) -> None:
     """If the copy is uncertain, the broker describes the group before the sidecar judges the join."""
-    copy = unsure()
-    line, message = Line(copy), joining()
+    state = unsure()
+    line, message = Line(state), joining()
     join = line.frame(message, 3)
     assert asks(line.client(join))
     assert not line.session.should_read_client
@@ -362,7 +362,7 @@ def test_broker_confirms_uncertain_verdict(told: DescribeGroupsResponse, code: i
         assert line.reads_reply(commands, message, 3).error_code == code
     else:
         assert commands == [ToUpstream(join)]
-    assert copy.traffic.policy_evaluations == {"group_max_size": 1}
+    assert state.traffic.policy_evaluations == {"group_max_size": 1}
 
 
 def test_join_passes_if_broker_cannot_describe() -> None:
@@ -386,9 +386,9 @@ def test_confirmation_with_odd_client_id() -> None:
 
 def test_no_confirmation_without_describe_groups() -> None:
     """A broker without DescribeGroups is not asked to confirm. The copy alone judges the joins."""
-    copy = unsure()
-    copy.learn_versions({int(ApiKey.JOIN_GROUP): (0, 3)})
-    first, second, message = Line(copy), Line(copy), joining()
+    state = unsure()
+    state.versions.learn({int(ApiKey.JOIN_GROUP): (0, 3)})
+    first, second, message = Line(state), Line(state), joining()
     join = first.frame(message, 3)
     assert first.client(join) == [ToUpstream(join)]
     assert second.reads_reply(second.sends(message, 3), message, 3).error_code == 77
@@ -396,11 +396,11 @@ def test_no_confirmation_without_describe_groups() -> None:
 
 def test_confirmation_is_valid_for_one_second() -> None:
     """The broker's description of a group decides further joins for one second."""
-    copy = unsure()
-    first, message = Line(copy), joining()
+    state = unsure()
+    first, message = Line(state), joining()
     first.sends(message, 3)
     assert first.reads_reply(tells(first, described("Stable", "x")), message, 3).error_code == 77
-    again = Line(copy)
+    again = Line(state)
     again.now += 0.9
     assert again.reads_reply(again.sends(message, 3), message, 3).error_code == 77
     again.now += 0.2
@@ -409,23 +409,23 @@ def test_confirmation_is_valid_for_one_second() -> None:
 
 def test_leave_invalidates_confirmation() -> None:
     """A leave invalidates the broker's earlier description of the group."""
-    copy = unsure()
-    line, message = Line(copy), joining()
+    state = unsure()
+    line, message = Line(state), joining()
     line.sends(message, 3)
     assert line.reads_reply(tells(line, described("Stable", "x")), message, 3).error_code == 77
     leaving_by_instance = LeaveGroupRequest(
         group_id="g", members=(MemberIdentity(member_id="", group_instance_id="i"),)
     )
     left = MemberResponse(member_id="", group_instance_id="i", error_code=0)
-    Line(copy).exchange(leaving_by_instance, LeaveGroupResponse(error_code=0, members=(left,)), 3)
+    Line(state).exchange(leaving_by_instance, LeaveGroupResponse(error_code=0, members=(left,)), 3)
     assert asks(line.sends(message, 3))
 
 
 def test_expired_members_need_confirmation() -> None:
     """If a member's session must have expired, the broker describes the group before the verdict."""
-    copy = limited(1)
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = limited(1)
+    stable_group(state, "m1")
+    line = Line(state)
     line.now += 31
     join = line.frame(joining(), 3)
     assert asks(line.client(join))
@@ -434,11 +434,11 @@ def test_expired_members_need_confirmation() -> None:
 
 def test_lost_join_counts_for_one_second() -> None:
     """A join whose connection closed counts towards the limit for one second, because the join may still arrive."""
-    copy = limited(1)
-    gone, message = Line(copy), joining()
+    state = limited(1)
+    gone, message = Line(state), joining()
     gone.sends(message, 3)
     gone.session.close(gone.now)
-    early, late = Line(copy), Line(copy)
+    early, late = Line(state), Line(state)
     early.now += 0.1
     assert asks(early.client(early.frame(message, 3)))
     assert early.reads_reply(tells(early, described("Empty")), message, 3).error_code == 77, "it may yet arrive"
@@ -450,16 +450,16 @@ def test_lost_join_counts_for_one_second() -> None:
 
 def test_arrived_lost_join_keeps_counting() -> None:
     """A lost join that arrived at the broker counts towards the limit until the next generation."""
-    copy = limited(1)
-    gone, message = Line(copy), joining()
+    state = limited(1)
+    gone, message = Line(state), joining()
     gone.sends(message, 3)
     gone.session.close(gone.now)
     for seconds in (1.1, 2.2):
-        line = Line(copy)
+        line = Line(state)
         line.now += seconds
         assert asks(line.client(line.frame(message, 3)))
         assert line.reads_reply(tells(line, described("PreparingRebalance", "x")), message, 3).error_code == 77
-    line = Line(copy)
+    line = Line(state)
     line.now += 3.3
     assert asks(line.client(line.frame(message, 3)))
     assert line.reads_reply(tells(line, described("Stable", "x")), message, 3).error_code == 77
@@ -467,8 +467,8 @@ def test_arrived_lost_join_keeps_counting() -> None:
 
 def test_certain_copy_needs_no_confirmation() -> None:
     """A certain copy decides a join without a request to the broker."""
-    copy = limited(2)
-    (line,) = stable_group(copy, "m1")
+    state = limited(2)
+    (line,) = stable_group(state, "m1")
     join = line.frame(joining(member_id="m1"), 3)
     assert line.client(join) == [ToUpstream(join)]
 
@@ -478,15 +478,15 @@ def test_certain_copy_needs_no_confirmation() -> None:
 
 def test_retries_get_longer_throttle_times() -> None:
     """Each refused retry on a connection gets a longer throttle time, up to 30 s. Another connection starts at 0."""
-    copy = limited(1)
-    stable_group(copy, "m1")
-    line, message = Line(copy), joining()
+    state = limited(1)
+    stable_group(state, "m1")
+    line, message = Line(state), joining()
     waits = []
     for _ in range(12):
         waits.append(line.reads_reply(line.sends(message, 3), message, 3).throttle_time_ms)
         line.now += 1
     assert waits == [0, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]
-    other = Line(copy)
+    other = Line(state)
     assert other.reads_reply(other.sends(message, 3), message, 3).throttle_time_ms == 0
 
 
@@ -496,15 +496,15 @@ def test_retries_get_longer_throttle_times() -> None:
 def test_audit_mode_forwards_and_records() -> None:
     """In audit mode, a join above the limit passes, and its refusal is recorded and counted as an audit."""
     facts: list[Fact] = []
-    copy = complete_copy(facts.append, policies={"group_max_size": {"limit": 1, "mode": "audit"}})
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state(facts.append, policies={"group_max_size": {"limit": 1, "mode": "audit"}})
+    stable_group(state, "m1")
+    line = Line(state)
     join = line.frame(joining(), 3)
     assert line.client(join) == [ToUpstream(join)]
     (fact,) = [fact for fact in facts if isinstance(fact, ClientRefused)]
     assert (fact.enforced, fact.size, fact.limit) == (False, 1, 1)
-    assert copy.traffic.policy_audits == {("group_max_size", 77): 1}
-    assert copy.traffic.policy_rejections == {}
+    assert state.traffic.policy_audits == {("group_max_size", 77): 1}
+    assert state.traffic.policy_rejections == {}
 
 
 # Frames that are too long to be looked into otherwise.
@@ -512,9 +512,9 @@ def test_audit_mode_forwards_and_records() -> None:
 
 def test_overlong_join_closes_under_policy() -> None:
     """A join longer than limits.inspected_frame closes its connection, so that the join cannot bypass the limit."""
-    copy = complete_copy(policies={"group_max_size": {"limit": 1}}, limits={"inspected_frame": 1024})
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state(policies={"group_max_size": {"limit": 1}}, limits={"inspected_frame": 1024})
+    stable_group(state, "m1")
+    line = Line(state)
     message = replace(joining(), protocols=(JoinGroupProtocol(name="range", metadata=bytes(5000)),))
     assert line.sends(message, 3) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
@@ -535,8 +535,8 @@ def let_in(member_id: str, epoch: int = 1) -> ConsumerGroupHeartbeatResponse:
 @pytest.mark.parametrize("version", ConsumerGroupHeartbeatRequest.VERSIONS)
 def test_full_consumer_group_refuses_new_members(version: int) -> None:
     """A full consumer group refuses new members with Kafka's reply until a member leaves."""
-    copy = complete_copy(policies={"group_max_size": {"consumer_max_size": 1}})
-    member, late = Line(copy), Line(copy)
+    state = complete_state(policies={"group_max_size": {"consumer_max_size": 1}})
+    member, late = Line(state), Line(state)
     member.exchange(beating("a"), let_in("a"), version)
     message = beating("b")
     answer = late.reads_reply(late.sends(message, version), message, version)
@@ -554,8 +554,8 @@ def test_full_consumer_group_refuses_new_members(version: int) -> None:
 
 def test_in_flight_consumer_members_count() -> None:
     """A new consumer group member in flight counts towards the limit until the broker refuses it."""
-    copy = complete_copy(policies={"group_max_size": {"consumer_max_size": 1}})
-    first, second = Line(copy), Line(copy)
+    state = complete_state(policies={"group_max_size": {"consumer_max_size": 1}})
+    first, second = Line(state), Line(state)
     assert to_client(first.sends(beating("a"), 1)) == b""
     assert second.reads_reply(second.sends(beating("b"), 1), beating("b"), 1).error_code == 81
     refused = ConsumerGroupHeartbeatResponse(throttle_time_ms=0, error_code=42, member_epoch=0, heartbeat_interval_ms=0)
@@ -565,6 +565,6 @@ def test_in_flight_consumer_members_count() -> None:
 
 def test_classic_limit_spares_consumer_groups() -> None:
     """The limit of classic groups does not apply to consumer groups."""
-    copy = limited(1)
+    state = limited(1)
     for member in "abc":
-        Line(copy).exchange(beating(member), let_in(member), 1)
+        Line(state).exchange(beating(member), let_in(member), 1)

@@ -19,8 +19,8 @@ from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
     SessionDriver,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     framed,
     pieces,
     reply,
@@ -46,78 +46,78 @@ def telling(version: int, *ends: int, records: int = 10, topic_id: UUID = TOPIC)
 
 def named_copy(**settings: Any) -> BrokerState:
     """A copy that knows the topic's name."""
-    copy = broker_copy(**settings)
-    copy.learn_topic_names({TOPIC: "t"})
-    return copy
+    state = broker_state(**settings)
+    state.topic_names.learn({TOPIC: "t"})
+    return state
 
 
-def ends(copy: BrokerState) -> dict[TopicPartition, tuple[int, float]]:
-    return dict(copy.manager.log_ends)
+def ends(state: BrokerState) -> dict[TopicPartition, tuple[int, float]]:
+    return dict(state.copy.manager.log_ends)
 
 
 @pytest.mark.parametrize("size", [0, 11])
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)
 def test_short_fetch_reply_teaches_log_ends(version: int, size: int) -> None:
     """A short Fetch reply passes unchanged and teaches the copy the log ends of all its partitions."""
-    copy = named_copy()
-    line = Line(copy)
+    state = named_copy()
+    line = Line(state)
     line.sends(ASKED, version)
     told = encode_reply(telling(version, 50, 60), version, 1)
     passed = [command for chunk in pieces(told, size) for command in line.upstream(chunk)]
     assert b"".join(command.data for command in passed if isinstance(command, ToClient)) == told
     at = EPOCH + line.now
-    assert ends(copy) == {("t", 0): (50, at), ("t", 1): (60, at)}
-    assert copy.traffic.decode_failures == {}
+    assert ends(state) == {("t", 0): (50, at), ("t", 1): (60, at)}
+    assert state.traffic.decode_failures == {}
 
 
 def test_unknown_topic_id_is_requested() -> None:
     """A topic id without a known name yields no log end, and the copy requests its name."""
-    copy = named_copy()
-    Line(copy).exchange(ASKED, telling(13, 50, topic_id=UUID(int=6)), 13)
-    assert (ends(copy), copy.wanted_topic_ids) == ({}, {UUID(int=6)})
+    state = named_copy()
+    Line(state).exchange(ASKED, telling(13, 50, topic_id=UUID(int=6)), 13)
+    assert (ends(state), state.topic_names.wanted) == ({}, {UUID(int=6)})
 
 
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)
 def test_long_fetch_reply_teaches_first_log_end(version: int) -> None:
     """A long Fetch reply streams unheld and teaches the copy the log end of its first partition."""
-    copy = named_copy()
-    line = Line(copy)
+    state = named_copy()
+    line = Line(state)
     line.sends(ASKED, version)
     told = encode_reply(telling(version, 50, 60, records=MAX_WHOLE_FETCH_BYTES), version, 1)
     for chunk in pieces(told, 1000):
         assert line.upstream(chunk) == [ToClient(chunk)]
         assert line.session.held_bytes == 0
-    assert ends(copy) == {("t", 0): (50, EPOCH + line.now)}
-    assert copy.traffic.decode_failures == {}
+    assert ends(state) == {("t", 0): (50, EPOCH + line.now)}
+    assert state.traffic.decode_failures == {}
 
 
 @pytest.mark.parametrize("size", [8, 9, 20])
 def test_fetch_reply_with_short_first_chunk(size: int) -> None:
     """A long Fetch reply whose first chunk contains no high watermark is not a decode failure."""
-    copy = named_copy()
-    line = Line(copy)
+    state = named_copy()
+    line = Line(state)
     line.sends(ASKED, 17)
     told = encode_reply(telling(17, 50, records=MAX_WHOLE_FETCH_BYTES), 17, 1)
     line.upstream(told[:size])
     line.upstream(told[size:])
-    assert (ends(copy), copy.traffic.decode_failures) == ({}, {})
+    assert (ends(state), state.traffic.decode_failures) == ({}, {})
 
 
 def test_fetch_reply_beyond_inspected_frame() -> None:
     """A Fetch reply longer than limits.inspected_frame streams unheld and still teaches the copy a log end."""
-    copy = named_copy(limits={"inspected_frame": 1024})
-    line = Line(copy)
+    state = named_copy(limits={"inspected_frame": 1024})
+    line = Line(state)
     line.sends(ASKED, 11)
     told = encode_reply(telling(11, 50, records=2000), 11, 1)
     assert line.upstream(told[:500]) == [ToClient(told[:500])]
-    assert ends(copy) == {("t", 0): (50, EPOCH + line.now)}
+    assert ends(state) == {("t", 0): (50, EPOCH + line.now)}
 
 
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)
 def test_empty_fetch_reply_keeps_inspection(version: int) -> None:
     """An empty Fetch reply does not use up the connection's periodic inspection."""
-    copy = named_copy()
-    line = Line(copy)
+    state = named_copy()
+    line = Line(state)
     nothing = telling(version)
     assert (
         len(encode_reply(nothing, version, 1)) - 4 <= EMPTY_FETCH_BYTES < len(encode_reply(telling(version, 1), 5, 1))
@@ -125,46 +125,46 @@ def test_empty_fetch_reply_keeps_inspection(version: int) -> None:
     line.exchange(ASKED, nothing, version)
     line.exchange(ASKED, telling(version, 50), version)
     line.exchange(ASKED, telling(version, 51), version)
-    assert ends(copy) == {("t", 0): (50, EPOCH + line.now)}
+    assert ends(state) == {("t", 0): (50, EPOCH + line.now)}
     line.now += FETCH_INSPECTION_SECONDS
     line.exchange(ASKED, telling(version, 40), version)
-    assert ends(copy) == {("t", 0): (40, EPOCH + line.now)}
+    assert ends(state) == {("t", 0): (40, EPOCH + line.now)}
 
 
 def test_connections_share_fetch_inspections() -> None:
     """All connections of a broker share one inspected Fetch reply per FETCH_INSPECTION_INTERVAL."""
-    copy = named_copy()
-    dispatcher = BrokerDispatcher(copy)
-    plays = [SessionDriver(dispatcher, copy.traffic) for _ in range(3)]
+    state = named_copy()
+    dispatcher = BrokerDispatcher(state)
+    plays = [SessionDriver(dispatcher, state.traffic) for _ in range(3)]
     for play, seconds, end in zip([*plays, plays[2]], (0, 0, 0, FETCH_INSPECTION_INTERVAL), (1, 2, 3, 4), strict=True):
         play.now += seconds
         play.client(request(FETCH, 1, version=11))
         play.upstream(encode_reply(telling(11, end), 11, 1))
-        assert ends(copy)["t", 0] == ((4, EPOCH + play.now) if end == 4 else (1, EPOCH + 100))
+        assert ends(state)["t", 0] == ((4, EPOCH + play.now) if end == 4 else (1, EPOCH + 100))
 
 
 @pytest.mark.parametrize("version", [3, 11, 17])
 def test_unreadable_fetch_reply_passes(version: int) -> None:
     """An unreadable Fetch reply passes unchanged, counts as a decode failure, and marks no group."""
-    copy = complete_copy()
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = complete_state()
+    stable_group(state, "m1")
+    line = Line(state)
     frame = line.frame(ASKED, version)
     assert line.client(frame) == [ToUpstream(frame)]
     told = framed(encode_reply(telling(version, 50), version, 1)[4:-8])
     assert line.upstream(told) == [ToClient(told)]
-    assert copy.traffic.decode_failures == {FETCH: 1}
-    assert copy.manager.view("g", EPOCH + line.now).fallback_reason is None
-    assert ends(copy) == {}
+    assert state.traffic.decode_failures == {FETCH: 1}
+    assert state.copy.manager.view("g", EPOCH + line.now).fallback_reason is None
+    assert ends(state) == {}
 
 
 @pytest.mark.parametrize("version", [-1, FetchResponse.VERSIONS[-1] + 1])
 def test_unknown_fetch_versions_pass(version: int) -> None:
     """Fetch replies in unknown versions stream through and do not count as decode failures."""
-    copy = named_copy()
-    line = Line(copy)
+    state = named_copy()
+    line = Line(state)
     line.client(request(FETCH, 1, version=version))
     told = reply(1, bytes(100))
     assert line.upstream(told[:50]) == [ToClient(told[:50])]
     assert line.upstream(told[50:]) == [ToClient(told[50:])]
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.decode_failures == {}

@@ -17,7 +17,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Command, ToUpstream
 from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION
 from group_sidecar.proxy.handlers.group_read_access import PROBE_CORRELATION
-from tests.proxy.dataplane.playbook import EPOCH, Line, complete_copy, joining, reply, to_client, to_upstream
+from tests.proxy.dataplane.playbook import EPOCH, Line, complete_state, joining, reply, to_client, to_upstream
 
 DENIED, UNKNOWN_MEMBER = 30, 25
 LIMITED = {"group_max_size": {"limit": 1}}
@@ -25,14 +25,14 @@ LIMITED = {"group_max_size": {"limit": 1}}
 
 def authorizing(**answers: Any) -> BrokerState:
     """A broker with an authorizer, before which groups have a limit of one member."""
-    copy = complete_copy(policies=LIMITED, answers={"exclusive": True, **answers})
-    copy.learn_authorizer(True)
-    return copy
+    state = complete_state(policies=LIMITED, answers={"exclusive": True, **answers})
+    state.access.learn_authorizer(True)
+    return state
 
 
-def user(copy: BrokerState, name: str) -> Line:
+def user(state: BrokerState, name: str) -> Line:
     """A connection on which a user has authenticated."""
-    line = Line(copy, client_id=name)
+    line = Line(state, client_id=name)
     line.exchange(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
     taken = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"")
     line.exchange(SaslAuthenticateRequest(auth_bytes=f"\0{name}\0secret".encode()), taken, 2)
@@ -67,31 +67,31 @@ JOINS: list[tuple[Struct, int]] = [
 @pytest.mark.parametrize(("join", "version"), JOINS)
 def test_unauthorized_join_is_not_counted(join: Struct, version: int) -> None:
     """A join of a user without access goes to the broker and does not count towards the limit."""
-    copy = authorizing()
-    for line in [user(copy, "mallory") for _ in range(3)]:
+    state = authorizing()
+    for line in [user(state, "mallory") for _ in range(3)]:
         frame = line.frame(join, version)
         assert is_asked(line.client(frame))
         assert answers(line, DENIED) == [ToUpstream(frame)]
-    assert not copy.manager.view_with_occupancy("g", EPOCH).occupancy.parked
-    assert not copy.manager.view_with_occupancy("g", EPOCH).occupancy.members
-    alice = user(copy, "alice")
+    assert not state.copy.manager.view_with_occupancy("g", EPOCH).occupancy.parked
+    assert not state.copy.manager.view_with_occupancy("g", EPOCH).occupancy.members
+    alice = user(state, "alice")
     frame = alice.frame(joining(), 3)
     assert is_asked(alice.client(frame))
     assert answers(alice, UNKNOWN_MEMBER) == [ToUpstream(frame)]
-    assert copy.traffic.policy_rejections == {}
+    assert state.traffic.policy_rejections == {}
 
 
 def test_lost_unauthorized_join_is_not_counted() -> None:
     """A lost join of a user without access does not count. The broker's description resolves the group's doubt."""
-    copy = authorizing()
+    state = authorizing()
     for cut_in in ("question", "join"):
-        line = user(copy, "mallory")
+        line = user(state, "mallory")
         line.client(line.frame(joining(), 3))
         if cut_in == "join":
             answers(line, DENIED)
         line.session.close(line.now)
-    assert not copy.manager.view_with_occupancy("g", EPOCH).occupancy.parked
-    alice = user(copy, "alice")
+    assert not state.copy.manager.view_with_occupancy("g", EPOCH).occupancy.parked
+    alice = user(state, "alice")
     frame = alice.frame(joining(), 3)
     alice.client(frame)
     answers(alice, UNKNOWN_MEMBER)
@@ -104,8 +104,8 @@ def test_lost_unauthorized_join_is_not_counted() -> None:
 
 def test_concurrent_joins_respect_limit() -> None:
     """Joins of authorized users never exceed the limit, even if many arrive at once."""
-    copy = authorizing()
-    lines = [user(copy, "alice") for _ in range(5)]
+    state = authorizing()
+    lines = [user(state, "alice") for _ in range(5)]
     for line in lines:
         assert is_asked(line.sends(joining(), 3))
     passed = [to_upstream(answers(line, UNKNOWN_MEMBER)) for line in lines]
@@ -114,24 +114,24 @@ def test_concurrent_joins_respect_limit() -> None:
 
 def test_grant_is_cached_by_user_and_group() -> None:
     """An access grant is cached for its user and group until the grant expires, and for no other user or group."""
-    copy = authorizing()
-    first = user(copy, "alice")
+    state = authorizing()
+    first = user(state, "alice")
     first.sends(joining(), 3)
     answers(first, UNKNOWN_MEMBER)
-    second = user(copy, "alice")
+    second = user(state, "alice")
     assert second.reads_reply(second.sends(joining(), 3), joining(), 3).error_code == 77
-    assert is_asked(user(copy, "bob").sends(joining(), 3))
-    elsewhere = user(copy, "alice").sends(joining("h"), 3)
+    assert is_asked(user(state, "bob").sends(joining(), 3))
+    elsewhere = user(state, "alice").sends(joining("h"), 3)
     assert to_upstream(elsewhere)[4:6] == int(ApiKey.HEARTBEAT).to_bytes(2, "big")
-    late = user(copy, "alice")
+    late = user(state, "alice")
     late.now += 31
     assert is_asked(late.sends(joining(), 3))
 
 
 def test_uncached_grant_is_asked_each_time() -> None:
     """With rights_seconds set to 0, the broker authorizes each join anew."""
-    copy = authorizing(rights_seconds=0)
-    line = user(copy, "alice")
+    state = authorizing(rights_seconds=0)
+    line = user(state, "alice")
     for _ in range(2):
         frame = line.frame(joining(), 3)
         assert is_asked(line.client(frame))
@@ -141,11 +141,11 @@ def test_uncached_grant_is_asked_each_time() -> None:
 
 def test_anonymous_join_needs_authorization() -> None:
     """A broker with an authorizer authorizes an anonymous user's join too, and the grant is cached."""
-    copy = authorizing()
-    line = Line(copy)
+    state = authorizing()
+    line = Line(state)
     assert is_asked(line.sends(joining(), 3))
     answers(line, UNKNOWN_MEMBER)
-    again = Line(copy)
+    again = Line(state)
     assert again.reads_reply(again.sends(joining(), 3), joining(), 3).error_code == 77
 
 
@@ -154,24 +154,24 @@ def test_unauthenticated_join_is_not_counted() -> None:
     authorization request.
     """
     own = {"sasl": {"mechanism": "PLAIN", "username": "u", "password": "p"}}
-    copy = complete_copy(policies=LIMITED, own_connection=own)
-    strangers = [Line(copy) for _ in range(3)]
+    state = complete_state(policies=LIMITED, own_connection=own)
+    strangers = [Line(state) for _ in range(3)]
     for line in strangers:
         assert is_asked(line.sends(joining(), 3))
-    halfway = Line(copy)
+    halfway = Line(state)
     halfway.exchange(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
     assert is_asked(halfway.sends(joining(), 3))
     for line in (*strangers, halfway):
         line.upstream_closed()
-    alice = user(copy, "alice")
+    alice = user(state, "alice")
     frame = alice.frame(joining(), 3)
     assert alice.client(frame) == [ToUpstream(frame)], "whoever has authenticated is in where nobody authorizes"
 
 
 def test_open_listener_needs_no_authorization() -> None:
     """On a listener without SASL and authorizer, a join passes without an authorization request."""
-    copy = complete_copy(policies=LIMITED)
-    line = Line(copy)
+    state = complete_state(policies=LIMITED)
+    line = Line(state)
     frame = line.frame(joining(), 3)
     assert line.client(frame) == [ToUpstream(frame)]
 
@@ -186,8 +186,8 @@ def test_member_heartbeat_needs_no_authorization() -> None:
 
 def test_unreadable_answer_is_no_denial() -> None:
     """An unreadable authorization reply is not a denial: the join counts, and the limit holds."""
-    copy = authorizing()
-    lines = [user(copy, "alice") for _ in range(2)]
+    state = authorizing()
+    lines = [user(state, "alice") for _ in range(2)]
     passed = []
     for line in lines:
         line.sends(joining(), 3)

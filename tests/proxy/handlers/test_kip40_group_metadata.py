@@ -36,8 +36,8 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from tests.proxy.dataplane.playbook import (
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     framed,
     pieces,
     reply,
@@ -58,7 +58,7 @@ INITIALIZING = Kip40GroupMetadata(state=Kip40State.INITIALIZING)
 
 def drafting(**more: Any) -> BrokerState:
     """A broker that had no groups, before which the draft is spoken."""
-    return complete_copy(**DRAFT, **more)
+    return complete_state(**DRAFT, **more)
 
 
 def about(*groups: str, members: bool = True, everything: bool = False) -> GroupMetadataRequest:
@@ -159,18 +159,18 @@ def refusal(group: str, error: int, where: Kip40Coordinator | None = None) -> Ki
 
 def test_stable_group_comes_from_copy() -> None:
     """The metadata of a stable group comes from the copy. The broker is asked only for the coordinator."""
-    copy = drafting()
-    stable_group(copy, "m1", "m2")
-    line = Line(copy)
+    state = drafting()
+    stable_group(state, "m1", "m2")
+    line = Line(state)
     assert asked(line.sends(about("g"), 1)) == [FindCoordinatorRequest(key="g")]
     assert answered(broker_answers(line, HERE)) == (stable("m1", "m2"),)
 
 
 def test_members_are_sent_on_request_only() -> None:
     """The reply contains the members and the leader only if the request asks for them."""
-    copy = drafting()
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = drafting()
+    stable_group(state, "m1")
+    line = Line(state)
     line.sends(about("g", members=False), 1)
     [group] = answered(broker_answers(line, HERE))
     assert group == replace(stable("m1"), member_metadata=Kip40MemberMetadata())
@@ -178,12 +178,12 @@ def test_members_are_sent_on_request_only() -> None:
 
 def test_absent_group_is_dead() -> None:
     """A group that is absent from a fresh log partition is reported as Dead with its coordinator."""
-    copy = drafting()
-    partitions = copy.manager.log.partitions
+    state = drafting()
+    partitions = state.copy.manager.log.partitions
     partitions.count = 1
     partition = partitions.begin(0, 0, 0)
-    partition.state, partition.fresh_at = PartitionState.OWNED, copy.epoch(100)
-    line = Line(copy)
+    partition.state, partition.fresh_at = PartitionState.OWNED, state.copy.epoch(100)
+    line = Line(state)
     assert asked(line.sends(about("nobody's"), 1)) == [FindCoordinatorRequest(key="nobody's")]
     assert answered(broker_answers(line, HERE)) == (told("nobody's", DEAD),)
 
@@ -200,10 +200,10 @@ def test_absent_group_may_be_elsewhere() -> None:
 
 def test_all_groups_need_one_find_coordinator() -> None:
     """For all groups of the copy, the broker is asked for the coordinator of one group only."""
-    copy = drafting()
+    state = drafting()
     for group in ("g", "h", "i"):
-        stable_group(copy, f"of {group}", group=group)
-    line = Line(copy)
+        stable_group(state, f"of {group}", group=group)
+    line = Line(state)
     [question] = asked(line.sends(about(everything=True, members=False), 1))
     assert isinstance(question, FindCoordinatorRequest)
     groups = answered(broker_answers(line, HERE))
@@ -214,9 +214,9 @@ def test_all_groups_need_one_find_coordinator() -> None:
 
 def test_repeated_group_is_answered_once() -> None:
     """A group that the request names several times appears once in the reply."""
-    copy = drafting()
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = drafting()
+    stable_group(state, "m1")
+    line = Line(state)
     line.sends(about("g", "g", everything=True), 1)
     assert answered(broker_answers(line, HERE)) == (stable("m1"),)
 
@@ -227,8 +227,8 @@ def test_empty_request_is_answered_at_once() -> None:
 
 
 def test_a_request_waits_for_its_turn() -> None:
-    copy = drafting()
-    line = Line(copy)
+    state = drafting()
+    line = Line(state)
     before = request(3, 7)
     assert line.client(before, line.frame(about("g"), 1)) == [ToUpstream(before)]
     commands = line.upstream(reply(7))
@@ -248,7 +248,7 @@ def test_a_request_may_come_in_pieces() -> None:
 
 def unsure() -> BrokerState:
     """A broker of which nothing is certain."""
-    return broker_copy(**DRAFT)
+    return broker_state(**DRAFT)
 
 
 def asks(line: Line, message: GroupMetadataRequest, *rounds: tuple[Struct, ...]) -> tuple[Kip40Group, ...]:
@@ -262,8 +262,8 @@ def asks(line: Line, message: GroupMetadataRequest, *rounds: tuple[Struct, ...])
 
 def test_uncertain_groups_are_asked_of_broker() -> None:
     """The broker describes the groups of which the copy is not certain."""
-    copy = unsure()
-    line = Line(copy)
+    state = unsure()
+    line = Line(state)
     assert asked(line.sends(about("g", "h"), 1)) == [DescribeGroupsRequest(groups=("g", "h"))]
     next_questions = broker_answers(line, telling(described("h", "Empty"), described("g", "Dead")))
     assert asked(next_questions) == [FindCoordinatorRequest(key="g")]
@@ -272,9 +272,9 @@ def test_uncertain_groups_are_asked_of_broker() -> None:
 
 def test_leader_and_hosts_come_from_copy() -> None:
     """The leader, generation and client hosts of a group that the broker describes come from the copy."""
-    copy = unsure()
-    stable_group(copy, "m1", "m2", generation=5)
-    found = asks(Line(copy), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
+    state = unsure()
+    stable_group(state, "m1", "m2", generation=5)
+    found = asks(Line(state), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
     assert found == (stable("m1", "m2", generation=5),)
 
 
@@ -286,18 +286,18 @@ def test_unseen_group_has_no_leader() -> None:
 
 def test_changed_members_hide_leader() -> None:
     """If the broker reports other members than the copy, the reply has no leader and generation -1."""
-    copy = unsure()
-    stable_group(copy, "m1")
-    [group] = asks(Line(copy), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
+    state = unsure()
+    stable_group(state, "m1")
+    [group] = asks(Line(state), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
     assert (group.group_metadata.generation, group.member_metadata.leader) == (-1, "")
 
 
-@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "AwaitingSync"])
-def test_rebalance_reports_previous_generation(state: str) -> None:
+@pytest.mark.parametrize("shown", ["PreparingRebalance", "CompletingRebalance", "AwaitingSync"])
+def test_rebalance_reports_previous_generation(shown: str) -> None:
     """During a rebalance, the reply contains the previous generation and no members."""
-    copy = unsure()
-    stable_group(copy, "m1", generation=5)
-    [group] = asks(Line(copy), about("g"), (telling(described("g", state, "m1")),), (HERE,))
+    state = unsure()
+    stable_group(state, "m1", generation=5)
+    [group] = asks(Line(state), about("g"), (telling(described("g", shown, "m1")),), (HERE,))
     assert group == told("g", Kip40GroupMetadata(state=2, protocol_type="consumer", generation=5, protocol="range"))
 
 
@@ -333,9 +333,9 @@ def test_other_errors_are_passed_on(error: int) -> None:
 
 def test_groups_of_partition_share_coordinator() -> None:
     """Groups of the same log partition need one coordinator lookup."""
-    copy = unsure()
-    copy.manager.log.partitions.count = 1
-    line = Line(copy)
+    state = unsure()
+    state.copy.manager.log.partitions.count = 1
+    line = Line(state)
     groups = tuple(f"g{number}" for number in range(20))
     elsewhere = telling(*(described(group, "", error=16) for group in groups))
     assert asks(line, about(*groups), (elsewhere,), (THERE,)) == tuple(refusal(g, 16, AT_THERE) for g in groups)
@@ -379,8 +379,8 @@ def test_failed_list_is_reported(error: int, stands_for_it: Kip40Group) -> None:
 
 def test_gateway_reports_its_own_addresses() -> None:
     """A gateway reports coordinators with its own advertised addresses."""
-    copy = broker_copy(advertise=lambda node, host, port: (f"for {host}", 7000 + node), **DRAFT)
-    found = asks(Line(copy), about("g"), (telling(described("g", "Dead")),), (HERE,))
+    state = broker_state(advertise=lambda node, host, port: (f"for {host}", 7000 + node), **DRAFT)
+    found = asks(Line(state), about("g"), (telling(described("g", "Dead")),), (HERE,))
     assert found == (told("g", DEAD, Kip40Coordinator(id=1, host="for here", port=7001)),)
 
 
@@ -396,40 +396,40 @@ def test_unreadable_reply_means_no_coordinator(rounds: int) -> None:
 
 def test_copy_answers_if_broker_lacks_api() -> None:
     """If the broker lacks DescribeGroups, the copy answers."""
-    copy = drafting(answers={"authorizer": "none"})
-    copy.learn_versions({ApiKey.FIND_COORDINATOR: (0, 0)})
-    stable_group(copy, "m1")
-    assert asks(Line(copy), about("g"), (HERE,)) == (stable("m1"),)
+    state = drafting(answers={"authorizer": "none"})
+    state.versions.learn({ApiKey.FIND_COORDINATOR: (0, 0)})
+    stable_group(state, "m1")
+    assert asks(Line(state), about("g"), (HERE,)) == (stable("m1"),)
 
 
 def test_loading_partition_is_initializing() -> None:
     """If the broker lacks DescribeGroups, a group of a loading log partition is reported as Initializing."""
-    copy = drafting(answers={"authorizer": "none"})
-    copy.learn_versions({ApiKey.FIND_COORDINATOR: (0, 0)})
-    partitions = copy.manager.log.partitions
+    state = drafting(answers={"authorizer": "none"})
+    state.versions.learn({ApiKey.FIND_COORDINATOR: (0, 0)})
+    partitions = state.copy.manager.log.partitions
     partitions.count = 1
     partitions.begin(0, 0, 0)
-    assert asks(Line(copy), about("g"), (HERE,)) == (told("g", INITIALIZING),)
+    assert asks(Line(state), about("g"), (HERE,)) == (told("g", INITIALIZING),)
 
 
 def test_list_groups_unavailable_without_api() -> None:
     """If the broker lacks the APIs and the copy may not answer, each entry has error 15 and no coordinator."""
-    copy = unsure()
-    copy.learn_versions({ApiKey.FIND_COORDINATOR: (0, 0)})
-    assert asks(Line(copy), about("g", everything=True)) == (refusal("", 15), refusal("g", 15))
+    state = unsure()
+    state.versions.learn({ApiKey.FIND_COORDINATOR: (0, 0)})
+    assert asks(Line(state), about("g", everything=True)) == (refusal("", 15), refusal("g", 15))
 
 
 def test_disabled_answers_go_to_broker() -> None:
     """With local answers disabled, the broker describes the group."""
-    copy = drafting(answers={"exclusive": True, "authorizer": "none", "enabled": False})
-    assert asked(Line(copy).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
+    state = drafting(answers={"exclusive": True, "authorizer": "none", "enabled": False})
+    assert asked(Line(state).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
 
 
 def test_unknown_access_goes_to_broker() -> None:
     """If the client's access to the group is unknown, the broker describes the group."""
-    copy = drafting(answers={"exclusive": True, "authorizer": "auto"})
-    stable_group(copy, "m1")
-    assert asked(Line(copy).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
+    state = drafting(answers={"exclusive": True, "authorizer": "auto"})
+    stable_group(state, "m1")
+    assert asked(Line(state).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
 
 
 # Bad input.
@@ -502,23 +502,23 @@ def test_other_versions_are_find_coordinator(version: int) -> None:
 
 def test_version_1_is_kafkas_without_setting() -> None:
     """Without the setting, version 1 is Kafka's FindCoordinator and is forwarded unheld."""
-    copy = complete_copy()
-    Line(copy).exchange(FindCoordinatorRequest(key="g"), HERE, 1)
+    state = complete_state()
+    Line(state).exchange(FindCoordinatorRequest(key="g"), HERE, 1)
     frame = request(10, 1, version=1, body=bytes(100))
-    assert Line(copy).client(frame[:40]) == [ToUpstream(frame[:40])]
+    assert Line(state).client(frame[:40]) == [ToUpstream(frame[:40])]
 
 
 def test_gateway_forwards_version_1() -> None:
     """Without the setting, a gateway forwards version 1 of FindCoordinator."""
-    copy = broker_copy(advertise=lambda node, host, port: (host, port))
+    state = broker_state(advertise=lambda node, host, port: (host, port))
     frame = request(10, 1, version=1, body=b"\0\0\0\0")
-    assert Line(copy).client(frame) == [ToUpstream(frame)]
+    assert Line(state).client(frame) == [ToUpstream(frame)]
 
 
 @pytest.mark.parametrize("switched", [True, False])
 def test_setting_caps_find_coordinator_versions(switched: bool) -> None:
     """With the setting on, FindCoordinator is offered up to version 0. Otherwise the broker's range is unchanged."""
-    line = Line(complete_copy(group_metadata_request=switched))
+    line = Line(complete_state(group_metadata_request=switched))
     offers = tuple(ApiVersion(api_key=key, min_version=0, max_version=4) for key in (ApiKey.FIND_COORDINATOR, 36))
     line.sends(ApiVersionsRequest(), 0)
     back = line.broker_replies(ApiVersionsResponse(error_code=0, api_keys=offers), 0)

@@ -35,15 +35,15 @@ from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.topic_ids import FRESH_SECONDS, ROUND_SECONDS, TopicIds
+from group_sidecar.proxy.broker.topic_ids import FRESH_SECONDS, ROUND_SECONDS
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     confirm,
     joining,
     reply,
@@ -92,11 +92,11 @@ COMMITTED = OffsetCommitResponse(
 
 def known(**settings: Any) -> tuple[BrokerState, Line]:
     """A broker of which all is known: a Stable group g of one member, with an offset of 42 for t-0."""
-    copy = complete_copy(**settings)
-    confirm(copy, {TOPIC_ID: "t"})
-    (line,) = stable_group(copy, "m1")
+    state = complete_state(**settings)
+    confirm(state, {TOPIC_ID: "t"})
+    (line,) = stable_group(state, "m1")
     line.exchange(committing(42), COMMITTED, 7)
-    return copy, line
+    return state, line
 
 
 def forwarded(line: Line, question: Struct, version: int) -> None:
@@ -112,10 +112,10 @@ def forwarded(line: Line, question: Struct, version: int) -> None:
 @pytest.mark.parametrize(("question", "version"), ANSWERABLE)
 def test_certain_copy_answers_without_broker(question: Any, version: int) -> None:
     """A certain copy answers every version of every question without the broker."""
-    copy, _ = known()
-    line = Line(copy, client_id=None)
+    state, _ = known()
+    line = Line(state, client_id=None)
     answer = line.reads_reply(line.sends(question, version), question, version)
-    view = {"g": copy.manager.view("g", EPOCH + line.now)}
+    view = {"g": state.copy.manager.view("g", EPOCH + line.now)}
     expected: dict[int, Struct | None] = {
         LIST: ListGroupsResponse(
             error_code=0,
@@ -150,14 +150,14 @@ def test_certain_copy_answers_without_broker(question: Any, version: int) -> Non
         ),
     }
     if question.KEY == FETCH:
-        told = group_replies.offset_fetch(question, version, view, copy.topic_ids.names)
+        told = group_replies.offset_fetch(question, version, view, state.topic_ids.names)
         assert told is not None
         expected[FETCH] = decode(OffsetFetchResponse, version, encode(told, version))
         assert fetched(answer, version) == {0: 42, 1: -1}
     assert answer == expected[question.KEY]
-    assert copy.traffic.answers == {question.KEY: 1}
-    assert copy.traffic.fallbacks == {}
-    assert sum(copy.traffic.durations[question.KEY].counts) == 1
+    assert state.traffic.answers == {question.KEY: 1}
+    assert state.traffic.fallbacks == {}
+    assert sum(state.traffic.durations[question.KEY].counts) == 1
 
 
 def fetched(answer: OffsetFetchResponse, version: int) -> dict[int, int]:
@@ -177,8 +177,8 @@ def test_all_offsets_without_named_topics(version: int) -> None:
 @pytest.mark.parametrize(("newest", "told"), [(1, {0: 42}), (2, {})])
 def test_empty_topics_before_offset_fetch_v2(newest: int, told: dict[int, int]) -> None:
     """An empty topic list gets all offsets if the broker knows only OffsetFetch v1, and none otherwise."""
-    copy, line = known()
-    copy.learn_versions({FETCH: (0, newest)})
+    state, line = known()
+    state.versions.learn({FETCH: (0, newest)})
     question = OffsetFetchRequest(group_id="g", topics=())
     answer = line.reads_reply(line.sends(question, 1), question, 1)
     assert {part.partition_index: part.committed_offset for topic in answer.topics for part in topic.partitions} == told
@@ -186,42 +186,42 @@ def test_empty_topics_before_offset_fetch_v2(newest: int, told: dict[int, int]) 
 
 def test_empty_group_state_depends_on_release() -> None:
     """A group without members has the state of the broker's release: Dead and unlisted, or Empty and listed."""
-    for broker, state in ((KAFKA_0_9, "Dead"), ({**KAFKA_0_9, 1: (0, 3)}, "Empty")):
-        copy = complete_copy()
-        copy.learn_versions(broker)
-        line = Line(copy)
+    for broker, shown in ((KAFKA_0_9, "Dead"), ({**KAFKA_0_9, 1: (0, 3)}, "Empty")):
+        state = complete_state()
+        state.versions.learn(broker)
+        line = Line(state)
         line.exchange(replace(committing(42), generation_id_or_member_epoch=-1, member_id=""), COMMITTED, 2)
         [group] = line.reads_reply(line.sends(DESCRIBING, 0), DESCRIBING, 0).groups
-        assert group.group_state == state
-        assert len(line.reads_reply(line.sends(LISTING, 0), LISTING, 0).groups) == (state == "Empty")
+        assert group.group_state == shown
+        assert len(line.reads_reply(line.sends(LISTING, 0), LISTING, 0).groups) == (shown == "Empty")
 
 
 def test_unknown_topic_id_goes_to_broker() -> None:
     """A question with an unknown topic id goes to the broker."""
-    copy, line = known()
-    copy.topic_ids = TopicIds()
+    state, line = known()
+    state.topic_ids.learn([TOPIC_ID], {})
     forwarded(line, fetching(10), 10)
-    assert copy.traffic.fallbacks == {(FETCH, FallbackReason.VERSION): 1}
-    assert copy.traffic.answers == {}
+    assert state.traffic.fallbacks == {(FETCH, FallbackReason.VERSION): 1}
+    assert state.traffic.answers == {}
 
 
 def test_deleted_topic_id_goes_to_broker() -> None:
     """After a topic is confirmed under a new id, a question with its old id goes to the broker, although the sidecar
     answered it before.
     """
-    copy, line = known()
+    state, line = known()
     line.reads_reply(line.sends(fetching(10), 10), fetching(10), 10)
     line.now += ROUND_SECONDS
-    confirm(copy, {UUID(int=78): "t"}, at=EPOCH + line.now)
+    confirm(state, {UUID(int=78): "t"}, at=EPOCH + line.now)
     forwarded(line, fetching(10), 10)
 
 
 def test_all_offsets_have_current_topic_ids() -> None:
     """A reply with all offsets contains the current id of a topic that was deleted and created again."""
-    copy, line = known()
+    state, line = known()
     new = UUID(int=78)
     for topic_id in (TOPIC_ID, new):
-        confirm(copy, {topic_id: "t"}, at=EPOCH + line.now)
+        confirm(state, {topic_id: "t"}, at=EPOCH + line.now)
         reply = line.reads_reply(line.sends(fetching(10, topics=False), 10), fetching(10), 10)
         assert [topic.topic_id for topic in reply.groups[0].topics] == [topic_id]
         line.now += ROUND_SECONDS
@@ -229,11 +229,11 @@ def test_all_offsets_have_current_topic_ids() -> None:
 
 def test_topic_id_expires() -> None:
     """A topic id counts for FRESH_SECONDS after its confirmation. Afterwards the question goes to the broker."""
-    copy, line = known()
+    state, line = known()
     line.now += FRESH_SECONDS + 0.1
     forwarded(line, fetching(10), 10)
-    confirm(copy, {TOPIC_ID: "t"}, at=EPOCH + line.now)
-    line = Line(copy)
+    confirm(state, {TOPIC_ID: "t"}, at=EPOCH + line.now)
+    line = Line(state)
     line.now += FRESH_SECONDS + 0.1
     line.reads_reply(line.sends(fetching(10), 10), fetching(10), 10)
 
@@ -244,9 +244,9 @@ def test_topic_id_expires() -> None:
 )
 def test_unsupported_question_goes_to_broker(question: Struct, version: int) -> None:
     """A question about data that the copy does not hold goes to the broker."""
-    copy, line = known()
+    state, line = known()
     forwarded(line, question, version)
-    assert copy.traffic.fallbacks == {(question.KEY, FallbackReason.VERSION): 1}
+    assert state.traffic.fallbacks == {(question.KEY, FallbackReason.VERSION): 1}
 
 
 # What is left to the broker.
@@ -267,47 +267,47 @@ def test_withheld_answers_forward_questions(
     question: Struct, version: int, answers: dict[str, Any], reason: FallbackReason
 ) -> None:
     """Where answers are withheld, every question goes to the broker at once, and its fallback reason is counted."""
-    copy, _ = known(answers=answers)
-    line = Line(copy)
+    state, _ = known(answers=answers)
+    line = Line(state)
     parked = line.frame(joining(), 3)
     assert line.client(parked) == [ToUpstream(parked)]
     forwarded(line, question, version)
     if reason is FallbackReason.COLD and version == 0 and isinstance(question, OffsetFetchRequest):
         reason = FallbackReason.VERSION  # v0 asks ZooKeeper.
-    assert copy.traffic.fallbacks == {(question.KEY, reason): 1}
-    assert copy.traffic.answers == {}
+    assert state.traffic.fallbacks == {(question.KEY, reason): 1}
+    assert state.traffic.answers == {}
 
 
 def test_broker_with_authorizer_is_asked() -> None:
     """A question goes to the broker while the broker has an authorizer, and is answered locally otherwise."""
-    copy, line = known(answers={"exclusive": True})
-    copy.learn_authorizer(present=True)
+    state, line = known(answers={"exclusive": True})
+    state.access.learn_authorizer(present=True)
     forwarded(line, DESCRIBING, 5)
-    copy.learn_authorizer(present=False)
+    state.access.learn_authorizer(present=False)
     assert to_upstream(line.sends(DESCRIBING, 5)) == b""
-    assert copy.traffic.fallbacks == {(DESCRIBE, FallbackReason.UNAUTHORIZED): 1}
+    assert state.traffic.fallbacks == {(DESCRIBE, FallbackReason.UNAUTHORIZED): 1}
 
 
 def test_group_in_doubt_goes_to_broker() -> None:
     """Questions about a group in doubt go to the broker at once."""
-    copy, line = known()
-    other = Line(copy)
+    state, line = known()
+    other = Line(state)
     other.sends(joining(), 3)
     forwarded(line, DESCRIBING, 5)
     forwarded(line, LISTING, 4)
-    assert copy.traffic.fallbacks == {(DESCRIBE, FallbackReason.IN_DOUBT): 1, (LIST, FallbackReason.IN_DOUBT): 1}
+    assert state.traffic.fallbacks == {(DESCRIBE, FallbackReason.IN_DOUBT): 1, (LIST, FallbackReason.IN_DOUBT): 1}
 
 
 def test_forwarded_reply_is_unchanged() -> None:
     """The reply to a forwarded question passes unchanged and causes no decode failure."""
-    copy, line = known(answers={})
+    state, line = known(answers={})
     for question, version, told in (
         (LISTING, 4, ListGroupsResponse(error_code=0, groups=())),
         (DESCRIBING, 5, DescribeGroupsResponse(groups=())),
         (fetching(8), 8, OffsetFetchResponse()),
     ):
         line.exchange(question, told, version)
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.decode_failures == {}
 
 
 # Its turn.
@@ -325,12 +325,12 @@ def test_client_reads_its_own_commit() -> None:
 
 def test_waiting_question_may_fall_back() -> None:
     """A question goes to the broker if its group falls into doubt while the question waits."""
-    copy, line = known()
+    state, line = known()
     question = line.frame(DESCRIBING, 5)
     line.client(request(1, 90), question)
-    Line(copy).sends(joining(), 3)
+    Line(state).sends(joining(), 3)
     assert line.upstream(reply(90)) == [ToClient(reply(90)), ToUpstream(question)]
-    assert copy.traffic.fallbacks == {(DESCRIBE, FallbackReason.IN_DOUBT): 1}
+    assert state.traffic.fallbacks == {(DESCRIBE, FallbackReason.IN_DOUBT): 1}
 
 
 @pytest.mark.parametrize(("question", "version"), [(LISTING, 5), (DESCRIBING, 5), (fetching(8), 8)])
@@ -343,11 +343,11 @@ def test_failed_answer_goes_to_broker(
         raise ValueError("does not fit its field")
 
     monkeypatch.setattr(ReplyBuilder, "_make", fails)
-    copy, line = known()
+    state, line = known()
     told = brought_down(full_sample(APIS[question.KEY].response), version)
     line.exchange(question, told, version)
-    assert copy.traffic.answers == {}
-    assert copy.traffic.decode_failures == {}
+    assert state.traffic.answers == {}
+    assert state.traffic.decode_failures == {}
     assert "a question was not understood and passed on" in capsys.readouterr().out
 
 
@@ -361,24 +361,24 @@ def told_offsets(offset: int) -> OffsetFetchResponse:
 
 def test_forwarded_reply_teaches_the_copy() -> None:
     """The copy learns offsets from a forwarded reply and answers the next question."""
-    copy = broker_copy(answers={"exclusive": True, "authorizer": "none"})
-    copy.learn_initial_groups(["g"])
-    line, question = Line(copy), fetching(5, topics=False)
+    state = broker_state(answers={"exclusive": True, "authorizer": "none"})
+    state.learn_initial_groups(["g"])
+    line, question = Line(state), fetching(5, topics=False)
     line.exchange(committing(3), COMMITTED, 7)
     line.exchange(question, told_offsets(7), 5)
     assert fetched(line.reads_reply(line.sends(question, 5), question, 5), 5) == {0: 7}
-    assert copy.traffic.fallbacks == {(FETCH, FallbackReason.COLD): 1}
+    assert state.traffic.fallbacks == {(FETCH, FallbackReason.COLD): 1}
 
 
 def test_reply_older_than_commit_teaches_nothing() -> None:
     """A reply to a question sent before a commit does not overwrite the committed offset."""
-    copy = broker_copy(answers={"exclusive": True, "authorizer": "none"})
-    copy.learn_initial_groups(["g"])
-    asking, line, question = Line(copy), Line(copy), fetching(5, topics=False)
+    state = broker_state(answers={"exclusive": True, "authorizer": "none"})
+    state.learn_initial_groups(["g"])
+    asking, line, question = Line(state), Line(state), fetching(5, topics=False)
     forwarded(asking, question, 5)
     line.exchange(committing(43), COMMITTED, 7)
     asking.broker_replies(told_offsets(7), 5)
-    view = copy.manager.view("g", EPOCH + line.now)
+    view = state.copy.manager.view("g", EPOCH + line.now)
     assert view.offsets["t", 0].offset == 43
     assert view.offsets_fallback_reason is FallbackReason.COLD
 
@@ -390,39 +390,39 @@ def test_reply_older_than_commit_teaches_nothing() -> None:
 @pytest.mark.parametrize(("question", "version"), [case for case in QUESTIONS if case[0].KEY != FETCH])
 def test_missing_api_gets_best_known_answer(question: Struct, version: int, exclusive: bool) -> None:
     """If the broker lacks the API, the sidecar answers with the groups that the copy knows."""
-    copy = broker_copy(answers={"exclusive": exclusive, "authorizer": "none"})
-    copy.learn_versions({ApiKey.JOIN_GROUP: (0, 5)})
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = broker_state(answers={"exclusive": exclusive, "authorizer": "none"})
+    state.versions.learn({ApiKey.JOIN_GROUP: (0, 5)})
+    stable_group(state, "m1")
+    line = Line(state)
     answer = line.reads_reply(line.sends(question, version), question, version)
     assert [group.group_id for group in answer.groups] == ["g"]
-    assert copy.traffic.answers == {question.KEY: 1}
+    assert state.traffic.answers == {question.KEY: 1}
 
 
 def test_missing_api_unseen_group_is_dead() -> None:
     """If the broker lacks the API, a group that the copy has never seen is reported as Dead."""
-    copy = broker_copy(answers={"authorizer": "none"})
-    copy.learn_initial_groups(None)
-    copy.learn_versions({})
-    line = Line(copy)
+    state = broker_state(answers={"authorizer": "none"})
+    state.learn_initial_groups(None)
+    state.versions.learn({})
+    line = Line(state)
     (group,) = line.reads_reply(line.sends(DESCRIBING, 5), DESCRIBING, 5).groups
     assert (group.group_state, group.error_code, group.members) == ("Dead", 0, ())
 
 
 def test_missing_api_with_possible_authorizer() -> None:
     """If the broker lacks the API but may have an authorizer, the question goes to the broker."""
-    copy = broker_copy()
-    copy.learn_versions({})
-    (line,) = stable_group(copy, "m1")
+    state = broker_state()
+    state.versions.learn({})
+    (line,) = stable_group(state, "m1")
     forwarded(line, LISTING, 4)
-    assert copy.traffic.fallbacks == {(LIST, FallbackReason.UNAUTHORIZED): 1}
+    assert state.traffic.fallbacks == {(LIST, FallbackReason.UNAUTHORIZED): 1}
 
 
 def test_missing_api_with_answers_disabled() -> None:
     """With answers disabled, questions go to the broker even if the broker lacks the API."""
-    copy = broker_copy(answers={"enabled": False})
-    copy.learn_versions({})
-    line = Line(copy)
+    state = broker_state(answers={"enabled": False})
+    state.versions.learn({})
+    line = Line(state)
     forwarded(line, LISTING, 4)
     assert to_client(line.sends(DESCRIBING, 5)) == b""
-    assert copy.traffic.fallbacks == {(LIST, FallbackReason.OFF): 1, (DESCRIBE, FallbackReason.OFF): 1}
+    assert state.traffic.fallbacks == {(LIST, FallbackReason.OFF): 1, (DESCRIBE, FallbackReason.OFF): 1}

@@ -26,7 +26,7 @@ from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToU
 from tests.codecs.declarations import brought_down, full_sample, zero
 from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.kafka.maven import kafka_jars
-from tests.proxy.dataplane.playbook import Line, broker_copy, complete_copy
+from tests.proxy.dataplane.playbook import Line, broker_state, complete_state
 
 HOST = "broker-7.internal"
 TAGS = ((4711, HOST.encode()),)
@@ -57,12 +57,12 @@ def offered_by_broker() -> ApiVersionsResponse:
 
 def gateway(**settings: Any) -> BrokerState:
     """A copy whose clients come through a gateway."""
-    return complete_copy(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
+    return complete_state(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
 
 
 def sidecar(**settings: Any) -> BrokerState:
     """A copy whose clients come through a sidecar."""
-    return complete_copy(**settings)
+    return complete_state(**settings)
 
 
 both = pytest.mark.parametrize("mode", [sidecar, gateway])
@@ -114,10 +114,10 @@ def test_unknown_api_versions_request_is_answered(mode: Any, version: int, broke
     """A request in an unknown ApiVersions version gets Kafka's version 0 error reply with the range of ApiVersions
     alone.
     """
-    copy = mode()
+    state = mode()
     if broker is not None:
-        copy.learn_versions({int(ApiKey.API_VERSIONS): (0, broker)})
-    commands = Line(copy).client(raw_request(ApiKey.API_VERSIONS, version, number=77))
+        state.versions.learn({int(ApiKey.API_VERSIONS): (0, broker)})
+    commands = Line(state).client(raw_request(ApiKey.API_VERSIONS, version, number=77))
     (reply,) = commands
     assert isinstance(reply, ToClient)
     assert reply.data[4:8] == (77).to_bytes(4)
@@ -130,10 +130,10 @@ def test_unknown_api_versions_request_is_answered(mode: Any, version: int, broke
 @pytest.mark.parametrize(("broker", "highest"), [(None, 3), (2, 2)])
 def test_unreadable_api_versions_error_is_rebuilt(mode: Any, broker: int | None, highest: int) -> None:
     """The sidecar replaces an unreadable refusal of ApiVersions by a readable refusal in version 0."""
-    copy = mode()
+    state = mode()
     if broker is not None:
-        copy.learn_versions({int(ApiKey.API_VERSIONS): (0, broker)})
-    line = Line(copy)
+        state.versions.learn({int(ApiKey.API_VERSIONS): (0, broker)})
+    line = Line(state)
     line.sends(ApiVersionsRequest(), 4)
     error = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
     (reply,) = line.upstream(framed_reply(1, error + bytes.fromhex("02 0012 0000 0002 00 00000000 00")))
@@ -166,8 +166,8 @@ def test_long_api_versions_reply_never_leaves(mode: Any) -> None:
 @pytest.mark.parametrize("step", [1, 2, 0x7000, -0x7000])
 def test_unknown_version_does_not_pass_a_policy(mode: Any, key: ApiKey, step: int) -> None:
     """In a version that the sidecar cannot read, a judged request closes its connection."""
-    copy = mode(**LIMITED)
-    line = Line(copy)
+    state = mode(**LIMITED)
+    line = Line(state)
     assert line.client(raw_request(key, APIS[key].versions[-1] + step)) == [Close(CloseReason.UNSUPPORTED_VERSION)]
 
 
@@ -191,7 +191,7 @@ def test_pending_replies_precede_close() -> None:
 @pytest.mark.parametrize("key", [*sorted(set(SPOKEN) - {ApiKey.API_VERSIONS, ApiKey.PRODUCE}), UNKNOWN_API])
 def test_unknown_versions_pass_without_policy(key: int) -> None:
     """Without a policy, requests and replies in unknown versions pass unchanged."""
-    line = Line(broker_copy())
+    line = Line(broker_state())
     frame = raw_request(key, SPOKEN.get(key, 0), b"\x02g" + bytes(9))
     assert line.client(frame) == [ToUpstream(frame)]
     reply = framed_reply(1, b"\0" + HOST.encode())
@@ -201,12 +201,12 @@ def test_unknown_versions_pass_without_policy(key: int) -> None:
 @pytest.mark.parametrize("key", sorted(exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}))
 def test_unknown_version_of_write_causes_doubt(key: int) -> None:
     """A write in an unknown version counts as a decode failure and makes its group incomplete."""
-    copy = sidecar()
-    line = Line(copy)
+    state = sidecar()
+    line = Line(state)
     line.client(raw_request(key, SPOKEN[key], b"\x02g"))
     line.upstream(framed_reply(1, b"\0"))
-    assert copy.traffic.decode_failures[key] == 1
-    assert copy.manager.view("g", copy.epoch(line.now)).fallback_reason is not None
+    assert state.traffic.decode_failures[key] == 1
+    assert state.copy.manager.view("g", state.copy.epoch(line.now)).fallback_reason is not None
 
 
 @pytest.mark.parametrize("key", [*SPOKEN, UNKNOWN_API])

@@ -19,7 +19,7 @@ from group_sidecar.coordinator.model.events import JoiningMember, JoinSent
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from tests.proxy.dataplane.playbook import EPOCH, Line, complete_copy, joining, stable_group, to_upstream
+from tests.proxy.dataplane.playbook import EPOCH, Line, complete_state, joining, stable_group, to_upstream
 
 DESCRIBE = DescribeGroupsRequest(groups=("g",))
 NOW = EPOCH + 100
@@ -27,37 +27,37 @@ NOW = EPOCH + 100
 
 def crowded(max_bytes: int, **settings: Any) -> BrokerState:
     """A copy with so much room."""
-    copy = complete_copy(**settings)
-    copy.manager._cache.metadata.max_bytes = max_bytes
-    return copy
+    state = complete_state(**settings)
+    state.copy.manager._cache.metadata.max_bytes = max_bytes
+    return state
 
 
-def kept(copy: BrokerState) -> int:
+def kept(state: BrokerState) -> int:
     """Bytes, as they were counted last."""
-    return {table.name: table.bytes for table in copy.manager.tables()}["member_metadata"]
+    return {table.name: table.bytes for table in state.copy.manager.tables()}["member_metadata"]
 
 
-def swept(copy: BrokerState) -> int:
-    for _ in copy.manager.sweep(NOW):
+def swept(state: BrokerState) -> int:
+    for _ in state.copy.manager.sweep(NOW):
         pass
-    return kept(copy)
+    return kept(state)
 
 
 @pytest.mark.parametrize("most", [30, 40, 60])
 def test_group_without_room_is_still_followed(most: int) -> None:
     """A group whose metadata has no room is listed and judged locally, and only its description goes to the broker."""
-    copy = crowded(most, policies={"group_max_size": {"limit": 2}})
-    stable_group(copy, "m1", "m2")
-    view = copy.manager.view("g", NOW)
+    state = crowded(most, policies={"group_max_size": {"limit": 2}})
+    stable_group(state, "m1", "m2")
+    view = state.copy.manager.view("g", NOW)
     assert (view.state, [member.member_id for member in view.members]) == (GroupState.STABLE, ["m1", "m2"])
-    assert copy.manager.group_fallback_reason("g", NOW) is FallbackReason.COLD
-    assert copy.manager.overflowed > 0
-    assert kept(copy) <= most
-    line = Line(copy)
+    assert state.copy.manager.group_fallback_reason("g", NOW) is FallbackReason.COLD
+    assert state.copy.manager.overflowed > 0
+    assert kept(state) <= most
+    line = Line(state)
     assert to_upstream(line.sends(DESCRIBE, 3)) != b""
-    line = Line(copy)
+    line = Line(state)
     assert line.reads_reply(line.sends(ListGroupsRequest(), 2), ListGroupsRequest(), 2).groups[0].group_id == "g"
-    line = Line(copy)
+    line = Line(state)
     request = joining()
     assert line.reads_reply(line.sends(request, 3), request, 3).error_code == 77
 
@@ -65,10 +65,10 @@ def test_group_without_room_is_still_followed(most: int) -> None:
 @pytest.mark.parametrize("most", [40, 1000])
 def test_rebalance_without_metadata_is_confirmed(most: int) -> None:
     """If the copy had no room for the metadata that a verdict needs, the broker describes the group first."""
-    copy = crowded(most, policies={"group_max_size": {"limit": 2}})
-    lines = stable_group(copy, "m1", "m2")
+    state = crowded(most, policies={"group_max_size": {"limit": 2}})
+    lines = stable_group(state, "m1", "m2")
     lines[1].sends(joining(member_id="m2"), 3)
-    newcomer = Line(copy)
+    newcomer = Line(state)
     asked = to_upstream(newcomer.sends(joining(), 3))
     assert asked[4:6] == (b"" if most > 40 else ApiKey.DESCRIBE_GROUPS.to_bytes(2, "big"))
 
@@ -96,14 +96,14 @@ def described() -> DescribeGroupsResponse:
 @pytest.mark.parametrize("room", [False, True])
 def test_description_is_kept_once_there_is_room(room: bool) -> None:
     """The copy keeps the metadata of a broker's description if there is room, and answers the next question."""
-    copy = crowded(0)
-    stable_group(copy, "m1")
+    state = crowded(0)
+    stable_group(state, "m1")
     if room:
-        copy.manager._cache.metadata.max_bytes = 1000
-    line = Line(copy)
+        state.copy.manager._cache.metadata.max_bytes = 1000
+    line = Line(state)
     assert to_upstream(line.sends(DESCRIBE, 3)) != b""
     line.broker_replies(described(), 3)
-    assert copy.manager.group_fallback_reason("g", NOW) is (None if room else FallbackReason.COLD)
+    assert state.copy.manager.group_fallback_reason("g", NOW) is (None if room else FallbackReason.COLD)
     if room:
         told = line.reads_reply(line.sends(DESCRIBE, 3), DESCRIBE, 3).groups[0]
         assert (told.members[0].member_metadata, told.members[0].member_assignment) == (b"subscription", b"for m1")
@@ -111,21 +111,21 @@ def test_description_is_kept_once_there_is_room(room: bool) -> None:
 
 def test_metadata_bytes_match_kept_metadata() -> None:
     """The counted metadata bytes match the kept metadata after joins, leaves and removal of the group."""
-    copy = crowded(1000)
-    lines = stable_group(copy, "m1", "m2")
+    state = crowded(1000)
+    lines = stable_group(state, "m1", "m2")
     each = len(b"subscription") + len(b"for m1")
-    assert kept(copy) >= 2 * each
-    assert swept(copy) == 2 * each
+    assert kept(state) >= 2 * each
+    assert swept(state) == 2 * each
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m1")
     lines[0].exchange(beat, HeartbeatResponse(error_code=0), 3)
     lines[1].exchange(LeaveGroupRequest(group_id="g", member_id="m2"), LeaveGroupResponse(error_code=0), 1)
-    assert swept(copy) == each
+    assert swept(state) == each
     lines[0].exchange(LeaveGroupRequest(group_id="g", member_id="m1"), LeaveGroupResponse(error_code=0), 1)
-    assert swept(copy) == 0
-    copy.manager.forget_group_state("g", NOW)
-    stable_group(copy, "m1")
-    copy.manager.forget_group_state("g", NOW)
-    assert kept(copy) == 0
+    assert swept(state) == 0
+    state.copy.manager.forget_group_state("g", NOW)
+    stable_group(state, "m1")
+    state.copy.manager.forget_group_state("g", NOW)
+    assert kept(state) == 0
 
 
 def test_large_metadata_stays_within_bound() -> None:
@@ -154,10 +154,10 @@ def test_large_metadata_stays_within_bound() -> None:
 
 def test_metadata_of_waiting_joins_is_counted() -> None:
     """The metadata of joins in flight stays counted after the copy drops the state of their group."""
-    copy = complete_copy()
-    Line(copy).sends(joining(), 3)
-    before = kept(copy)
+    state = complete_state()
+    Line(state).sends(joining(), 3)
+    before = kept(state)
     assert before > 0
-    copy.manager.forget_group_state("g", NOW)
-    assert kept(copy) == before
-    assert swept(copy) == before
+    state.copy.manager.forget_group_state("g", NOW)
+    assert kept(state) == before
+    assert swept(state) == before

@@ -11,7 +11,7 @@ from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.metrics.traffic_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close
-from tests.proxy.dataplane.playbook import Line, broker_copy, complete_copy, framed, to_upstream
+from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 
 MALFORMED = b"\xff" * 20_000
 """Kafka reads 20,000 characters, which would be 60,000 bytes: more than the 32,767 that a string may have."""
@@ -44,30 +44,30 @@ every_field = pytest.mark.parametrize("field", ["client", "group", "member", "to
 @every_field
 def test_commit_with_malformed_string_is_closed(field: str) -> None:
     """A commit above the metadata limit that cannot be re-encoded closes its connection."""
-    copy = complete_copy(policies={"offset_metadata_max_bytes": {"limit": 3}})
-    commands = Line(copy).client(commit(**{field: MALFORMED}))
+    state = complete_state(policies={"offset_metadata_max_bytes": {"limit": 3}})
+    commands = Line(state).client(commit(**{field: MALFORMED}))
     reason = CloseReason.MALFORMED_REQUEST if field == "client" else CloseReason.REQUEST_TOO_LONG
     assert commands == [Close(reason)]
 
 
 @every_field
 def test_commit_passes_in_audit_mode(field: str) -> None:
-    copy = complete_copy(policies={"offset_metadata_max_bytes": {"limit": 3, "mode": "audit"}})
+    state = complete_state(policies={"offset_metadata_max_bytes": {"limit": 3, "mode": "audit"}})
     frame = commit(**{field: MALFORMED})
-    assert to_upstream(Line(copy).client(frame)) == frame
+    assert to_upstream(Line(state).client(frame)) == frame
 
 
 @pytest.mark.parametrize("field", ["client", "group", "member"])
-@pytest.mark.parametrize("make", [complete_copy, broker_copy])
+@pytest.mark.parametrize("make", [complete_state, broker_state])
 def test_malformed_join_is_not_forwarded(field: str, make: Any) -> None:
     """A join above the limit with a malformed string is not forwarded. A malformed group or member id closes the
     connection.
     """
-    copy = make(answers={"authorizer": "none"}, policies={"group_max_size": {"limit": 1}})
+    state = make(answers={"authorizer": "none"}, policies={"group_max_size": {"limit": 1}})
     group = MALFORMED if field == "group" else b"g"
-    Line(copy).client(join(group=group))
+    Line(state).client(join(group=group))
     frame = join(**{field: MALFORMED})
-    line = Line(copy)
+    line = Line(state)
     commands = line.client(frame)
     assert frame not in to_upstream(commands)
     if field != "client":  # A long body that only the layout can read is not judged.

@@ -31,7 +31,7 @@ from tests.codecs.declarations import present as fields_of
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    complete_copy,
+    complete_state,
     framed,
     pieces,
     reply,
@@ -70,9 +70,9 @@ EACH = [
 def limited(facts: list[Fact] | None = None, mode: str = "enforce", **settings: Any) -> BrokerState:
     """A copy before which metadata has a limit."""
     policies = {"offset_metadata_max_bytes": {"limit": LIMIT, "mode": mode}}
-    copy = complete_copy((lambda fact: None) if facts is None else facts.append, policies=policies, **settings)
-    copy.learn_topic_names({topic_id: name for name, topic_id in NAMES.items()})
-    return copy
+    state = complete_state((lambda fact: None) if facts is None else facts.append, policies=policies, **settings)
+    state.topic_names.learn({topic_id: name for name, topic_id in NAMES.items()})
+    return state
 
 
 def elements(message: type, field: str, version: int, values: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
@@ -143,9 +143,9 @@ def commits(line: Line, key: int, version: int, asked: Asked, told: Told, **fiel
     return listing(line.reads_reply(line.broker_replies(answer(key, version, told), version), message, version))
 
 
-def stored(copy: BrokerState, group: str = "g") -> dict[tuple[str, int], int]:
+def stored(state: BrokerState, group: str = "g") -> dict[tuple[str, int], int]:
     """The offsets that the copy knows."""
-    return {place: offset.offset for place, offset in copy.manager.view(group, EPOCH + 100).offsets.items()}
+    return {place: offset.offset for place, offset in state.copy.manager.view(group, EPOCH + 100).offsets.items()}
 
 
 # What goes on, and what comes back.
@@ -155,8 +155,8 @@ def stored(copy: BrokerState, group: str = "g") -> dict[tuple[str, int], int]:
 def test_broker_gets_allowed_partitions_only(key: int, version: int) -> None:
     """The broker gets only the allowed partitions, and the client's reply contains all partitions with their errors."""
     facts: list[Fact] = []
-    copy = limited(facts)
-    line, message = Line(copy), commit(key, version, MIXED)
+    state = limited(facts)
+    line, message = Line(state), commit(key, version, MIXED)
     rest = replace(
         message,
         topics=tuple(
@@ -177,19 +177,19 @@ def test_broker_gets_allowed_partitions_only(key: int, version: int) -> None:
         limit=LIMIT,
     )
     assert facts == [refusal]
-    assert copy.traffic.policy_rejections == {("offset_metadata_max_bytes", 12): 1}
+    assert state.traffic.policy_rejections == {("offset_metadata_max_bytes", 12): 1}
     heard = line.reads_reply(line.broker_replies(answer(key, version, fine(REST)), version), message, version)
     assert heard == answer(key, version, REFUSED)
-    assert sum(copy.traffic.durations[key].counts) == 1
-    assert copy.traffic.decode_failures == {}
+    assert sum(state.traffic.durations[key].counts) == 1
+    assert state.traffic.decode_failures == {}
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
 def test_copy_learns_allowed_partitions_only(key: int, version: int) -> None:
     """The copy learns the offsets of the allowed partitions only."""
     facts: list[Fact] = []
-    copy = limited(facts)
-    line = Line(copy)
+    state = limited(facts)
+    line = Line(state)
     commits(line, key, version, MIXED, fine(REST))
     if key == TXN_COMMIT:
         ending = EndTxnRequest(transactional_id="x", producer_id=7, producer_epoch=0, committed=True)
@@ -197,7 +197,7 @@ def test_copy_learns_allowed_partitions_only(key: int, version: int) -> None:
     elif version:
         assert [(fact.accepted, fact.refused) for fact in facts if isinstance(fact, OffsetsCommitted)] == [(3, ())]
     # OffsetCommit v0 stores in ZooKeeper.
-    assert stored(copy) == ({("b", 2): 0, ("b", 1): 2, ("c", 1): 20} if key == TXN_COMMIT or version else {})
+    assert stored(state) == ({("b", 2): 0, ("b", 1): 2, ("c", 1): 20} if key == TXN_COMMIT or version else {})
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
@@ -221,34 +221,34 @@ def test_ordered_reply_needs_no_lookup(key: int, version: int, monkeypatch: pyte
 def test_long_partial_reply_teaches_nothing() -> None:
     """A reply with too many partitions is merged for the client, but the copy does not learn its offsets."""
     for partitions, learnt in ((99, True), (100, False)):
-        copy = limited(limits={"inspected_elements": 100})
+        state = limited(limits={"inspected_elements": 100})
         sent = [(index, "") for index in range(partitions)]
-        told = commits(Line(copy), COMMIT, 8, [("b", [*sent, (partitions, LONG)])], fine([("b", sent)]))
+        told = commits(Line(state), COMMIT, 8, [("b", [*sent, (partitions, LONG)])], fine([("b", sent)]))
         assert told == [("b", [*((index, 0) for index, _ in sent), (partitions, 12)])]
-        assert bool(stored(copy)) is learnt
-        assert (copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is None) is learnt
+        assert bool(stored(state)) is learnt
+        assert (state.copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is None) is learnt
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
 def test_commit_within_limit_is_unchanged(key: int, version: int) -> None:
     """A commit without overlong metadata and its reply pass unchanged."""
-    copy = limited()
+    state = limited()
     asked: Asked = [("b", [(2, SHORT), (0, None), (0, "")]), ("a", []), ("b", [(1, "😀😀")])]
-    line = Line(copy)
+    line = Line(state)
     frame = framed(line.frame(commit(key, version, asked), version)[4:] + b"more")
     assert line.client(frame) == [ToUpstream(frame)]
     told = framed(encode_reply(answer(key, version, [("a", [(9, 3)])]), version, 1)[4:] + b"more")
     assert line.upstream(told) == [ToClient(told)]
-    assert copy.traffic.policy_evaluations == {"offset_metadata_max_bytes": 1}
-    assert copy.traffic.policy_rejections == {}
+    assert state.traffic.policy_evaluations == {"offset_metadata_max_bytes": 1}
+    assert state.traffic.policy_rejections == {}
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
 def test_fully_refused_commit_is_local(key: int, version: int) -> None:
     """A commit with no allowed partition is answered locally, after the replies to earlier requests."""
-    copy = limited()
+    state = limited()
     asked: Asked = [("b", [(2, LONG), (0, LONG)]), ("c", []), ("b", [(2, LONG)])]
-    line, message = Line(copy), commit(key, version, asked)
+    line, message = Line(state), commit(key, version, asked)
     before = request(1, 90)
     assert line.client(before, line.frame(message, version)) == [ToUpstream(before)]
     commands = line.upstream(reply(90))
@@ -256,8 +256,8 @@ def test_fully_refused_commit_is_local(key: int, version: int) -> None:
     heard = line.reads_reply(commands[1:], message, version)
     assert listing(heard) == [("b", [(2, 12), (0, 12)]), ("c", []), ("b", [(2, 12)])]
     assert getattr(heard, "throttle_time_ms", 0) == 0
-    assert stored(copy) == {}
-    assert copy.traffic.policy_rejections == {("offset_metadata_max_bytes", 12): 1}
+    assert stored(state) == {}
+    assert state.traffic.policy_rejections == {("offset_metadata_max_bytes", 12): 1}
 
 
 @pytest.mark.parametrize(("key", "version"), [(COMMIT, 8), (COMMIT, 10), (TXN_COMMIT, 5)])
@@ -319,11 +319,11 @@ def test_gateway_reduces_commits_too() -> None:
 def test_audit_mode_forwards_whole_commit() -> None:
     """In audit mode, the whole commit passes, and the refusal is recorded as not enforced."""
     facts: list[Fact] = []
-    copy = limited(facts, mode="audit")
-    line = Line(copy)
+    state = limited(facts, mode="audit")
+    line = Line(state)
     line.exchange(commit(COMMIT, 7, MIXED), answer(COMMIT, 7, fine(MIXED)), 7)
     assert [fact.enforced for fact in facts if isinstance(fact, ClientRefused)] == [False]
-    assert len(stored(copy)) == 6
+    assert len(stored(state)) == 6
 
 
 # What is wrong besides.
@@ -403,7 +403,7 @@ def test_missing_partition_error_comes_first(key: int, version: int, asked: Aske
 @both
 def test_repeated_partitions_are_answered_each(key: int, version: int) -> None:
     """A partition that a commit names several times gets one result for each occurrence."""
-    copy = limited()
+    state = limited()
     asked: Asked = [
         ("a", [(0, SHORT), (0, LONG), (0, "last")]),
         ("b", [(0, LONG)]),
@@ -411,9 +411,9 @@ def test_repeated_partitions_are_answered_each(key: int, version: int) -> None:
     ]
     rest = [("a", [(0, 0), (0, 0)]), ("a", [(1, 0)])]
     whole = [("a", [(0, 0), (0, 12), (0, 0)]), ("b", [(0, 12)]), ("a", [(0, 12), (1, 0)])]
-    assert commits(Line(copy), key, version, asked, rest) == whole
+    assert commits(Line(state), key, version, asked, rest) == whole
     if key == COMMIT:
-        assert stored(copy) == {("a", 0): 2, ("a", 1): 21}
+        assert stored(state) == {("a", 0): 2, ("a", 1): 21}
 
 
 @both
@@ -434,8 +434,8 @@ def test_partition_missing_in_reply_is_left_out() -> None:
 
 def test_pipelined_commits_are_answered_in_order() -> None:
     """Commits sent in one chunk are answered in order, whether whole, reduced or answered locally."""
-    copy = limited()
-    line = Line(copy)
+    state = limited()
+    line = Line(state)
     plans: list[Asked] = [
         MIXED,
         [("a", [(0, SHORT)])],
@@ -459,7 +459,7 @@ def test_pipelined_commits_are_answered_in_order() -> None:
     assert to_upstream(commands) == encode_request(
         commit(COMMIT, 8, [("b", [(5, SHORT)])]), RequestHeader(COMMIT, 8, 5, "client")
     )
-    assert stored(copy) == {("b", 2): 0, ("b", 1): 2, ("c", 1): 20, ("a", 0): 0}
+    assert stored(state) == {("b", 2): 0, ("b", 1): 2, ("c", 1): 20, ("a", 0): 0}
 
 
 # What goes wrong.
@@ -468,28 +468,28 @@ def test_pipelined_commits_are_answered_in_order() -> None:
 @both
 def test_unreadable_reply_asks_client_to_retry(key: int, version: int, capsys: pytest.CaptureFixture[str]) -> None:
     """After an unreadable reply, all partitions get error 15, and the group's offsets become incomplete."""
-    copy = limited()
-    line, message = Line(copy), commit(key, version, MIXED)
+    state = limited()
+    line, message = Line(state), commit(key, version, MIXED)
     line.sends(message, version)
     commands = line.upstream(reply(1, b"\0\xff\xff"))
     assert listing(line.reads_reply(commands, message, version)) == fine(MIXED, 15)
-    assert copy.traffic.decode_failures == {key: 1}
-    assert copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is not None
+    assert state.traffic.decode_failures == {key: 1}
+    assert state.copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is not None
     assert "not understood" in capsys.readouterr().out
 
 
 def test_lost_reply_doubts_forwarded_partitions() -> None:
     """A lost reply leaves only the forwarded partitions in doubt. A new commit of these partitions ends the doubt."""
-    copy = limited()
-    line = Line(copy)
+    state = limited()
+    line = Line(state)
     line.exchange(commit(COMMIT, 7, fine_notes(MIXED)), answer(COMMIT, 7, fine(MIXED)), 7)
     line.sends(commit(COMMIT, 7, MIXED), 7)
     line.upstream_closed()
-    assert copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is FallbackReason.IN_DOUBT
-    line = Line(copy)
+    assert state.copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is FallbackReason.IN_DOUBT
+    line = Line(state)
     line.now += 100
     line.exchange(commit(COMMIT, 7, REST), answer(COMMIT, 7, fine(REST)), 7)
-    assert copy.manager.view("g", EPOCH + 300).offsets_fallback_reason is None
+    assert state.copy.manager.view("g", EPOCH + 300).offsets_fallback_reason is None
 
 
 def fine_notes(asked: Asked) -> Asked:

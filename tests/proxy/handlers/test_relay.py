@@ -33,8 +33,8 @@ from tests.kafka.group_members import offsets_to_commit
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
-    broker_copy,
-    complete_copy,
+    broker_state,
+    complete_state,
     joining,
     reply,
     request,
@@ -72,10 +72,10 @@ QUESTIONS: list[tuple[Struct, int]] = [
 EACH = pytest.mark.parametrize(("question", "version"), QUESTIONS)
 
 
-def old(copy: BrokerState, release: str = OLD) -> BrokerState:
+def old(state: BrokerState, release: str = OLD) -> BrokerState:
     """The same of a broker of a release."""
-    copy.learn_versions(RELEASES[release])
-    return copy
+    state.versions.learn(RELEASES[release])
+    return state
 
 
 def asked_in(data: bytes) -> list[tuple[int, BrokerRequest]]:
@@ -111,8 +111,8 @@ def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Comma
 @EACH
 def test_question_is_sent_in_brokers_version(question: Any, version: int) -> None:
     """A question in a version that the broker lacks is sent in the broker's version, and the reply is translated."""
-    copy, broker = old(broker_copy()), OldBroker(RELEASES[OLD], GROUPS)
-    line = Line(copy)
+    state, broker = old(broker_state()), OldBroker(RELEASES[OLD], GROUPS)
+    line = Line(state)
     answer = line.reads_reply(served(line, broker, line.sends(question, version)), question, version)
     if question.KEY == LIST:
         assert [group.group_id for group in answer.groups] == ["g"]
@@ -121,17 +121,17 @@ def test_question_is_sent_in_brokers_version(question: Any, version: int) -> Non
     else:
         [topic] = answer.topics if version < 8 else answer.groups[0].topics
         assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(0, 42)]
-    assert copy.traffic.relays == {question.KEY: 1}
-    assert copy.traffic.fallbacks == {(question.KEY, FallbackReason.UNAUTHORIZED): 1}
-    assert copy.traffic.answers == {}
-    assert sum(copy.traffic.durations[question.KEY].counts) == 1
-    assert copy.traffic.durations.keys() == {question.KEY}
+    assert state.traffic.relays == {question.KEY: 1}
+    assert state.traffic.fallbacks == {(question.KEY, FallbackReason.UNAUTHORIZED): 1}
+    assert state.traffic.answers == {}
+    assert sum(state.traffic.durations[question.KEY].counts) == 1
+    assert state.traffic.durations.keys() == {question.KEY}
     assert line.session.should_read_client
 
 
 def test_translated_question_has_clients_id() -> None:
     """The translated question carries the client's id and waits for the replies to earlier requests."""
-    line = Line(old(broker_copy()), client_id="somebody")
+    line = Line(old(broker_state()), client_id="somebody")
     first = request(1, 90)
     frame = line.frame(ListGroupsRequest(), 3)
     assert line.client(first, frame) == [ToUpstream(first)]
@@ -144,7 +144,7 @@ def test_translated_question_has_clients_id() -> None:
 
 def test_next_request_waits_for_translated_reply() -> None:
     """A request after a translated question waits until the client has its reply."""
-    line, broker = Line(old(broker_copy())), OldBroker(RELEASES[OLD], GROUPS)
+    line, broker = Line(old(broker_state())), OldBroker(RELEASES[OLD], GROUPS)
     behind = request(1, 91)
     commands = line.client(line.frame(DescribeGroupsRequest(groups=("g",)), 6), behind)
     [(correlation, asked)] = asked_in(to_upstream(commands))
@@ -155,10 +155,10 @@ def test_next_request_waits_for_translated_reply() -> None:
 
 def test_translated_reply_teaches_the_copy() -> None:
     """The copy learns from a translated reply and answers the next question without the broker."""
-    copy = old(broker_copy(answers={"exclusive": True, "authorizer": "none"}), "0.10.2.2")
-    copy.learn_initial_groups(["g"])
+    state = old(broker_state(answers={"exclusive": True, "authorizer": "none"}), "0.10.2.2")
+    state.learn_initial_groups(["g"])
     committed = OffsetCommitResponsePartition(partition_index=0, error_code=0)
-    line, broker = Line(copy), OldBroker(RELEASES["0.10.2.2"], GROUPS)
+    line, broker = Line(state), OldBroker(RELEASES["0.10.2.2"], GROUPS)
     line.exchange(
         OffsetCommitRequest(group_id="g", topics=offsets_to_commit("t", {0: 41}, "m")),
         OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(committed,)),)),
@@ -166,21 +166,21 @@ def test_translated_reply_teaches_the_copy() -> None:
     )
     told = line.reads_reply(served(line, broker, line.sends(everything(4), 4)), everything(4), 4)
     assert line.reads_reply(line.sends(everything(4), 4), everything(4), 4) == told
-    assert (copy.traffic.answers, copy.traffic.relays) == ({FETCH: 1}, {FETCH: 1})
+    assert (state.traffic.answers, state.traffic.relays) == ({FETCH: 1}, {FETCH: 1})
 
 
 @EACH
 def test_unreadable_relayed_reply_gets_error_15(question: Any, version: int) -> None:
     """After an unreadable reply to a translated question, the client gets error 15 and its connection continues."""
-    copy = old(broker_copy())
-    line = Line(copy)
+    state = old(broker_state())
+    line = Line(state)
     commands = line.sends(question, version)
     assert len(asked_in(to_upstream(commands))) == 1
     garbage = CORRELATION.to_bytes(4, "big", signed=True) + b"\x7f"
     answer = line.reads_reply(line.upstream(len(garbage).to_bytes(4, "big") + garbage), question, version)
     told = answer.groups if question.KEY == DESCRIBE or version >= 8 else [answer]
     assert [each.error_code for each in told] == [15]
-    assert sum(copy.traffic.decode_failures.values()) == 1
+    assert sum(state.traffic.decode_failures.values()) == 1
     assert line.session.should_read_client
 
 
@@ -191,7 +191,7 @@ def test_failed_local_answer_is_translated(monkeypatch: pytest.MonkeyPatch, caps
         raise ValueError("does not fit its field")
 
     monkeypatch.setattr(ReplyBuilder, "_make", fails)
-    line, broker = Line(old(complete_copy())), OldBroker(RELEASES[OLD], GROUPS)
+    line, broker = Line(old(complete_state())), OldBroker(RELEASES[OLD], GROUPS)
     question = DescribeGroupsRequest(groups=("g",))
     [group] = line.reads_reply(served(line, broker, line.sends(question, 6)), question, 6).groups
     assert group.group_state == "Empty"
@@ -204,23 +204,23 @@ def test_failed_local_answer_is_translated(monkeypatch: pytest.MonkeyPatch, caps
 @EACH
 def test_certain_copy_answers_added_versions(question: Any, version: int) -> None:
     """A certain copy answers added versions without the broker."""
-    copy = old(complete_copy())
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = old(complete_state())
+    stable_group(state, "m1")
+    line = Line(state)
     answer = line.reads_reply(line.sends(question, version), question, version)
     if question.KEY != FETCH:
         assert [group.group_id for group in answer.groups] == ["g"]
-    assert copy.traffic.answers == {question.KEY: 1}
-    assert copy.traffic.relays == {}
-    assert copy.traffic.fallbacks == {}
+    assert state.traffic.answers == {question.KEY: 1}
+    assert state.traffic.relays == {}
+    assert state.traffic.fallbacks == {}
 
 
 @pytest.mark.parametrize(("release", "version"), [(OLD, version) for version in range(3, 7)] + [("2.8.2", 6)])
 def test_authorized_operations_without_authorizer(release: str, version: int) -> None:
     """Without an authorizer, a local description contains all authorized operations if the client asks for them."""
-    copy = old(complete_copy(), release)
-    stable_group(copy, "m1")
-    line = Line(copy)
+    state = old(complete_state(), release)
+    stable_group(state, "m1")
+    line = Line(state)
     question = DescribeGroupsRequest(groups=("g", "g"), include_authorized_operations=True)
     groups = line.reads_reply(line.sends(question, version), question, version).groups
     assert [group.authorized_operations for group in groups] == [328, 328]
@@ -232,25 +232,25 @@ def test_authorized_operations_without_authorizer(release: str, version: int) ->
 @pytest.mark.parametrize("odd", ["stable", " STABLE "])
 def test_state_filter_ignores_case_and_spaces(odd: str) -> None:
     """A state filter in an added version ignores case and surrounding spaces."""
-    copy = old(complete_copy())
-    stable_group(copy, "m1")
-    line, question = Line(copy), ListGroupsRequest(states_filter=(odd,))
+    state = old(complete_state())
+    stable_group(state, "m1")
+    line, question = Line(state), ListGroupsRequest(states_filter=(odd,))
     assert [group.group_id for group in line.reads_reply(line.sends(question, 4), question, 4).groups] == ["g"]
 
 
 def test_authorizer_change_invalidates_answer() -> None:
     """A change of the broker's authorizer invalidates cached answers with authorized operations."""
-    copy = old(complete_copy(answers={"exclusive": True}))
-    copy.learn_authorizer(present=False)
-    stable_group(copy, "m1")
-    line = Line(copy)
-    broker = OldBroker(RELEASES[OLD], {"g": copy.manager.view("g", EPOCH + line.now)})
+    state = old(complete_state(answers={"exclusive": True}))
+    state.access.learn_authorizer(present=False)
+    stable_group(state, "m1")
+    line = Line(state)
+    broker = OldBroker(RELEASES[OLD], {"g": state.copy.manager.view("g", EPOCH + line.now)})
     question = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
     for present, operations in ((False, 328), (True, -2147483648), (False, 328), (True, -2147483648)):
-        copy.learn_authorizer(present=present)
+        state.access.learn_authorizer(present=present)
         [group] = line.reads_reply(served(line, broker, line.sends(question, 4)), question, 4).groups
         assert group.authorized_operations == operations
-    assert (copy.traffic.answers, copy.traffic.relays) == ({DESCRIBE: 3}, {DESCRIBE: 1})
+    assert (state.traffic.answers, state.traffic.relays) == ({DESCRIBE: 3}, {DESCRIBE: 1})
 
 
 # What never goes to the broker.
@@ -259,8 +259,8 @@ def test_authorizer_change_invalidates_answer() -> None:
 @EACH
 def test_malformed_added_version_closes(question: Struct, version: int) -> None:
     """A malformed question in an added version closes the connection and counts as a decode failure."""
-    copy = old(broker_copy())
-    line = Line(copy)
+    state = old(broker_state())
+    line = Line(state)
     garbage = request(question.KEY, 1, version=version, body=b"\xff\xff\xff\xff\x7f")
     if isinstance(question, ListGroupsRequest) and version < 4:
         garbage = request(question.KEY, 1, version=version)[:-1]  # It has no fields to be wrong.
@@ -268,22 +268,22 @@ def test_malformed_added_version_closes(question: Struct, version: int) -> None:
     with structlog.testing.capture_logs() as lines:
         assert line.client(garbage) == [Close(CloseReason.MALFORMED_REQUEST)]
     assert [each["event"] for each in lines] == ["a connection is closed"]  # And not that it was passed on.
-    assert copy.traffic.decode_failures == {question.KEY: 1}
+    assert state.traffic.decode_failures == {question.KEY: 1}
 
 
 @pytest.mark.parametrize("limits", [{"inspected_frame": 1024}, {"inspected_elements": 999}])
 def test_overlong_added_version_closes(limits: dict[str, int]) -> None:
     """A question in an added version that exceeds the inspection limits closes the connection."""
-    copy = old(broker_copy(limits=limits))
+    state = old(broker_state(limits=limits))
     question = DescribeGroupsRequest(groups=tuple(f"group {number}" for number in range(1000)))
-    assert Line(copy).sends(question, 6) == [Close(CloseReason.REQUEST_TOO_LONG)]
+    assert Line(state).sends(question, 6) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
 @pytest.mark.parametrize("settings", [{"enabled": False}, {"apis": ["ListGroups"]}])
 def test_disabled_answers_add_no_versions(settings: dict[str, Any]) -> None:
     """With local answers off for the API, a question in a version that the broker lacks passes unchanged."""
-    copy = old(broker_copy(answers=settings))
-    line = Line(copy)
+    state = old(broker_state(answers=settings))
+    line = Line(state)
     frame = line.frame(everything(2), 2)
     assert line.client(frame) == [ToUpstream(frame)]
 
@@ -291,11 +291,11 @@ def test_disabled_answers_add_no_versions(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("version", [7, 8])
 def test_unadvertised_version_goes_to_broker(version: int) -> None:
     """A question in a version that is neither the broker's nor added goes to the broker."""
-    copy = old(complete_copy(), "1.1.1")
-    line = Line(copy)
+    state = old(complete_state(), "1.1.1")
+    line = Line(state)
     frame = line.frame(everything(version), version)
     assert line.client(frame) == [ToUpstream(frame)]
-    assert copy.traffic.fallbacks == {(FETCH, FallbackReason.VERSION): 1}
+    assert state.traffic.fallbacks == {(FETCH, FallbackReason.VERSION): 1}
 
 
 @settings(max_examples=60)
@@ -313,15 +313,15 @@ def test_broker_never_gets_added_versions(
     authorizer.
     """
     question, version = asked
-    copy = old((complete_copy if certain else broker_copy)(), release)
+    state = old((complete_state if certain else broker_state)(), release)
     if authorizer is not None:
-        copy.learn_authorizer(authorizer)
+        state.access.learn_authorizer(authorizer)
     if parked:
-        Line(copy).sends(joining(), 3)
-    line, broker = Line(copy), OldBroker(RELEASES[release], GROUPS)
+        Line(state).sends(joining(), 3)
+    line, broker = Line(state), OldBroker(RELEASES[release], GROUPS)
     lowest, highest = added_versions(RELEASES[release]).get(question.KEY, (0, -1))
     commands = line.sends(question, version)
     if lowest <= version <= highest:
         line.reads_reply(served(line, broker, commands), question, version)  # The model has only what the release has.
     else:
-        assert copy.traffic.relays == {}
+        assert state.traffic.relays == {}

@@ -35,7 +35,15 @@ from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.coordinator.plain_list import list_groups
-from tests.proxy.dataplane.playbook import EPOCH, LARGEST_FRAME, Line, complete_copy, joining, stable_group, to_upstream
+from tests.proxy.dataplane.playbook import (
+    EPOCH,
+    LARGEST_FRAME,
+    Line,
+    complete_state,
+    joining,
+    stable_group,
+    to_upstream,
+)
 
 PARTITIONS = tuple(range(MIN_CACHED_PARTITIONS + 10))
 DESCRIBING, LISTING = DescribeGroupsRequest(groups=("g",)), ListGroupsRequest()
@@ -64,22 +72,22 @@ def commit(line: Line, offset: int, partitions: tuple[int, ...] = PARTITIONS) ->
 
 def known(**settings: Any) -> tuple[BrokerState, Line]:
     """A Stable group g of one member, with offsets of more partitions than parts are kept for."""
-    copy = complete_copy(**settings)
-    (line,) = stable_group(copy, "m1")
+    state = complete_state(**settings)
+    (line,) = stable_group(state, "m1")
     commit(line, 1)
-    return copy, line
+    return state, line
 
 
-def build_uncached(copy: BrokerState, line: Line, question: Struct, version: int) -> Struct | None:
+def build_uncached(state: BrokerState, line: Line, question: Struct, version: int) -> Struct | None:
     """What the answer is to be."""
-    view = copy.manager.view("g", EPOCH + line.now)
+    view = state.copy.manager.view("g", EPOCH + line.now)
     if isinstance(question, ListGroupsRequest):
         groups = tuple(replace(group, group_type="") for group in list_groups(question, [view]))
         return ListGroupsResponse(error_code=0, groups=groups)
     if isinstance(question, DescribeGroupsRequest):
         return group_replies.describe_groups(question, version, {"g": view})
     assert isinstance(question, OffsetFetchRequest)
-    return group_replies.offset_fetch(question, version, {"g": view}, copy.names)
+    return group_replies.offset_fetch(question, version, {"g": view}, state.topic_names.by_id)
 
 
 def cached_answers(traffic: TrafficCounters) -> int:
@@ -89,80 +97,80 @@ def cached_answers(traffic: TrafficCounters) -> int:
 @pytest.mark.parametrize(("question", "version"), QUESTIONS)
 def test_answer_is_cached_until_content_changes(question: Struct, version: int) -> None:
     """A cached answer is reused until its content changes, and always equals a newly built answer."""
-    copy, line = known()
-    asking = Line(copy)
+    state, line = known()
+    asking = Line(state)
 
     def ask() -> Struct:
         told = asking.reads_reply(asking.sends(question, version), question, version)
-        assert told == build_uncached(copy, line, question, version)
+        assert told == build_uncached(state, line, question, version)
         assert isinstance(told, Struct)
         return told
 
     first = ask()
-    assert cached_answers(copy.traffic) == 0
+    assert cached_answers(state.traffic) == 0
     assert ask() == first
-    assert cached_answers(copy.traffic) == 1
+    assert cached_answers(state.traffic) == 1
     commit(line, 2, (3,))
     second = ask()
     tells_offsets = question.KEY == ApiKey.OFFSET_FETCH
     assert (second != first) == tells_offsets
-    assert cached_answers(copy.traffic) == (1 if tells_offsets else 2)
-    stable_group(copy, "m1", "m2", generation=2)
+    assert cached_answers(state.traffic) == (1 if tells_offsets else 2)
+    stable_group(state, "m1", "m2", generation=2)
     assert (ask() != second) == (question.KEY == ApiKey.DESCRIBE_GROUPS)
-    assert copy.traffic.answers == {question.KEY: 4}
+    assert state.traffic.answers == {question.KEY: 4}
 
 
 def test_list_is_cached_until_a_group_appears() -> None:
     """A cached list is reused until a new group appears."""
-    copy, _ = known()
-    line = Line(copy)
+    state, _ = known()
+    line = Line(state)
     found = []
     for group in ("g", "g", "h", "i"):
         if group != "g":
-            stable_group(copy, f"a member of {group}", group=group)
+            stable_group(state, f"a member of {group}", group=group)
         told = line.reads_reply(line.sends(LISTING, 4), LISTING, 4)
         found.append({listed.group_id for listed in told.groups})
     assert found == [{"g"}, {"g"}, {"g", "h"}, {"g", "h", "i"}]
-    assert cached_answers(copy.traffic) == 1
+    assert cached_answers(state.traffic) == 1
 
 
 @pytest.mark.parametrize(("question", "version"), [(DESCRIBING, 5), (LISTING, 4)])
 def test_doubt_disables_cached_answer(question: Struct, version: int) -> None:
     """A cached answer is not used once its group is in doubt."""
-    copy, _ = known()
-    line = Line(copy)
+    state, _ = known()
+    line = Line(state)
     for _ in range(2):
         line.reads_reply(line.sends(question, version), question, version)
-    Line(copy).sends(joining(), 3)
+    Line(state).sends(joining(), 3)
     frame = line.frame(question, version)
     assert to_upstream(line.client(frame)) == frame
-    assert copy.traffic.fallbacks == {(question.KEY, FallbackReason.IN_DOUBT): 1}
+    assert state.traffic.fallbacks == {(question.KEY, FallbackReason.IN_DOUBT): 1}
 
 
 @pytest.mark.parametrize(("question", "version"), [(DESCRIBING, 5), (LISTING, 4)])
 def test_expired_session_disables_cached_answer(question: Struct, version: int) -> None:
     """A cached answer is not used once a member's session has expired."""
-    copy, _ = known()
-    line = Line(copy)
+    state, _ = known()
+    line = Line(state)
     line.now += 29.0
     line.reads_reply(line.sends(question, version), question, version)
     line.now += 2.0  # The session of m1, of whom nothing was heard, is over.
     frame = line.frame(question, version)
     assert to_upstream(line.client(frame)) == frame
-    assert copy.traffic.fallbacks == {(question.KEY, FallbackReason.IN_DOUBT): 1}
+    assert state.traffic.fallbacks == {(question.KEY, FallbackReason.IN_DOUBT): 1}
 
 
 @pytest.mark.parametrize(("question", "version"), QUESTIONS)
 def test_no_cache_room_builds_each_answer(question: Struct, version: int) -> None:
     """With limits.remembered_answers set to 0, every answer is built anew."""
-    copy, line = known(limits={"remembered_answers": 0})
-    asking = Line(copy)
+    state, line = known(limits={"remembered_answers": 0})
+    asking = Line(state)
     for offset in (1, 1, 2):
         commit(line, offset)
         told = asking.reads_reply(asking.sends(question, version), question, version)
-        assert told == build_uncached(copy, line, question, version)
-    assert cached_answers(copy.traffic) == 0
-    assert copy.traffic.reply_cache_bytes == 0
+        assert told == build_uncached(state, line, question, version)
+    assert cached_answers(state.traffic) == 0
+    assert state.traffic.reply_cache_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -170,46 +178,46 @@ def test_no_cache_room_builds_each_answer(question: Struct, version: int) -> Non
 )
 def test_large_answer_parts_are_cached(count: int) -> None:
     """The cache keeps parts of an answer from MIN_CACHED_PARTITIONS partitions on, and the answers stay correct."""
-    copy, line = known()
+    state, line = known()
     topics = (OffsetFetchRequestTopic(name="t", partition_indexes=PARTITIONS[:count]),)
     question = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
     for offset in (1, 2):
         commit(line, offset)
         told = line.reads_reply(line.sends(question, 8), question, 8)
-        assert told == build_uncached(copy, line, question, 8)
-    assert (copy.traffic.reply_cache_bytes > PARTITION_BYTES * count) == (count >= MIN_CACHED_PARTITIONS)
+        assert told == build_uncached(state, line, question, 8)
+    assert (state.traffic.reply_cache_bytes > PARTITION_BYTES * count) == (count >= MIN_CACHED_PARTITIONS)
 
 
 def test_clients_share_cached_answers() -> None:
     """Clients with different ids and hosts get the same cached answer."""
-    copy, _ = known()
-    dispatcher = BrokerDispatcher(copy)
+    state, _ = known()
+    dispatcher = BrokerDispatcher(state)
     for client_id in ("one", "two", None):
-        line = Line(copy, client_id)
-        line.session = Session(dispatcher, copy.traffic, Origin("10.9.9.9"), LARGEST_FRAME)
+        line = Line(state, client_id)
+        line.session = Session(dispatcher, state.traffic, Origin("10.9.9.9"), LARGEST_FRAME)
         line.reads_reply(line.sends(DESCRIBING, 5), DESCRIBING, 5)
-    assert cached_answers(copy.traffic) == 2
+    assert cached_answers(state.traffic) == 2
 
 
 @pytest.mark.parametrize(("question", "version"), QUESTIONS)
 def test_missing_api_disables_cache(question: Struct, version: int) -> None:
     """While the broker lacks the API, no answer is cached, because the best known answer may change."""
-    copy, line = known()
-    copy.learn_versions({})
-    asking = Line(copy)
+    state, line = known()
+    state.versions.learn({})
+    asking = Line(state)
     for _ in range(2):
         told = asking.reads_reply(asking.sends(question, version), question, version)
-        assert told == build_uncached(copy, line, question, version)
-    assert cached_answers(copy.traffic) == 0
+        assert told == build_uncached(state, line, question, version)
+    assert cached_answers(state.traffic) == 0
 
 
 def test_broker_upgrade_invalidates_cache() -> None:
     """A cached answer is discarded when an upgrade of the broker changes its meaning."""
-    copy, _ = known()
-    asking, question, told = Line(copy), OffsetFetchRequest(group_id="g", topics=()), []
+    state, _ = known()
+    asking, question, told = Line(state), OffsetFetchRequest(group_id="g", topics=()), []
     for highest in (1, 1, 8):
-        copy.learn_versions({key: (0, highest if key == ApiKey.OFFSET_FETCH else 20) for key in APIS})
+        state.versions.learn({key: (0, highest if key == ApiKey.OFFSET_FETCH else 20) for key in APIS})
         reply = asking.reads_reply(asking.sends(question, 1), question, 1)
         told.append(sum(len(topic.partitions) for topic in reply.topics))
     assert told == [len(PARTITIONS), len(PARTITIONS), 0]
-    assert cached_answers(copy.traffic) == 1
+    assert cached_answers(state.traffic) == 1

@@ -28,7 +28,7 @@ from group_sidecar.proxy.broker.added_versions import added_versions
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.handlers.relay import BrokerRequest, UnreadableReply
 from group_sidecar.proxy.handlers.version_translation import GROUPS_PER_DESCRIBE, translate
-from tests.proxy.dataplane.playbook import broker_copy
+from tests.proxy.dataplane.playbook import broker_state
 from tests.proxy.handlers.old_brokers import RELEASES, OldBroker
 
 FETCH, DESCRIBE, LIST = ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS
@@ -64,14 +64,14 @@ TOPICS = st.none() | st.dictionaries(
 
 def knowing(old: str, **settings: Any) -> BrokerState:
     """Of a broker of a release, of whose groups nothing is known."""
-    copy = broker_copy(**settings)
-    copy.learn_versions(RELEASES[old])
-    return copy
+    state = broker_state(**settings)
+    state.versions.learn(RELEASES[old])
+    return state
 
 
-def told(copy: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
+def told(state: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
     """What the client is told, as it comes to it."""
-    steps = translate(request, version, copy)
+    steps = translate(request, version, state.versions, state.access)
     try:
         asked = next(steps)
         while True:
@@ -113,9 +113,9 @@ def test_old_broker_matches_newer_broker(old: str, key: int, data: st.DataObject
     """The translated reply of an old broker equals the reply of a newer broker with the same groups."""
     lowest, highest = added_versions(RELEASES[old])[key]
     version = data.draw(st.integers(lowest, highest))
-    copy, broker = knowing(old, answers={"authorizer": "none"}), OldBroker(RELEASES[old], groups)
+    state, broker = knowing(old, answers={"authorizer": "none"}), OldBroker(RELEASES[old], groups)
     request: Any = data.draw(questions(key, version))
-    assert comparable(told(copy, broker, request, version)) == comparable(newer(broker, request, version))
+    assert comparable(told(state, broker, request, version)) == comparable(newer(broker, request, version))
 
 
 def newer(broker: OldBroker, request: Any, version: int) -> Struct:
@@ -318,11 +318,11 @@ def test_description_keeps_errors_and_new_names(version: int) -> None:
 @pytest.mark.parametrize(("authorizer", "operations"), [(False, 328), (True, -2147483648), (None, -2147483648)])
 def test_authorized_operations_need_no_authorizer(authorizer: bool | None, operations: int) -> None:
     """A translated description contains authorized operations only if the broker is known to have no authorizer."""
-    copy = knowing(OLDEST)
+    state = knowing(OLDEST)
     if authorizer is not None:
-        copy.learn_authorizer(authorizer)
+        state.access.learn_authorizer(authorizer)
     request = DescribeGroupsRequest(groups=("old", "forbidden"), include_authorized_operations=True)
-    reply = told(copy, LocalAnswers(RELEASES[OLDEST], {}), request, 3)
+    reply = told(state, LocalAnswers(RELEASES[OLDEST], {}), request, 3)
     assert [group.authorized_operations for group in reply.groups] == [operations, -2147483648]
 
 
@@ -346,7 +346,8 @@ def test_unreadable_reply_gets_error_15(old: str, key: int, version: int) -> Non
         DESCRIBE: DescribeGroupsRequest(groups=("g", "h")),
         FETCH: fetching(version, [("g", None), ("h", None)]),
     }
-    steps = translate(requests[ApiKey(key)], version, knowing(old))
+    state = knowing(old)
+    steps = translate(requests[ApiKey(key)], version, state.versions, state.access)
     next(steps)
     with pytest.raises(StopIteration) as done:
         steps.throw(UnreadableReply())

@@ -24,7 +24,7 @@ from group_sidecar.proxy.offsets_log.tail import OffsetsTail
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.coordinator.model_log import batch
 from tests.coordinator.sweeping import in_doubt
-from tests.proxy.dataplane.playbook import EPOCH, broker_copy, complete_copy, stable_group
+from tests.proxy.dataplane.playbook import EPOCH, broker_state, complete_state, stable_group
 from tests.proxy.offsets_log.log_broker import THIS_NODE, LogBroker
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork
 
@@ -60,29 +60,30 @@ def lines() -> Iterator[list[Any]]:
 class Side:
     """A sidecar that reads the log."""
 
-    def __init__(self, copy: BrokerState) -> None:
-        self.copy = copy
-        self.tail = OffsetsTail(copy)
+    def __init__(self, state: BrokerState) -> None:
+        self.state = state
+        buffer_size = state.config.offsets_log.load_buffer_size
+        self.tail = OffsetsTail(state.copy, state.versions, state.coordinators, state.own_connections, buffer_size)
 
     @property
     def states(self) -> dict[int, str]:
-        return {number: state.value for number, state in self.copy.manager.log.partitions.states.items()}
+        return {number: state.value for number, state in self.state.copy.manager.log.partitions.states.items()}
 
     def offset(self, group: str) -> int | None:
         """Returns the group's committed offset in the copy."""
-        view = self.copy.manager.view(group, self.copy.epoch(trio.current_time()))
+        view = self.state.copy.manager.view(group, self.state.copy.epoch(trio.current_time()))
         found = view.offsets.get(("t", 0))
         return None if found is None else found.offset
 
     def fresh(self, group: str) -> bool:
         """Whether the copy may be used."""
-        return self.copy.manager.log.partitions.is_current(group, self.copy.epoch(trio.current_time()))
+        return self.state.copy.manager.log.partitions.is_current(group, self.state.copy.epoch(trio.current_time()))
 
 
 @asynccontextmanager
 async def reading(*, since: float = 1.0, **settings: Any) -> AsyncIterator[Side]:
     """Runs a tail while the block runs. The block begins after `since` seconds."""
-    side = Side(broker_copy(**settings))
+    side = Side(broker_state(**settings))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(side.tail.run)
         await trio.sleep(since)
@@ -101,10 +102,10 @@ def told(lines: list[Any], start: str) -> list[str]:
 async def test_reconnect_learns_versions_again(broker: LogBroker, autojump_clock: MockClock) -> None:
     """After a reconnection, the broker no longer counts as Kafka 0.9, because it may have been upgraded."""
     async with reading() as side:
-        side.copy.learn_versions(KAFKA_0_9)
+        side.state.versions.learn(KAFKA_0_9)
         await broker.drop()
         await trio.sleep(10)
-        assert not side.copy.is_kafka_0_9
+        assert not side.state.versions.is_kafka_0_9
 
 
 async def test_all_partitions_are_loaded_and_tailed(
@@ -142,14 +143,14 @@ async def test_coordinators_are_known_while_connected(
 ) -> None:
     """The copy knows a group's coordinator while the broker leads its partition and is connected."""
     async with reading() as side:
-        assert side.copy.coordinator(GROUPS[1]) == THIS_NODE
+        assert side.state.coordinators.coordinator(GROUPS[1]) == THIS_NODE
         broker.partitions[1].led = False  # Its new leader is not in Metadata.
         await trio.sleep(3)
-        assert [side.copy.coordinator(GROUPS[n]) for n in (0, 1)] == [THIS_NODE, None]
+        assert [side.state.coordinators.coordinator(GROUPS[n]) for n in (0, 1)] == [THIS_NODE, None]
         del network.brokers[BROKER]
         await broker.drop()
         await trio.sleep(3)
-        assert side.copy.coordinator(GROUPS[0]) is None
+        assert side.state.coordinators.coordinator(GROUPS[0]) is None
 
 
 @pytest.mark.parametrize("versions", [None, OLD_VERSIONS])
@@ -159,7 +160,7 @@ async def test_topic_created_later_is_found(
     """The tail finds a topic that is created later, and notices its deletion."""
     broker = network.brokers[BROKER] = LogBroker(0, versions)
     async with reading() as side:
-        assert side.copy.manager.log.partitions.count is None
+        assert side.state.copy.manager.log.partitions.count is None
         assert side.tail.status()["read"] is True
         await trio.sleep(30)
         broker.partitions = LogBroker(2).partitions
@@ -169,7 +170,7 @@ async def test_topic_created_later_is_found(
         assert side.offset(GROUPS[0]) == 5
         broker.partitions.clear()
         await trio.sleep(3)
-        assert side.copy.manager.log.partitions.count is None
+        assert side.state.copy.manager.log.partitions.count is None
     assert warnings(lines) == []
 
 
@@ -203,9 +204,9 @@ async def test_takeover_differs_from_first_load(
     async with reading() as side:
         broker.partitions[1].led, broker.partitions[1].epoch = True, 2
         await trio.sleep(3)
-        led = side.copy.manager.log.partitions.leader_partitions
+        led = side.state.copy.manager.log.partitions.leader_partitions
         assert [led[number].leader_term.moved for number in (0, 1)] == [None, True]
-        assert all(led[number].leader_term.began_at <= side.copy.epoch(trio.current_time()) for number in (0, 1))
+        assert all(led[number].leader_term.began_at <= side.state.copy.epoch(trio.current_time()) for number in (0, 1))
 
 
 @pytest.mark.parametrize("versions", [{}, {FetchRequest: (0, 8)}])
@@ -297,7 +298,7 @@ async def test_changed_partition_count_resets_all(
     async with reading() as side:
         broker.partitions = LogBroker(3).partitions
         await trio.sleep(3)
-        assert side.copy.manager.log.partitions.count == 3
+        assert side.state.copy.manager.log.partitions.count == 3
         assert side.states == {0: "owned", 1: "owned", 2: "owned"}
         assert side.offset("a") is None
 
@@ -384,7 +385,7 @@ async def test_denied_read_is_logged_and_retried(
     broker.granted = where != "read"
     async with reading() as side:
         assert side.states == {}
-        assert side.copy.manager.log.partitions.count is None
+        assert side.state.copy.manager.log.partitions.count is None
         await trio.sleep(600)
         assert len(broker.requests(MetadataRequest)) == 11
         assert warnings(lines) == ["the sidecar may not read __consumer_offsets: it works from the wire and by asking"]
@@ -485,7 +486,7 @@ async def test_replayed_groups_survive_cancellation(
 
     monkeypatch.setattr(follower, "GROUPS_PER_MERGE_STEP", 1)
     monkeypatch.setattr(partition_reader.PartitionReader, "_yield_to_others", end)
-    side = Side(broker_copy())
+    side = Side(broker_state())
     with trio.CancelScope() as scope:
         await side.tail.run()
     assert [side.offset(group) for group in "abc"] == [5, 5, 5]
@@ -523,7 +524,7 @@ async def test_reload_group_reads_its_partition(broker: LogBroker, autojump_cloc
     broker.partitions[0].commit(GROUPS[0], 5)
     broker.partitions[1].commit(GROUPS[1], 6)
     async with reading() as side:
-        logged = side.copy.manager.log.partitions.leader_partitions[0].log.groups[GROUPS[0].encode()]
+        logged = side.state.copy.manager.log.partitions.leader_partitions[0].log.groups[GROUPS[0].encode()]
         logged.offsets.clear()
         assert side.offset(GROUPS[0]) is None
         side.tail.reload_group(GROUPS[0])
@@ -541,12 +542,12 @@ async def test_reload_group_reads_its_partition(broker: LogBroker, autojump_cloc
 
 async def test_reload_group_without_log_sets_doubt() -> None:
     """Without the log, a group that is to be reloaded becomes in doubt."""
-    side = Side(complete_copy())
+    side = Side(complete_state())
     now = EPOCH + 100
-    stable_group(side.copy, "m1")
+    stable_group(side.state, "m1")
     side.tail.reload_group("g")
-    assert side.copy.manager.group_fallback_reason("g", now) is not None
-    assert in_doubt(side.copy.manager) == ["g"]
+    assert side.state.copy.manager.group_fallback_reason("g", now) is not None
+    assert in_doubt(side.state.copy.manager) == ["g"]
 
 
 async def test_too_large_log_stops_loading(
@@ -563,7 +564,7 @@ async def test_too_large_log_stops_loading(
         assert side.states == {0: "failed", 1: "owned"}
         assert 0 < max(broker.fetched(0)) < len(groups) / 2
         assert side.offset(GROUPS[1]) == 6
-        assert side.copy.manager.overflowed > 0
+        assert side.state.copy.manager.overflowed > 0
         assert [line["reason"] for line in lines if "reason" in line] == [
             "more bytes of metadata than limits.offsets allows"
         ]

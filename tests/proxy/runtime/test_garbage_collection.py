@@ -12,7 +12,7 @@ from group_sidecar.codecs.messages.delete_groups import DeletableGroupResult, De
 from group_sidecar.proxy.handlers import dispatcher
 from group_sidecar.proxy.runtime.garbage_collection import LONG_FRAME, CollectionPaused
 from tests.kafka.processes import GIVE_UP_SECONDS
-from tests.proxy.dataplane.playbook import Line, complete_copy
+from tests.proxy.dataplane.playbook import Line, complete_state
 
 KEPT = """
 import gc, weakref
@@ -76,7 +76,7 @@ def test_long_frame_pauses_collection(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__enter__()
 
     monkeypatch.setattr(dispatcher, "CollectionPaused", Noted)
-    line = Line(complete_copy())
+    line = Line(complete_state())
     for count, expected in ((1, 0), (600, 1)):
         names = tuple(f"group-{number}" for number in range(count))
         results = tuple(DeletableGroupResult(group_id=name, error_code=0) for name in names)

@@ -1,0 +1,39 @@
+"""The operator's settings about local answers: which questions are answered here, and which hosts an answer contains.
+
+The settings alone decide this. Whether the copy may be used for one question is decided for each question
+(`proxy.handlers.fallback_reasons`).
+"""
+
+from group_sidecar.codecs.api_registry import ApiKey, api_name
+from group_sidecar.coordinator.model.views import FallbackReason
+from group_sidecar.proxy.config.sections import Answers
+
+LOCAL_APIS = frozenset(
+    {ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
+)
+"""Questions that the sidecar may answer itself."""
+
+
+class AnswerSettings:
+    """What the configuration says about local answers.
+
+    Attributes:
+        enabled: whether any question is answered here.
+        exclusive: whether the operator states that clients reach the broker only through this sidecar.
+        true_hosts: whether answers contain the clients' true hosts. Otherwise they contain the hosts that the broker
+            reports.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self.enabled = answers.enabled
+        self.exclusive = answers.exclusive
+        self.true_hosts = answers.client_host == "client"
+        self._apis: frozenset[str] = frozenset(answers.apis if answers.enabled else ())
+
+    def disabled_reason(self, api_key: int) -> FallbackReason | None:
+        """Returns why no request of this API may be answered here, whatever its groups; None where it may."""
+        return None if api_name(api_key) in self._apis else FallbackReason.OFF
+
+    def rewrites_client_hosts(self, api_key: int) -> bool:
+        """Whether the clients' true hosts replace those in the broker's replies, as they do in local answers."""
+        return self.true_hosts and self.disabled_reason(api_key) is None

@@ -1,0 +1,62 @@
+"""Which log starts and log ends the sidecar needs from one broker, and where the broker's replies go.
+
+The prober asks for them (`probe`). The copy stores them.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import trio
+
+from group_sidecar.coordinator.model.events import LogEndsSeen, LogStartsSeen
+from group_sidecar.coordinator.model.views import TopicPartition
+from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.config.model import Config
+
+
+class NeededLogBounds:
+    """The starts and ends of logs that one broker leads. Times are on trio's clock.
+
+    Args:
+        copy: stores the bounds.
+        config: the mode, and whether there is a journal.
+        partitions: returns the partitions whose log ends are needed. None stands for those that this broker's groups
+            have committed. In a gateway, a group may commit at one broker for a partition that another one leads.
+
+    Attributes:
+        reports_all_log_ends: whether the fleet pipeline needs all log ends of this broker, to join them with commits at
+            other sidecars. A gateway sees all groups itself.
+    """
+
+    def __init__(
+        self,
+        copy: CoordinatorCopy,
+        config: Config,
+        partitions: Callable[[], Awaitable[set[TopicPartition]]] | None = None,
+    ) -> None:
+        self.reports_all_log_ends = config.journal is not None and config.mode == "sidecar"
+        self._copy = copy
+        self._partitions = partitions or self.own_partitions
+
+    async def committed_partitions(self) -> set[TopicPartition]:
+        """Returns the partitions whose log ends and starts are needed in any case."""
+        return await self._partitions()
+
+    async def own_partitions(self) -> set[TopicPartition]:
+        """Returns the partitions for which this broker's groups have committed offsets."""
+        found: set[TopicPartition] = set()
+        for some in self._copy.manager.committed_partitions():
+            found |= some
+            await trio.lowlevel.checkpoint()
+        return found
+
+    def stale_log_ends(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+        """Returns those of these partitions whose log end no reply has contained since then."""
+        return self._copy.manager.log_bounds.ends_unseen(partitions, self._copy.epoch(since))
+
+    def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
+        """Stores log ends. An end that a client's reply contained after `asked_at` is newer, and stays."""
+        self._copy.apply([LogEndsSeen(ends=ends)], asked_at)
+
+    def learn_log_starts(self, starts: Mapping[TopicPartition, int], asked_at: float) -> None:
+        """Stores log starts."""
+        self._copy.apply([LogStartsSeen(starts=starts)], asked_at)

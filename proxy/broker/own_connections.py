@@ -1,0 +1,40 @@
+"""Opens the sidecar's own connections to one broker."""
+
+from contextlib import AbstractAsyncContextManager
+
+from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
+from group_sidecar.proxy.broker.authentication import connect_with_credentials
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+from group_sidecar.proxy.config.sections import OwnConnection
+from group_sidecar.proxy.runtime.addresses import Address
+
+
+class OwnConnections:
+    """Connects to one broker with the sidecar's own credentials.
+
+    Args:
+        address: see Attributes.
+        settings: the credentials, and another listener of the broker where the sidecar is to use that one.
+        versions: whether the broker is Kafka 0.9.
+
+    Attributes:
+        address: where clients' requests for the broker go. It names the broker in the log.
+        have_user: whether the sidecar authenticates as a user (SASL).
+    """
+
+    def __init__(self, address: Address, settings: OwnConnection, versions: OfferedVersions) -> None:
+        self.address = address
+        self.have_user = settings.sasl is not None
+        self._settings = settings
+        self._versions = versions
+
+    def connect(self, *, additional: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
+        """Opens a connection. Raises what `kafka_client.connect` raises.
+
+        `additional`: whether the sidecar has another connection to the broker. Then Kafka 0.9 is not asked for its
+        versions again. That request would make its ``SocketServer`` drop all that it has just read, also from other
+        connections.
+        """
+        known = KAFKA_0_9 if additional and self._versions.is_kafka_0_9 else None
+        return connect_with_credentials(self._settings.address or self.address, self._settings, versions=known)
