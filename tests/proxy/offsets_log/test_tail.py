@@ -19,6 +19,7 @@ from group_sidecar.coordinator.log import follower
 from group_sidecar.coordinator.state.log_partitions import partition_for
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed
+from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.offsets_log import partition_reader
 from group_sidecar.proxy.offsets_log.tail import OffsetsTail
 from group_sidecar.proxy.runtime.addresses import Address
@@ -410,7 +411,7 @@ async def test_refused_credentials_have_own_hint(
     def refused(*_: Any, **__: Any) -> Any:
         raise AuthenticationFailed("wrong password")
 
-    monkeypatch.setattr(BrokerState, "connect", refused)
+    monkeypatch.setattr(OwnConnections, "connect", refused)
     async with reading():
         [line] = lines
     assert (line["hint"], line["reason"]) == ("mend own_connection.sasl", "wrong password")
