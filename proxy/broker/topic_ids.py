@@ -1,7 +1,7 @@
 """Tracks which topic ids the broker still has.
 
 `TopicIds` holds the ids that questions are about and when the broker last confirmed the ids. `TopicIds` also decides
-which ids to ask about next. Times are arguments, in seconds since the epoch as `BrokerState.epoch` returns them.
+which ids to ask about next. Times are arguments, in seconds since the epoch as `CoordinatorCopy.epoch` returns them.
 
 A broker answers UNKNOWN_TOPIC_ID for a deleted topic, even if a topic of the same name was created since (KIP-516). A
 deletion need not appear in any traffic that the sidecar sees. So a confirmation is valid for `FRESH_SECONDS` only.

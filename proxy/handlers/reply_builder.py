@@ -1,7 +1,7 @@
 """Builds the encoded reply to a question from the copy.
 
-A cached reply is reused until the state changes from which it was built (`reply_cache`). `local_answers` decides
-whether the question may be answered. `coordinator.answers` determines the contents of a reply.
+A cached reply is reused until the state changes from which it was built (`reply_cache`). `fallback_reasons`
+decides whether the question may be answered. `coordinator.answers` determines the contents of a reply.
 """
 
 from collections.abc import Collection, Hashable, Iterable

@@ -6,6 +6,7 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.authorization_cache import Operation
 from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal
+from tests.as_python import ROOT
 from tests.proxy.dataplane.playbook import EPOCH, broker_state
 
 DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
@@ -55,3 +56,14 @@ def test_reset_clears_learned_state() -> None:
         False,
     ]
     assert habits(manager) == (None, None)
+
+
+def test_only_composition_roots_receive_all_parts() -> None:
+    """Only the modules that put the sidecar together import the class that has all parts."""
+    sources = (file for file in (ROOT / "proxy").rglob("*.py") if "import BrokerState" in file.read_text())
+    assert {str(file.relative_to(ROOT / "proxy")) for file in sources} == {
+        "sidecar.py",
+        "served_brokers.py",
+        "handlers/api_table.py",
+        "handlers/dispatcher.py",
+    }

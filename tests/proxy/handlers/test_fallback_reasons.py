@@ -1,0 +1,85 @@
+"""Tests why a question is left to the broker, and which reason comes first."""
+
+from collections.abc import Callable
+
+import pytest
+
+from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.views import FallbackReason
+from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.lost_requests import BYTES_AT_ONCE
+from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
+from group_sidecar.proxy.handlers import fallback_reasons as room
+from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
+from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group
+
+ORIGIN = Origin("10.0.0.1")
+DESCRIBING = DescribeGroupsRequest(groups=("g",))
+NOW = 100.0
+
+
+def reason(state: BrokerState, request: Struct = DESCRIBING, version: int = 0) -> FallbackReason | None:
+    """Returns why a question of a client that has not authenticated is left to the broker."""
+    exchange = Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=EPOCH)
+    reasons = FallbackReasons(state.copy, state.versions, state.access, state.answer_settings, state.lost_requests)
+    return reasons.fallback_reason(exchange, ORIGIN, NOW)
+
+
+def lose_requests(state: BrokerState) -> None:
+    """Has requests wait that have lost their replies."""
+    assert state.lost_requests.defer([CopiedRequest(bytes(BYTES_AT_ONCE + 1), ORIGIN, NOW)], NOW)
+
+
+CHANGES: dict[FallbackReason, Callable[[BrokerState], object]] = {
+    FallbackReason.UNDECODABLE: lambda state: state.copy.manager.note_unread_write("g"),
+    FallbackReason.STALE: lose_requests,
+    FallbackReason.UNAUTHORIZED: lambda state: state.access.broker_lost(),
+    FallbackReason.VERSION: lambda state: state.versions.learn({ApiKey.DESCRIBE_GROUPS: (1, 1)}),
+}
+"""By reason, what brings it about. A later one comes before all earlier ones."""
+
+
+def test_known_group_has_no_reason() -> None:
+    """A question about a group that is known completely is not left to the broker."""
+    state = complete_state()
+    stable_group(state, "m1")
+    assert reason(state) is None
+
+
+def test_reasons_have_an_order() -> None:
+    """Reasons that concern all groups come before those of a group. Settings come first."""
+    state = complete_state()
+    stable_group(state, "m1")
+    found = []
+    for change in CHANGES.values():
+        change(state)
+        found.append(reason(state))
+    assert found == list(CHANGES)
+    disabled = complete_state(answers={"enabled": False})
+    for change in CHANGES.values():
+        change(disabled)
+    assert reason(disabled) is FallbackReason.OFF
+
+
+@pytest.mark.parametrize("authorizer", [True, False])
+def test_long_list_is_not_authorized_here(authorizer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an authorizer, the right to see each group of a long list is not looked up."""
+    monkeypatch.setattr(room, "MAX_RIGHTS_LOOKED_UP", 1)
+    state = complete_state(answers={"exclusive": True})
+    state.access.learn_authorizer(authorizer)
+    for group in "gh":
+        stable_group(state, f"of {group}", group=group)
+    assert reason(state, ListGroupsRequest()) is (FallbackReason.UNAUTHORIZED if authorizer else None)
+
+
+def test_missing_api_gets_best_answer() -> None:
+    """A broker without the API could only close the connection, so doubt and lost requests do not count."""
+    state = complete_state()
+    state.versions.learn({ApiKey.JOIN_GROUP: (0, 3)})
+    lose_requests(state)
+    state.copy.manager.note_unread_write("g")
+    assert reason(state) is None
