@@ -7,6 +7,8 @@ import pytest
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.policies.all_policies import POLICIES
+from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
@@ -93,6 +95,13 @@ def test_pending_reply_of_undecoded_request(key: int) -> None:
         assert pending.evict(CloseReason.STALLED) == HangUp(CloseReason.STALLED)
     pending.lost(0)
     assert pending.unreadable(b"", ORIGIN, 0).frame is None
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_judged_requests_are_decoded(policy: type[Policy]) -> None:
+    """Each API that a policy judges has a handler that decodes its requests, and none gets past the policy."""
+    found = handlers(gateway())
+    assert {type(found[key]) for key in policy.judged_apis} == {GroupRequests}
 
 
 def test_lost_copied_request_marks_group() -> None:
