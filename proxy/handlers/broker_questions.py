@@ -1,7 +1,7 @@
 """Leaves a client's question to the broker: forwards it, or asks in a version that the broker has.
 
-If the broker lacks the question's version, `version_translation` makes requests in versions that the broker has. `relay`
-sends these requests on the client's connection.
+If the broker lacks the question's version, `version_translation` makes requests in versions that the broker has.
+`relay` sends these requests on the client's connection.
 """
 
 from dataclasses import replace
