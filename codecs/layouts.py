@@ -8,11 +8,14 @@ contains the path of the field.
 import dataclasses
 from collections.abc import Mapping
 from io import BytesIO
+from operator import itemgetter
 from typing import Any
 
 from construct import Construct, ConstructError
 
 from group_sidecar.codecs.primitives import WireError, read_exact, read_tag_count, read_uvarint, write_uvarint
+
+_TAG = itemgetter(0)
 
 
 class Layout(Construct):  # type: ignore[misc]
@@ -71,7 +74,7 @@ class Layout(Construct):  # type: ignore[misc]
             else:
                 unknown.append((tag, read_exact(stream, size)))
         if unknown:
-            values["unknown_tags"] = tuple(unknown)
+            values["unknown_tags"] = tuple(sorted(unknown, key=_TAG))
         return values
 
     def _build(self, obj: Any, stream: BytesIO, context: Any, path: str) -> Any:
@@ -95,7 +98,7 @@ class Layout(Construct):  # type: ignore[misc]
                 tags.append((tag, _build_tag(name, construct, value)))
         stream = BytesIO()
         write_uvarint(stream, len(tags))
-        for tag, raw in sorted(tags):
+        for tag, raw in sorted(tags, key=_TAG):  # A repeated tag keeps its order, because its last value counts.
             write_uvarint(stream, tag)
             write_uvarint(stream, len(raw))
             stream.write(raw)

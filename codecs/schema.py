@@ -44,7 +44,7 @@ class Struct:
     """Base of every message and every struct inside one: immutable, compared by value.
 
     Attributes:
-        unknown_tags: (tag, raw value) pairs that the declaration does not name, in wire order.
+        unknown_tags: (tag, raw value) pairs that the declaration does not name, in the order of their tags.
     """
 
     unknown_tags: tuple[Tag, ...] = ()

@@ -89,17 +89,27 @@ def test_invalid_tagged_fields_are_refused(tagged: str, reason: str) -> None:
     [
         ("02 02 00 01 02 0005", 5, ((2, b""),)),
         ("02 01 02 0005 01 02 0006", 6, ()),
-        ("02 02 00 02 01 61", -1, ((2, b""), (2, b"a"))),
+        ("02 02 01 61 02 00", -1, ((2, b"a"), (2, b""))),
+        ("02 04 00 02 01 61", -1, ((2, b"a"), (4, b""))),
         ("01 01 00 0005", 5, ()),
         ("01 01 ffffffff0f 0005", 5, ()),
         ("ffffffff0f", -1, ()),
     ],
-    ids=["out of order", "twice", "unknown twice", "size too small", "negative size", "negative number"],
+    ids=[
+        "out of order",
+        "twice",
+        "unknown twice",
+        "unknown out of order",
+        "size too small",
+        "negative size",
+        "negative number",
+    ],
 )
 def test_odd_tagged_fields_match_kafka(tagged: str, late: int, unknown: tuple[tuple[int, bytes], ...]) -> None:
-    """Tagged fields in odd order, repeated or with wrong sizes are read as by Kafka."""
+    """Tagged fields in odd order, repeated or with wrong sizes are read as by Kafka. Encoding keeps their order."""
     message = Example(name="", late=late, unknown_tags=unknown)
     assert decode(Example, 2, bytes.fromhex("01 00000007 01" + tagged)) == message
+    assert decode(Example, 2, encode(message, 2)) == message
 
 
 def test_nested_struct_has_tagged_fields() -> None:
