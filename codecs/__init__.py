@@ -11,7 +11,7 @@ The package imports nothing else of the project. It does no I/O, reads no clock 
 - `fast_instances`: cheap frozen dataclasses
 - `errors`: `DecodeError`, and Kafka's error codes
 - `record_batches`, `record_batch_writer`, `compression`: record batches, read and written
-- `offsets_topic`, `group_records`, `offset_columns`: keys and values of ``__consumer_offsets``
+- `offsets_topic`, `offsets_topic_values`, `offset_columns`: keys and values of ``__consumer_offsets``
 - `consumer_protocol`: subscriptions and assignments inside JoinGroup and SyncGroup
 - `address_scan`: finds the addresses of brokers in a reply without decoding it
 """

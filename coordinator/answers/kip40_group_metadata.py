@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
-from group_sidecar.codecs.group_records import GroupMetadataValue
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorResponse
 from group_sidecar.codecs.messages.group_metadata import (
@@ -21,6 +20,7 @@ from group_sidecar.codecs.messages.group_metadata import (
     Kip40State,
 )
 from group_sidecar.codecs.offsets_topic import decode_as
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.model.views import GroupState, GroupView
 from group_sidecar.coordinator.state.group import Group

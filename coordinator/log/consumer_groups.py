@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from group_sidecar.codecs.group_records import (
+from group_sidecar.codecs.offsets_topic import Key, KeyType, MemberKey, decode_as, decode_key
+from group_sidecar.codecs.offsets_topic_values import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,
@@ -19,7 +20,6 @@ from group_sidecar.codecs.group_records import (
     TopicPartitions,
     classic_metadata,
 )
-from group_sidecar.codecs.offsets_topic import Key, KeyType, MemberKey, decode_as, decode_key
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import (
     ConsumerGroupView,

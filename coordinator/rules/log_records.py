@@ -5,8 +5,8 @@ generation again when a static member joins again under another member id (KIP-3
 """
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.offsets_topic import decode_as
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.model.facts import Fact, RebalanceCause, RebalanceStarted
 from group_sidecar.coordinator.model.views import (

@@ -15,7 +15,7 @@ The module has more than 400 lines because each property that other modules read
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from group_sidecar.codecs.group_records import GroupMetadataValue
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.model.events import (
     LOST_REQUEST_SECONDS,
     NEVER,

@@ -3,7 +3,7 @@
 `Lifecycle` changes its state only along the table `model.states.TRANSITIONS`. The members are in `roster`.
 """
 
-from group_sidecar.codecs.group_records import GroupMetadataValue
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.model.events import NEVER, GroupDescribed, JoinAccepted
 from group_sidecar.coordinator.model.states import REPORTED, StateChange, next_state
 from group_sidecar.coordinator.model.views import ConsumerGroupView, GroupKind, GroupState

@@ -19,13 +19,13 @@ from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
+from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.lost_requests import LostRequests
 from group_sidecar.proxy.broker.needed_log_bounds import NeededLogBounds
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.broker.reachability import Reachability
-from group_sidecar.proxy.broker.topic_ids import TopicIds
 from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.broker.verification import SampleQueue
 from group_sidecar.proxy.config.model import Config

@@ -1,6 +1,6 @@
 """The names of topics by their ids, and the ids whose names the broker is to be asked for.
 
-`topic_ids` holds which ids the broker still has. A name stays here when its topic is deleted.
+`existing_topic_ids` holds which ids the broker still has. A name stays here when its topic is deleted.
 """
 
 from collections import OrderedDict

@@ -10,6 +10,6 @@ The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session r
 - `commands`: what a session asks its connection to do
 - `outcomes`: the protocol between a session and the dispatcher
 - `held_requests`: requests that are held while they arrive in pieces, and their limit
-- `sasl_tokens`, `tls_detection`, `produce_acks`: the raw tokens after SaslHandshake v0, TLS on a plain port, acks=0
+- `raw_sasl_tokens`, `tls_detection`, `produce_acks`: the raw tokens after SaslHandshake v0, TLS on a plain port, acks=0
 - `fast_path`: forwards small complete frames in compiled code; `io_uring.h` sends them in one system call
 """

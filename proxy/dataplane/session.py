@@ -51,7 +51,7 @@ from group_sidecar.proxy.dataplane.outcomes import (
     RequestOutcome,
 )
 from group_sidecar.proxy.dataplane.produce_acks import ACKS_SEARCH_BYTES, acks
-from group_sidecar.proxy.dataplane.sasl_tokens import SMALLEST_REPLY, SMALLEST_REQUEST, RawSaslTokens
+from group_sidecar.proxy.dataplane.raw_sasl_tokens import SMALLEST_REPLY, SMALLEST_REQUEST, RawSaslTokens
 from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES, TlsDetection, is_client_hello
 
 LONGEST_REPLY: Final = 0x7FFFFFFF

@@ -30,8 +30,8 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.broker.topic_ids import TopicIds
 from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.reply_cache import CachedRequest, ReplyCache

@@ -1,7 +1,8 @@
 """Writes the journal in a background task.
 
 The task decides when snapshots are taken and when files are written, and writes the same records to the topic and the
-folder. `RecordBuilder` makes the records. `metrics.journal` writes files, and `topic_writer` writes to the topic.
+folder. `RecordBuilder` makes the records. `metrics.journal_segments` writes files, and `topic_writer` writes to the
+topic.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import JournalWriterHealth, ScrapeSources, count_groups, sidecar_families
 from group_sidecar.metrics.group_snapshot import newest_log_ends, walk
-from group_sidecar.metrics.journal import Journal as JournalFiles
+from group_sidecar.metrics.journal_segments import Journal as JournalFiles
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import Record
 from group_sidecar.proxy.broker.kafka_client import KafkaClient

@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from group_sidecar.codecs.group_records import (
+from group_sidecar.codecs.offsets_topic import KEYS, VALUES, GroupKey, KeyType
+from group_sidecar.codecs.offsets_topic_values import (
     CLASSIC_MEMBER_METADATA_TAG,
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
     classic_metadata,
 )
-from group_sidecar.codecs.offsets_topic import KEYS, VALUES, GroupKey, KeyType
 from group_sidecar.codecs.schema import Struct, encode
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.codecs.make_vectors import VERSION, as_json

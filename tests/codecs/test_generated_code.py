@@ -26,10 +26,10 @@ from group_sidecar.codecs.generated_code import (
     compile_writer,
     generated_source,
 )
-from group_sidecar.codecs.group_records import ClassicMemberMetadata
 from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.offsets_topic import KEYS, VALUES, GroupKey
+from group_sidecar.codecs.offsets_topic_values import ClassicMemberMetadata
 from group_sidecar.codecs.primitives import (
     BOOLEAN,
     BYTES,

@@ -11,11 +11,11 @@ import pytest
 
 from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from group_sidecar.codecs.group_records import ConsumerGroupMemberMetadataValue
 from group_sidecar.codecs.headers import body_start, decode_request_header
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.produce import ProduceRequest, acks_of
 from group_sidecar.codecs.offsets_topic import VALUES
+from group_sidecar.codecs.offsets_topic_values import ConsumerGroupMemberMetadataValue
 from group_sidecar.codecs.schema import Struct, decode_start
 from tests.codecs import odd_encodings
 from tests.codecs.conftest import KAFKA

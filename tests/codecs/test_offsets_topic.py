@@ -10,13 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.group_records import (
-    CLASSIC_MEMBER_METADATA_TAG,
-    ClassicMemberMetadata,
-    ConsumerGroupMemberMetadataValue,
-    OffsetCommitValue,
-    classic_metadata,
-)
 from group_sidecar.codecs.offsets_topic import (
     KEYS,
     VALUES,
@@ -33,6 +26,13 @@ from group_sidecar.codecs.offsets_topic import (
     encode_value,
     group_of,
     key_suffix,
+)
+from group_sidecar.codecs.offsets_topic_values import (
+    CLASSIC_MEMBER_METADATA_TAG,
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+    OffsetCommitValue,
+    classic_metadata,
 )
 from group_sidecar.codecs.schema import Struct
 from tests.codecs import make_offsets_topic_vectors

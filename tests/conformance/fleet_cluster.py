@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
-from group_sidecar.metrics.journal import SEALED_SEGMENTS
+from group_sidecar.metrics.journal_segments import SEALED_SEGMENTS
 from group_sidecar.metrics.records import Group, LogEnd, Record, timestamp
 from tests.conformance.librdkafka import admin, consume, consumer, poll_until, produce, settled, wait_for_partitions
 from tests.conformance.routes import Route, Run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from group_sidecar.metrics.journal import SEALED_SEGMENTS
+from group_sidecar.metrics.journal_segments import SEALED_SEGMENTS
 from group_sidecar.metrics.records import GREATEST
 from group_sidecar.spark.line_parsing import Fault
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from group_sidecar.metrics.journal import SEALED_SEGMENTS
+from group_sidecar.metrics.journal_segments import SEALED_SEGMENTS
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.spark.ingest import ingest
 from group_sidecar.spark.line_sources import files

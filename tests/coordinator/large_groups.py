@@ -12,8 +12,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.offsets_topic import encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     DescribedMember,

@@ -7,8 +7,8 @@ rebalance under way is not logged.
 
 from google_crc32c import value as crc32c
 
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import EMPTY, STABLE, ModelGroup

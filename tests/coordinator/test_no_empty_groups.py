@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.answers.group_replies import describe_groups
 from group_sidecar.coordinator.manager import GroupMetadataManager

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from group_sidecar.metrics.journal import Journal
-from tests.metrics.test_journal import LINE, record
+from group_sidecar.metrics.journal_segments import Journal
+from tests.metrics.test_journal_segments import LINE, record
 
 TORN = record(1).to_line()[:-9]
 """What a process that was cut off may leave."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.metrics.journal import Journal
+from group_sidecar.metrics.journal_segments import Journal
 from group_sidecar.metrics.records import Record
-from tests.metrics.test_journal import LINE, names, record, sealed
+from tests.metrics.test_journal_segments import LINE, names, record, sealed
 
 ROUNDS = 40
 

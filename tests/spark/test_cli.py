@@ -20,7 +20,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, GroupState, GroupView, MemberView
-from group_sidecar.metrics.journal import Journal
+from group_sidecar.metrics.journal_segments import Journal
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import Record, timestamp
 from group_sidecar.spark import cli as fleet_job

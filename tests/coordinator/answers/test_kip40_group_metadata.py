@@ -4,7 +4,6 @@ from itertools import count
 
 import pytest
 
-from group_sidecar.codecs.group_records import GroupMetadataValue
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from group_sidecar.codecs.messages.group_metadata import (
     Kip40Coordinator,
@@ -15,6 +14,7 @@ from group_sidecar.codecs.messages.group_metadata import (
     Kip40State,
 )
 from group_sidecar.codecs.offsets_topic import encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.answers.kip40_group_metadata import (
     KnownGeneration,
     kip40_error,

@@ -6,17 +6,6 @@ from uuid import UUID
 import pytest
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.group_records import (
-    CLASSIC_MEMBER_METADATA_TAG,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    TopicPartition,
-    TopicPartitions,
-)
 from group_sidecar.codecs.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -33,6 +22,17 @@ from group_sidecar.codecs.offsets_topic import (
     UnknownKeyType,
     encode_key,
     encode_value,
+)
+from group_sidecar.codecs.offsets_topic_values import (
+    CLASSIC_MEMBER_METADATA_TAG,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
 )
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe

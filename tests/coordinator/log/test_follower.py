@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 from group_sidecar.coordinator.answer_requirements import fallback_reason
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (

@@ -1,7 +1,7 @@
 """Which members of a group would have to go: what tells that one is newer, and what is done where nothing does."""
 
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.coordinator.model.views import GroupView, MemberView
 from group_sidecar.coordinator.rules.excess_members import excess_members
 from tests.coordinator.log.test_follower import Reader

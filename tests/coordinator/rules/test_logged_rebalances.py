@@ -8,7 +8,8 @@ import pytest
 
 from group_sidecar.codecs.consumer_protocol import ConsumerProtocolAssignment
 from group_sidecar.codecs.consumer_protocol import TopicPartition as ToldPartition
-from group_sidecar.codecs.group_records import (
+from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, MemberKey, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import (
     CLASSIC_MEMBER_METADATA_TAG,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -18,7 +19,6 @@ from group_sidecar.codecs.group_records import (
     MemberMetadata,
     TopicPartitions,
 )
-from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, MemberKey, encode_key, encode_value
 from group_sidecar.codecs.schema import encode
 from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,

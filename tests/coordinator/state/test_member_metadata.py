@@ -6,8 +6,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.group_records import GroupMetadataValue, OffsetCommitValue
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, OffsetCommitValue
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     AnyEvent,

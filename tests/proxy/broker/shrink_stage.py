@@ -10,7 +10,6 @@ from typing import Any
 import trio
 
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.codecs.group_records import GroupMetadataValue, MemberMetadata
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -19,6 +18,7 @@ from group_sidecar.codecs.messages.describe_groups import (
 )
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.group_max_size import GroupMaxSize

@@ -22,8 +22,8 @@ from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReaso
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.coordinator_copy import OFFSETS_TRIES
+from group_sidecar.proxy.broker.existing_topic_ids import FRESH_SECONDS
 from group_sidecar.proxy.broker.reconcile import GROUPS_AT_ONCE, LONGEST_RETRY, RETRY_SECONDS, reconcile_forever
-from group_sidecar.proxy.broker.topic_ids import FRESH_SECONDS
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.coordinator.log.test_follower import generation

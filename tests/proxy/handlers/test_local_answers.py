@@ -35,7 +35,7 @@ from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.topic_ids import FRESH_SECONDS, ROUND_SECONDS
+from group_sidecar.proxy.broker.existing_topic_ids import FRESH_SECONDS, ROUND_SECONDS
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from tests.codecs.declarations import brought_down, full_sample

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import trio
 
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.codecs.group_records import OffsetCommitValue
 from group_sidecar.codecs.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -31,6 +30,7 @@ from group_sidecar.codecs.messages.metadata import (
     MetadataResponseTopic,
 )
 from group_sidecar.codecs.offsets_topic import KeyType, OffsetCommitKey, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import OffsetCommitValue
 from group_sidecar.proxy.broker.group_queries import Node
 from tests.coordinator.model_log import batch
 from tests.proxy.scripted_broker import ScriptedBroker

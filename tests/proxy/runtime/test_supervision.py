@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.coordinator.model.facts import CoordinatorMoved
-from group_sidecar.metrics.journal import Journal
+from group_sidecar.metrics.journal_segments import Journal
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.admin import http_server
 from group_sidecar.proxy.admin.http_connection import HttpConnection

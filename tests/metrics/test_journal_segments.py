@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from group_sidecar.metrics.journal import Journal
+from group_sidecar.metrics.journal_segments import Journal
 from group_sidecar.metrics.records import Envelope, LogEnd, Record, timestamp
 
 MOMENT = timestamp(0)
@@ -217,8 +217,8 @@ def test_total_size_needs_two_segments(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from group_sidecar.metrics.journal import Journal
-from tests.metrics.test_journal import record
+from group_sidecar.metrics.journal_segments import Journal
+from tests.metrics.test_journal_segments import record
 
 journal = Journal(Path(sys.argv[1]), "killed")
 for seq in range(1, 4):

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from group_sidecar.proxy.broker.topic_ids import (
+from group_sidecar.proxy.broker.existing_topic_ids import (
     FRESH_SECONDS,
     IDLE_SECONDS,
     IDS_AT_ONCE,
