@@ -45,8 +45,7 @@ from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.dataplane.framing import HOLD
-from group_sidecar.proxy.dataplane.outcomes import Answer, HangUp, HeldOrForwarded, Origin
+from group_sidecar.proxy.dataplane.outcomes import Answer, HangUp, Origin
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
 from group_sidecar.proxy.handlers.observer import Observer
@@ -108,12 +107,6 @@ class Kip40GroupMetadata:
     def is_kip40_request(self, version: int) -> bool:
         """Whether a request with the API key of FindCoordinator is a GroupMetadata request."""
         return version == KIP40_VERSION and self._enabled
-
-    def classify(self, size: int) -> HeldOrForwarded:
-        """Returns what happens to a request of `size` bytes. A request that is too long closes the connection."""
-        if size <= self._replies.longest:
-            return HOLD
-        return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, FindCoordinatorRequest.KEY, f"{size} bytes")
 
     def decide(self, frame: bytes, origin: Origin, now: float) -> Answer | HangUp:
         """Returns what happens to a GroupMetadata request. `frame`: without its length."""

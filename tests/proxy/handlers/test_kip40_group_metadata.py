@@ -476,6 +476,22 @@ def test_overlong_kip40_request_closes(size: int) -> None:
     assert line.client(first) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
+def test_request_without_room_closes() -> None:
+    """A request that arrives in pieces is not forwarded if limits.held_frames has no room for it."""
+    line = Line(drafting(limits={"held_frames": 1024}))
+    frame = line.frame(about("x" * 20_000), 1)
+    assert line.client(frame[:1000]) == [Close(CloseReason.REQUEST_TOO_LONG)]
+
+
+def test_evicted_request_closes() -> None:
+    """A request that is evicted before it is complete is not forwarded, and its connection closes."""
+    line = Line(drafting())
+    frame = line.frame(about("x" * 20_000), 1)
+    assert line.client(frame[:1000]) == []
+    evicted = line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG)
+    assert evicted == [Close(CloseReason.REQUEST_TOO_LONG)]
+
+
 @pytest.mark.parametrize("body", [b"", bytes(2000)], ids=["malformed", "too long"])
 def test_earlier_requests_are_answered_first(body: bytes) -> None:
     """A bad request closes the connection only after the earlier request has its reply."""
