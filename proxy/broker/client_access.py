@@ -22,17 +22,14 @@ class ClientAccess:
         config: all settings.
         traffic: counts the cached grants.
         deferred: the replies that are applied before access is given.
-
-    Attributes:
-        wants_sasl: whether the listener is known to require SASL: it accepted a handshake.
     """
 
     def __init__(self, config: Config, traffic: TrafficCounters, deferred: DeferredReplies) -> None:
-        self.wants_sasl = False
         self._deferred = deferred
         self._rights = AuthorizationCache(config.answers.rights_seconds, config.limits.rights, traffic)
         self._principals = Principals()
         self._allows_anonymous = False
+        self._wants_sasl = False
         self._asks_for_authorizer = config.answers.authorizer == "auto"
         self._authorizer: bool | None = None if self._asks_for_authorizer else False
         own = config.own_connection
@@ -57,6 +54,11 @@ class ClientAccess:
         """Whether the listener is known to serve clients that do not authenticate."""
         self._deferred.apply_waiting()
         return self._allows_anonymous
+
+    @property
+    def wants_sasl(self) -> bool:
+        """Whether the listener is known to require SASL: it accepted a handshake."""
+        return self._wants_sasl
 
     # What a client may see.
 
@@ -94,6 +96,10 @@ class ClientAccess:
         """Notes that the listener serves clients that did not authenticate."""
         self._allows_anonymous = True
 
+    def learn_sasl_required(self) -> None:
+        """Notes that the listener accepted a SASL handshake."""
+        self._wants_sasl = True
+
     def reset_learned(self) -> None:
         """Forgets what may be wrong after a restart of the broker."""
         self.rights.forget()
@@ -104,4 +110,4 @@ class ClientAccess:
     def broker_lost(self) -> None:
         """Notes that the broker does not answer. When it is back, it may have other rules, and require SASL."""
         self.rights.forget()
-        self._allows_anonymous = self.wants_sasl = False
+        self._allows_anonymous = self._wants_sasl = False

@@ -140,7 +140,8 @@ class PendingHandshake(_PendingSasl):
         assert isinstance(reply, SaslHandshakeResponse)
         access = self._access
         accepted = reply.error_code == ErrorCode.NONE
-        access.wants_sasl = access.wants_sasl or accepted
+        if accepted:
+            access.learn_sasl_required()
         if accepted and self._version and self._mechanism:
             access.principals.handshake_accepted(origin, self._mechanism)
         else:
