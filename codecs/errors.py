@@ -20,7 +20,7 @@ class DecodeError(Exception):
 
 
 class TooManyElements(DecodeError):
-    """The message has more elements than the reader may decode, or is long and only the slow layout could read it."""
+    """The message has more elements than the reader may decode, or is long and needs the slow layout."""
 
 
 class ErrorCode(IntEnum):

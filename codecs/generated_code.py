@@ -1,8 +1,9 @@
 """Compiles a layout into plain functions that read and write group traffic.
 
-The source is generated and executed as in the standard library's `dataclasses`. Consecutive fields of fixed size, and
-the first bytes of the length that follows them, are one `struct` call. An array of structs with only such fields is
-usually one call too. The code of nested structs is inlined.
+The source is generated and executed as in the standard library's `dataclasses`. Consecutive fields of fixed size are
+one `struct` call. In a reader, this call also covers the length that follows the fields, or the first byte of a compact
+length. A reader usually reads a whole array of structs with only such fields in one call. The code of nested structs is
+inlined.
 
 A function that meets an unexpected value raises one of `READ_FAILURES` or `WRITE_FAILURES`. The caller then uses the
 layout, which reports the error or handles a rare valid value, such as a string that is not UTF-8.
@@ -221,7 +222,10 @@ class _ReaderSource(_GeneratedFunction):
             self.add("at = end")
 
     def _read_length_code(self, code: str) -> None:
-        """Adds code that reads all pending fields and a length into `n`. `at` stays at a length's single byte."""
+        """Adds code that reads all pending fields and a length into `n`, or only the first byte of a compact length.
+
+        `at` moves past the length, but not past that first byte.
+        """
         self.fixed_fields.append((code, "n"))
         self._flush(stay=code == "B")
 
@@ -338,7 +342,8 @@ def _uuid(raw: bytes) -> UUID:
 def _uvarint(data: bytes, at: int) -> tuple[int, int]:
     """Returns an unsigned varint of more than one byte, and where it ends.
 
-    Bits above the 32nd are kept. No data is that long, so the reader fails and the layout drops the extra bits.
+    Bits above the 32nd are kept. A length with such bits exceeds the data, so the reader fails. The layout, which is
+    then used, drops these bits.
     """
     value = data[at] & 0x7F
     for shift in range(7, 7 * wire.MAX_UVARINT_BYTES, 7):

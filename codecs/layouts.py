@@ -62,7 +62,8 @@ class Layout(Construct):  # type: ignore[misc]
         """Reads tagged fields as Kafka's generated readers do.
 
         Kafka's readers accept tags in any order and more than once, and the last value counts. They ignore the
-        announced size of a known field. A field of other versions is unknown here, but Kafka refuses it.
+        announced size of a known field. A tag that only other versions declare counts as unknown here, but Kafka
+        refuses it.
         """
         values: dict[str, Any] = {}
         unknown: list[tuple[int, bytes]] = []

@@ -109,7 +109,7 @@ class ScrapeSources:
         task_failures: unexpected failures of each background task.
         is_shown: whether a group has series, by its id. Totals count all groups.
         drift: seconds to add to times on the clock of the views.
-        max_series: the maximum number of series of all families with a level of detail together.
+        max_series: the maximum number of series in total, over all families that have a level of detail.
     """
 
     copies: Callable[[], Sequence[CoordinatorCopy]]

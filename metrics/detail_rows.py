@@ -235,7 +235,7 @@ class DetailLines:
         self._texts = {family: FamilyText(family, escaped, openmetrics=openmetrics) for family in shown}
 
     def group(self, details: GroupDetails) -> Iterator[int]:
-        """Encodes a group's rows. Yields the number of rows in each step."""
+        """Encodes a group's rows. Yields the work of each step, in rows."""
         if not self._texts:
             return
         yield GROUP_COST

@@ -1,8 +1,8 @@
 """Turns facts and periodic snapshots into journal records, and numbers the records.
 
-A fact becomes a record once, when it happens. The current state is recorded again at intervals, so that a reader that
-starts late gets the whole state and the time windows of an idle fleet close. Times are arguments, in seconds since the
-epoch.
+A fact becomes a record once, when it happens. The current state is recorded again at intervals. So a reader that starts
+late gets the whole state, and each time window has records even if the fleet is idle. Times are arguments, in seconds
+since the epoch.
 """
 
 import math

@@ -25,7 +25,7 @@ _PARALLEL_TABLES = 3
 
 
 _FEWER_LINES_WARNING = (
-    "has fewer lines than when it was first taken, for segments are gone: the {} lines of then are kept"
+    "has fewer lines than when it was first written, because segments are gone: the {} lines of the first time are kept"
 )
 
 
@@ -55,8 +55,8 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
 
     Args:
         store: the store.
-        lines: `value` STRING and `arrived_at` TIMESTAMP. With `file`, as in `line_sources`, the segments are added to
-            the ledger.
+        lines: `value` STRING and `arrived_at` TIMESTAMP. If there is also a column `file`, as in `line_sources`, the
+            segments are added to the ledger.
         batch: the batch's number in the stream, larger than those of earlier batches; or the name of a batch that does
             not belong to a stream.
         now: the current time; the clock's time if None. It decides which records are too old or lie in the future.

@@ -35,7 +35,7 @@ class ConsumerGroupHeartbeatRequest(Struct):
 
 @struct
 class Assignment(Struct):
-    """The member's target assignment."""
+    """The partitions that the member may use now. Its target assignment may differ."""
 
     topic_partitions: tuple[TopicPartitions, ...] = wire_field(Array(TopicPartitions))
 

@@ -1,7 +1,8 @@
 """Builds the replies to DescribeGroups and OffsetFetch from views.
 
 `list_groups` builds the replies to ListGroups. The caller decides beforehand whether a request may be answered. The
-reference is Kafka's GroupCoordinator: a reply made here equals the broker's reply in every field.
+reference is Kafka's GroupCoordinator: a reply made here equals the broker's reply in every field, except for the
+members' hosts if these are the true hosts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -185,7 +186,7 @@ def offset_fetch(
         names: topic names by id. From v10 on, requests name topics by id only.
 
     Returns:
-        The reply, or None if it needs a topic's name or id, or from v5 on a leader epoch, that is not known.
+        The reply, or None if it needs a value that is not known: a topic's name or id, or from v5 on a leader epoch.
     """
     if version < MANY_GROUPS_SINCE:
         group = groups[request.group_id]

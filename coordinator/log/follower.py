@@ -7,8 +7,8 @@ The log is the base, and newer events from the wire override it. When a Fetch re
 that the broker acknowledged before that Fetch was sent has been read. State that the wire reported before that time is
 dropped, because the log contains the same changes in the right order. Doubts from before that time end as well.
 
-Names are those of Kafka's GroupMetadataManager: load, resign, and the states `loading_partitions` and
-`owned_partitions`. The module has more than 400 lines because the log and the wire are reconciled in this one place.
+Names are those of Kafka's GroupMetadataManager: load, resign, and the states LOADING (`loadingPartitions`) and OWNED
+(`ownedPartitions`). The module has more than 400 lines because the log and the wire are reconciled in this one place.
 """
 
 from collections.abc import Iterable, Iterator

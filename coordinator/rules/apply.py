@@ -1,7 +1,8 @@
-"""The only way to change a group: the rule of each kind of event.
+"""Changes a group by an event: applies the rule of the event's kind.
 
-Requests of clients, records of the log and the passing of time are all events. A test checks that no module outside the
-rules changes a group.
+Requests of clients, records of the log and the passing of time are all events. Some changes have no event:
+`coordinator.state.group_cache` marks a group when it creates the group, and marks groups after writes that could not be
+decoded. A test checks that no module outside the rules and `coordinator.state` changes a group.
 """
 
 from collections.abc import Callable, Mapping

@@ -60,7 +60,7 @@ def find_cause(group: Group, now: float) -> CauseDetails:
             ((each.timeout_at(group.leader_term.began_at), each) for each in late.values()), key=itemgetter(0)
         )
         others = {*group.members, *group.overdue}.difference(late)
-        alone = not others  # Without other members, the group must have become Empty, which no reply has shown.
+        alone = not others  # If no other member is left, the group becomes Empty, so a join is the cause.
         if not joins or not (alone or sent_at < timeout_at):
             return CauseDetails(cause=RebalanceCause.SESSION_EXPIRED, member=first.info)
     for member_id, leave in group.roster.pending_leaves.items():

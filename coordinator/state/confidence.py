@@ -1,7 +1,8 @@
 """Why a question about groups may not be answered from the copy.
 
-`Confidence.reason` is the one place that answers this for a group, and `Confidence.listing_fallback_reason` for the
-list of all groups. They combine what other modules know to be missing:
+`Confidence.reason` alone answers this for one group. `Confidence.listing_fallback_reason` answers it for ListGroups,
+apart from the state of each group and the age of the list, which the manager checks afterwards. Both methods combine
+what other modules know to be missing:
 
 - `completeness`: what is missing from the members of one group
 - `group_offsets`: what is missing from the offsets of one group

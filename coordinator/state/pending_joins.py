@@ -131,7 +131,7 @@ class PendingJoins:
         self.unlogged_members.forget(member_id)
 
     def _lost_joins_of(self, member_id: str) -> list[JoinKey]:
-        """Returns the keys of a member's lost joins. One request may name 5,000 members, with 10,000 lost joins."""
+        """Returns the keys of a member's lost joins. An index finds them: one request may name 5,000 members."""
         if self._lost_joins_by_member is None:
             self._lost_joins_by_member = {}
             for join_key, lost_join in self._lost_joins.items():
@@ -188,7 +188,7 @@ class PendingJoins:
         self._set_lost_joins(
             {**in_transit, **named, **{join_key: self._lost_joins[join_key] for join_key in confirmed}}
         )
-        # If the copy may have missed members, only as many members are certainly new as lost joins are confirmed.
+        # If the copy may have missed members, it counts at most one member as new for each confirmed lost join.
         self._new_member_ids = frozenset(unexplained if roster_complete else unexplained[: len(confirmed)])
         lost = sum(not lost_join.has_id for lost_join in self._lost_joins.values())
         self._unknown_joins = max(0, len(unexplained) - len(new) - lost) if roster_complete else 0

@@ -23,8 +23,8 @@ class Roster:
         pending: member ids that the broker issued and no client has used yet (KIP-394).
         left_member_ids: ids of members that left during this generation, and issued ids that were given up. Replies in
             flight may still contain them.
-        contested: instance ids whose member the broker may have fenced before the copy knew that member. The next
-            member with such an instance id took over the identity of the fenced member.
+        contested: instance ids whose member the broker may have fenced before the copy knew that member. A member with
+            such an instance id is uncertain, because it may have taken over the identity of the fenced member.
         pending_leaves: leaves without a reply, by member id.
         may_have_unseen_static: whether the group may have static members that were not observed.
     """

@@ -28,7 +28,8 @@ class Exchange:
         client_id: the client id from the request's header.
         client_host: the client's address as Java's InetAddress prints it, with a leading slash.
         sent_at: when the request was sent to the broker, or an earlier time, in seconds since the epoch.
-        as_of: the numbers of the last changes of each group that the request names, and of its offsets, at `sent_at`.
+        as_of: for each group that the request names, the numbers of the last changes of the group and of its offsets at
+            `sent_at`.
         note_count: the manager's `note_count` at `sent_at`.
         names: the known topic names, by topic id.
         removing: whether the sidecar itself sent the request, to remove a member for a policy.

@@ -25,7 +25,7 @@ LARGEST_HEAD = 8_192
 LARGEST_BODY = 65_536
 """Maximum size of a request's body, in bytes. No path of the admin port reads a body."""
 REQUEST_SECONDS = 10.0
-"""Maximum time from the first byte of a request to the end of its headers, and again to the end of its body."""
+"""Maximum time from the first byte of a request to the end of its headers, and from there to the end of its body."""
 IDLE_SECONDS = 75.0
 """Maximum time between two requests. It is longer than Prometheus' default scrape interval of one minute."""
 ANSWER_SECONDS = 120.0

@@ -214,7 +214,7 @@ def _rights_from_offsets(exchange: Exchange, reply: OffsetFetchResponse) -> Iter
         return
     if topics or exchange.version > KAFKA_STORAGE_SINCE:  # v1 reports the group's error on each partition.
         yield Operation.DESCRIBE_GROUP, request.group_id
-        # A broker replies to v1 without topics with all topics, even topics that the client may not see.
+        # To a v1 request without topics, a broker returns all topics, even those that the client may not see.
         if request.topics or exchange.version > KAFKA_STORAGE_SINCE:
             yield from topics
 

@@ -2,7 +2,8 @@
 
 The module handles the differences between the versions of an API, such as the place of the error code.
 
-Every function raises the exceptions of `KafkaClient.ask`, and BrokerRefused if the broker replies with an error.
+Every function that sends a request raises the exceptions of `KafkaClient.ask`. `listed_groups`, `find_coordinator` and
+`committed_offsets` also raise BrokerRefused if the broker replies with an error.
 """
 
 from collections.abc import Iterable, Sequence

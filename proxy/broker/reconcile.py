@@ -3,8 +3,8 @@
 The module decides which requests are sent, when, and when they are repeated. `coordinator.wire.exchange_events` applies
 a reply like a reply to any client.
 
-The log does not contain the state of a group when the sidecar begins to read, such as a rebalance in progress. One
-reply of the broker supplies this state, and later traffic keeps the state up to date.
+When the sidecar begins to read, the log lacks a part of each group's state, such as a rebalance in progress. One reply
+of the broker supplies this part, and later traffic keeps the state up to date.
 """
 
 import sys
@@ -174,7 +174,7 @@ class _Reconciler:
 
 
 async def _names_of(client: KafkaClient, topic_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Returns by id the names of those of these topics that the broker has and shows to the sidecar's user."""
+    """Returns topic names by id, without topics that the broker lacks or does not show to the sidecar's user."""
     topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids)
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     version = client.version_for(MetadataRequest, lowest=_BY_ID_SINCE)

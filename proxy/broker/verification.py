@@ -51,8 +51,8 @@ MAX_LOGGED_GROUPS = 3
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a group that differed is compared again: doubled while it differs, up to the second value."""
 RELOAD_SECONDS = 30.0
-"""Seconds from when the copy begins to learn groups again until it may learn others again. Each time, the copy loads a
-partition of the log."""
+"""After the copy has begun to learn groups again, it learns no others again for this many seconds. Each time, the copy
+loads a partition of the log."""
 IDLE_SECONDS = 60.0
 """Seconds without a request after which the connection is closed."""
 AGREEMENTS = 2
@@ -257,7 +257,7 @@ class _Verifier:
     # Cases.
 
     def _open(self, exchange: Exchange, differences: Mapping[str, Difference]) -> None:
-        """Distrusts groups, and logs the new ones. The first few are logged with both sides."""
+        """Distrusts groups without an open case. Logs both sides of the first few, and the number of the others."""
         key = exchange.request.KEY
         new = [group for group in differences if (group, key) not in self._cases]
         for group in new:

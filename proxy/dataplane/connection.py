@@ -3,8 +3,8 @@
 A ready socket is read once, and then the poller serves other sockets. Epoll is edge-triggered and reports new bytes
 once. A connection that leaves bytes unread must call `rearm`.
 
-While a peer does not accept bytes, the connection does not read the other side. So the bytes of about one read bound
-the backlog of a peer.
+While a peer does not accept bytes, the connection does not read the other side. So the backlog of a peer is at most
+about as large as one read.
 """
 
 from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP

@@ -99,7 +99,10 @@ class ConnectionManager:
         self._connections[session.origin.number] = connection
 
     def evict_held_request(self, connections: Iterable[int]) -> None:
-        """Makes these connections drop their long requests, because requests of other connections need the space."""
+        """Makes these connections stop holding an incomplete request, or else stop keeping long requests.
+
+        Requests of other connections need the space.
+        """
         for number in connections:
             if (connection := self._connections.get(number)) is not None:
                 connection.evict_held_request(CloseReason.REQUEST_TOO_LONG)

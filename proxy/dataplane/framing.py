@@ -66,7 +66,8 @@ class FrameWalker:
 
     Args:
         head: how many bytes of a frame `look` needs, including the length.
-        smallest: the shortest length that a frame may have. `smallest` and the length's own bytes are at least `head`.
+        smallest: the shortest length that a frame may have. `smallest` plus the length's own bytes must be at least
+            `head`.
         largest: the longest length that a frame may have. Any other length raises BadFrameLength.
         look: called as look(buffer, start, end) with a frame's first bytes from `start`. `end` is the end of the
             buffer. `look` may change `head` and `smallest` for the frames after this one.

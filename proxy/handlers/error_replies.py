@@ -64,7 +64,10 @@ class ThrottleBackoff:
         self._refused: dict[int, dict[str, tuple[int, float]]] = {}
 
     def refused(self, connection: int, group_id: str, now: float) -> int:
-        """Notes a refusal. Returns the milliseconds that the client is asked to wait, which grow with each in a row."""
+        """Notes a refusal. Returns how many milliseconds the client is asked to wait.
+
+        The wait grows with each refusal in a row, up to `LONGEST_WAIT_MS`.
+        """
         of_connection = self._refused.setdefault(connection, {})
         times, until = of_connection.pop(group_id, (0, now))
         if now > until + BACKOFF_RESET_SECONDS:

@@ -19,7 +19,7 @@ from group_sidecar.proxy.handlers.reply_cache import CachedRequest
 
 
 class LocalAnswers:
-    """Answers ListGroups, DescribeGroups and OffsetFetch from the broker's copy, or leaves them to the broker.
+    """Answers questions (`LOCAL_APIS`) from the copy of the broker's coordinator, or leaves them to the broker.
 
     Args:
         reasons: why a question may not be answered here.

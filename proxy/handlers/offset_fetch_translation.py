@@ -113,9 +113,9 @@ def _ask_v1_for_all(group_id: str) -> _GroupSteps:
 
 
 def _committed(topics: Sequence[OffsetFetchResponseTopic]) -> Iterator[OffsetFetchResponseTopic]:
-    """Yields topics without partitions that the client may not see or whose offset was deleted meanwhile.
+    """Yields the topics. Leaves out partitions that the client may not see or whose offset was deleted meanwhile.
 
-    Both kinds of partitions have the offset -1 and no metadata.
+    Both kinds of partitions have the offset -1 and no metadata. A topic without other partitions is left out too.
     """
     for topic in topics:
         if partitions := tuple(p for p in topic.partitions if p.committed_offset != -1 or p.metadata):

@@ -89,7 +89,7 @@ class PartialCommit(PendingExchange):
         self.refusal = refusal
 
     def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
-        """See PendingReply. The reply is always completed, however long it is."""
+        """See PendingReply. A reply that is too long to be held and completed ends the connection."""
         return HOLD if size <= self._replies.longest_held else HangUp(CloseReason.UNREADABLE)
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
