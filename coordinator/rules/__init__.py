@@ -1,6 +1,6 @@
 """How events change groups, and which facts follow.
 
-- `apply`: the rule of each kind of event about a group, and the only way to change a group
+- `apply`: changes a group by an event, with the rule of each kind of event
 - `internal_events`: events of a group that no request shows, such as records of the log
 - `joins`, `membership`: JoinGroup outcomes, and every other event about members
 - `commits`: commits, transactions and deletions of offsets
