@@ -43,19 +43,20 @@ def _whole_number(value: object) -> object:
 
 
 class Override(PolicySection):
-    """Other limits for some groups. What it does not name is as for all groups; `null` is no limit."""
+    """Other limits for some groups. A limit that is not set here is that of the policy. `null` means no limit."""
 
     group: GroupId | None = None
-    """The group's id, letter by letter."""
+    """The exact id of the group. Exactly one of `group` and `pattern` is required."""
     pattern: GroupPattern | None = None
-    """In place of `group`: a regular expression as Python's `re` has it, which must match the whole id. Capitals
-    count; `.` stands for any character, a line's end too; `\\w` and `\\d` for those of any script, unless it begins
-    with `(?a)`. Bytes of an id that are not UTF-8 are U+FFFD, as the broker reads them. Clients choose the ids that it
-    is tried on: one repetition inside another, as in `(a+)+`, lets an id hold up everybody."""
+    """In place of `group`: a regular expression in the syntax of Python's `re`, which must match the whole id. Matching
+    is case-sensitive. `.` matches any character, including a line end. `\\w` and `\\d` match word characters and digits
+    of any script, unless the expression begins with `(?a)`. Bytes of an id that are not UTF-8 become U+FFFD, as in the
+    broker. Clients choose the group ids. With one repetition inside another, as in `(a+)+`, the match of a single id
+    may take so long that all clients wait."""
     limit: MemberLimit | None = None
-    """As `limit` of the policy."""
+    """The maximum number of members of a classic group, as `limit` of the policy."""
     consumer_max_size: MemberLimit | None = None
-    """As `consumer_max_size` of the policy."""
+    """The maximum number of members of a consumer group, as `consumer_max_size` of the policy."""
 
     @model_validator(mode="after")
     def _require_a_limit(self) -> Self:
@@ -73,17 +74,18 @@ class Override(PolicySection):
 
 
 class GroupMaxSizeSettings(PolicySettings):
-    """How many members a group may have (Kafka's `group.max.size`, KIP-389)."""
+    """Limits how many members a group may have (Kafka's `group.max.size`, KIP-389)."""
 
     limit: MemberLimit | None = None
-    """Members of a classic group; a join beyond it is refused."""
+    """The maximum number of members of a classic group. A join beyond it is refused. Default: no limit."""
     consumer_max_size: MemberLimit | None = None
-    """Members of a consumer group (Kafka's `group.consumer.max.size`, KIP-848); a new one beyond it is refused."""
+    """The maximum number of members of a consumer group (Kafka's `group.consumer.max.size`, KIP-848). A new member
+    beyond it is refused. Default: no limit."""
     overrides: tuple[Override, ...] = ()
-    """Limits of single groups; the first that matches counts."""
+    """Other limits for single groups. If several overrides match a group, the first one applies."""
     error_code: Annotated[Literal[77, 81], BeforeValidator(_whole_number)] = 77
-    """What the refused client is told: 77 as KIP-389 has it, 81 as Kafka has released it. Members of consumer groups
-    are always told 81."""
+    """The error code that a refused client gets: 77 as in KIP-389, or 81 as in released Kafka. A refused
+    ConsumerGroupHeartbeat always gets 81."""
 
     @model_validator(mode="after")
     def _require_some_limit(self) -> Self:

@@ -22,10 +22,11 @@ from group_sidecar.policies.verdicts import ALLOW, RefusePartitions, Verdict
 
 
 class OffsetMetadataSettings(PolicySettings):
-    """How long the metadata of a committed offset may be (Kafka's `offset.metadata.max.bytes`)."""
+    """Limits how long the metadata of a committed offset may be (Kafka's `offset.metadata.max.bytes`)."""
 
     limit: Annotated[WholeNumber, Field(ge=0)]
-    """UTF-16 units of the metadata of one partition, which is what Kafka counts; a longer one is not committed."""
+    """The maximum length of the metadata of one partition, in UTF-16 units, as Kafka counts it. A partition with longer
+    metadata is not committed. The other partitions of the request are committed."""
 
 
 class OffsetMetadataMaxBytes(Policy):

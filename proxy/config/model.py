@@ -67,30 +67,31 @@ class Config(BaseSettings):
     )
 
     listen: ConfiguredAddress
-    """HOST:PORT for clients; port 0 for any free one."""
+    """HOST:PORT on which the sidecar accepts clients. With port 0, the system chooses a free port."""
     upstream: ConfiguredAddress
     """HOST:PORT of the broker."""
     admin: ConfiguredAddress | None = None
-    """HOST:PORT of the page, the JSON under /api/v1/, /metrics, /healthz, /readyz and /-/reload; none where it is not
-    set."""
+    """HOST:PORT of the admin port, which serves the page, the JSON under /api/v1/, /metrics, /healthz, /readyz and
+    /-/reload. Default: there is no admin port."""
     admin_access: AdminAccess = AdminAccess()
     sidecar_id: str = Field(default_factory=_default_id, min_length=1)
-    """The name of this sidecar in its records. Default: host name and the port of `listen`."""
+    """The name of this sidecar in its records. Default: the host name and the port of `listen`."""
     mode: Literal["sidecar", "gateway"] = "sidecar"
-    """`sidecar`: the broker advertises the sidecar's address. `gateway`: the sidecar puts its own for the brokers'."""
+    """`sidecar`: the broker advertises the sidecar's address. `gateway`: the sidecar puts its own address into replies,
+    in place of the brokers' addresses."""
     gateway: Gateway = Gateway()
     own_connection: OwnConnection = OwnConnection()
     policies: Policies = Policies()
     answers: Answers = Answers()
     group_metadata_request: bool = False
-    """Takes version 1 of API key 10 for the GroupMetadata request of KIP-40's draft, which no Kafka has, and answers it
-    (docs/group-metadata-request.md). ApiVersions then offers FindCoordinator v0 alone, which finds groups only: clients
-    with transactions do not work on this listener."""
+    """Treats version 1 of API key 10 (FindCoordinator) as the GroupMetadata request of KIP-40's draft, and answers it
+    (docs/group-metadata-request.md). No Kafka has this request. ApiVersions then offers only FindCoordinator v0, which
+    finds groups only. So clients with transactions do not work on this listener."""
     offsets_log: OffsetsLog = OffsetsLog()
     limits: Limits = Limits()
     io_uring: bool = True
-    """Small frames that are ready together are sent in one system call, where the system allows io_uring (Linux 6.1).
-    Otherwise each has its own; the line `started` of the log says which."""
+    """Sends small frames that are ready together in one system call, if the system allows io_uring (Linux 6.1).
+    Otherwise each frame is sent by its own system call. The log line `started` reports which is used."""
     journal: Journal | None = None
     metrics: Metrics = Metrics()
     log: Log = Log()

@@ -69,12 +69,14 @@ class Section(BaseModel):
 
 
 class Gateway(Section):
-    """Used where `mode` is `gateway`."""
+    """Settings of the gateway. Used only if `mode` is `gateway`."""
 
     advertise: str | None = None
-    """The host that clients reach the gateway by. Default: the host of `listen`, unless that is a wildcard."""
+    """The host at which clients reach the gateway. Default: the host of `listen`. Required if the host of `listen` is a
+    wildcard (`0.0.0.0` or `::`)."""
     first_port: WholeNumber = Field(default=0, ge=0, le=0xFFFF)
-    """Node N gets the port `first_port` + N; with 0 any port that is free."""
+    """The gateway opens port `first_port` + N for the broker with node id N. With 0, or if that port is taken or above
+    65535, it opens any free port."""
 
 
 if TYPE_CHECKING:
@@ -83,49 +85,58 @@ else:
     Policies = create_model(
         "Policies",
         __base__=Section,
-        __doc__="What may pass.",
+        __doc__="The policies, which decide which requests the sidecar refuses.",
         **{policy.name: (policy.Settings | None, None) for policy in POLICIES},
     )
 
 
 class Answers(Section):
-    """Requests that the sidecar answers itself."""
+    """Which questions about groups the sidecar answers itself."""
 
     enabled: bool = True
-    """Whether it answers at all, where its copy of the coordinator is certain."""
+    """Whether the sidecar answers requests itself when its copy of the coordinator is certain. If false, all questions
+    about groups are left to the broker."""
     apis: tuple[AnsweredApi, ...] = ("ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe")
-    """Which APIs it answers."""
+    """The APIs that the sidecar answers itself."""
     exclusive: bool = False
-    """Your word that no client reaches the broker but through this sidecar, and that a broker which cannot list its
-    groups had none when the sidecar started. Without it ListGroups and DescribeGroups are left to the broker, where it
-    can answer them: they tell of rebalances under way, which are not in the log."""
+    """Set to true only if clients reach the broker only through this sidecar, and if a broker that cannot list its
+    groups had no groups when the sidecar started. Without it, ListGroups and DescribeGroups of classic groups are left
+    to a broker that can answer them. Their replies show rebalances in progress, which are not in the log. If the
+    sidecar does not read the log, OffsetFetch is left to the broker too."""
     client_host: Literal["client", "broker"] = "client"
-    """Where DescribeGroups and ConsumerGroupDescribe say that a member is. `client`: whence its requests come, as far
-    as the sidecar has seen any, in the broker's answers too. `broker`: what the broker says, which sees the sidecar in
-    place of its clients; until it has said so of a new member, the broker is asked. Page, JSON, log and journal always
-    have the client's."""
+    """Which host DescribeGroups and ConsumerGroupDescribe report for a member. `client`: the host from which the
+    member's requests come, if the sidecar has seen one. It also replaces the host in the broker's replies, for the APIs
+    that the sidecar may answer itself. `broker`: the host that the broker reports, which is the sidecar's for every
+    client. Until the broker has reported it for a new member, the request is left to the broker. Page, JSON, log and
+    journal always contain the client's host."""
     authorizer: Literal["auto", "none"] = "auto"
-    """`auto`: the broker is asked (DescribeAcls), and while it is not known to have none a client is only shown what
-    the broker has lately shown to it. `none`: your word that it has none, for brokers that cannot be asked."""
+    """Whether the broker has an authorizer. `auto`: the sidecar asks the broker (DescribeAcls). Unless the broker is
+    known to have no authorizer, a client is only shown what the broker has lately shown to it. `none`: the broker has
+    no authorizer. Set this only if that is true, for brokers that cannot be asked."""
     rights_seconds: Number = Field(default=30, ge=0)
-    """For how long what an authorizer has granted is remembered, and so how long a right that was taken back may still
-    be used; not where that passes through this sidecar. With 0 all is left to such a broker."""
+    """How many seconds a grant of an authorizer is remembered. A revoked right may still be used for so long, unless
+    the revocation passed through this sidecar. With 0, no grant is remembered, and a broker that may have an authorizer
+    answers all questions."""
     verify: Number = Field(default=0.01, ge=0, le=1)
-    """The share of its answers that the sidecar also asks the broker for, to compare them; 0 for none. A group that
-    differs is left to the broker until both agree again."""
+    """The share of the sidecar's answers that are verified: the sidecar asks the broker the same question and compares
+    both answers. 1 verifies all answers, 0 none. A group that differs is left to the broker until both answers have
+    agreed twice in a row."""
 
 
 class Sasl(Section):
-    """As whom the sidecar authenticates; the names are Kafka's. Without it, as nobody."""
+    """The user as which the sidecar authenticates at the broker. The names of mechanisms are Kafka's. Without this
+    section, the sidecar does not authenticate.
+    """
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-    """One that the listener has enabled."""
+    """The SASL mechanism. The broker's listener must have enabled it."""
     username: str = Field(min_length=1)
-    """The user."""
+    """The user's name."""
     password: SecretStr | None = None
-    """The password; it is never logged."""
+    """The user's password. It is never logged. Exactly one of `password` and `password_file` is required."""
     password_file: Path | None = None
-    """In place of `password`: a file that holds it. Read whenever it is needed, so that it may change."""
+    """In place of `password`: a file that contains the password. The file is read at each authentication, so the
+    password may change while the sidecar runs."""
 
     @model_validator(mode="after")
     def _has_one_password(self) -> Self:
@@ -135,18 +146,19 @@ class Sasl(Section):
 
 
 class Tls(Section):
-    """TLS to the listener, which must present a certificate that is trusted. Without it, plain. All files are PEM, and
-    are read at each connection, so that they may change.
+    """TLS from the sidecar to the broker's listener, which must present a trusted certificate. Without this section,
+    the connection is not encrypted. All files are PEM. They are read at each connection, so they may change while the
+    sidecar runs.
     """
 
     ca_file: Path | None = None
-    """Certificates of the authorities that are trusted. Default: the system's."""
+    """Certificates of the trusted authorities. Default: those of the system."""
     certificate_file: Path | None = None
-    """The sidecar's own certificate with its chain, for listeners that want one (`ssl.client.auth`)."""
+    """The sidecar's own certificate with its chain, for listeners that request one (`ssl.client.auth`)."""
     key_file: Path | None = None
-    """The key of that certificate, unencrypted. Default: it stands in `certificate_file`."""
+    """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
     server_name: str | None = Field(default=None, min_length=1)
-    """The name that the broker's certificate must bear. Default: the host that is connected to."""
+    """The name that the broker's certificate must contain. Default: the host that the sidecar connects to."""
 
     @model_validator(mode="after")
     def _has_no_key_alone(self) -> Self:
@@ -156,30 +168,32 @@ class Tls(Section):
 
 
 class AdminAccess(Section):
-    """Who is let in at the admin port. `/healthz` and `/readyz` answer everybody. A client on this machine is let in,
-    but for what came through a proxy, and for a browser that was lured here under another name than `localhost`, an
-    address of the loopback or the host of `admin`. Everyone else needs the token, as `Authorization: Bearer TOKEN` or
-    as the password of HTTP Basic with any user, or a certificate. What a proxy says of its client
-    (`X-Forwarded-For`) lets nobody in. A proxy on this machine that says nothing of a client, not even by passing on
-    its `Host`, lets it in.
+    """Which clients may use the admin port. `/healthz` and `/readyz` answer everybody. A client on this machine is let
+    in, unless its request came through a proxy, or its `Host` is something other than `localhost`, a loopback address
+    or the host of `admin`. The check of `Host` keeps foreign pages in a local browser out (DNS rebinding). All other
+    clients need the token or a certificate. They send the token as `Authorization: Bearer TOKEN`, or as the password of
+    HTTP Basic with any user. The address of a client in a proxy's header (`X-Forwarded-For`) lets nobody in. A proxy on
+    this machine lets all its clients in if it adds no such header and does not pass on their `Host`.
     """
 
     open: bool = False
-    """Your word that everybody who reaches the port may see the groups, and have the settings read again."""
+    """Lets every client in. Set to true only if everybody who reaches the port may see the groups and have the settings
+    read again."""
     metrics: Literal["open", "guarded"] = "open"
-    """`guarded`: `/metrics` asks for the same as the groups do. It has their names too, with `metrics.detail` of
-    `group` or finer."""
+    """`open`: `/metrics` answers everybody. `guarded`: `/metrics` needs the same access as the groups do. The metrics
+    contain the groups' names if `metrics.detail` is `group` or finer."""
     token: SecretStr | None = None
-    """The token; it is never logged. Without `certificate_file` it travels for all to read."""
+    """The token. It is never logged. Without `certificate_file`, the token crosses the network unencrypted."""
     token_file: Path | None = None
-    """In place of `token`: a file that holds it. Read whenever it is needed, so that it may change."""
+    """In place of `token`: a file that contains the token. The file is read whenever a client sends a token, so the
+    token may change while the sidecar runs."""
     certificate_file: Path | None = None
-    """The certificate of the admin port with its chain, in PEM; with it the port speaks TLS only. Read again when it
-    has changed."""
+    """The certificate of the admin port with its chain, in PEM. If it is set, the port speaks TLS only. The file is
+    read again when it has changed."""
     key_file: Path | None = None
-    """The key of that certificate, unencrypted. Default: it stands in `certificate_file`."""
+    """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
     client_ca_file: Path | None = None
-    """Certificates of the authorities, in PEM: who has a certificate of theirs needs no token."""
+    """Certificates of authorities, in PEM. A client with a certificate from one of these authorities needs no token."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -194,11 +208,13 @@ class AdminAccess(Section):
 
 
 class OwnConnection(Section):
-    """How the sidecar itself asks the broker. Clients' connections have nothing to do with it."""
+    """The connections on which the sidecar itself sends requests to the broker. They do not affect clients'
+    connections.
+    """
 
     address: ConfiguredAddress | None = None
-    """HOST:PORT of another listener of the same broker, for instance the one between brokers. Default: `upstream`.
-    A gateway has none: there are many brokers, known by the listener that clients use."""
+    """HOST:PORT of another listener of the same broker, for instance the listener between brokers. Default: `upstream`.
+    Not allowed in a gateway, which has many brokers and knows them by the listener that clients use."""
     sasl: Sasl | None = None
     tls: Tls | None = None
 
@@ -209,95 +225,116 @@ class OwnConnection(Section):
 
 
 class OffsetsLog(Section):
-    """The coordinator's log, `__consumer_offsets`, from which its copy is made. To read it, the user of
-    `own_connection` needs the operations DESCRIBE and READ on that topic.
+    """The coordinator's log, the topic `__consumer_offsets`, from which the sidecar makes its copy. To read the topic,
+    the user of `own_connection` needs the operations DESCRIBE and READ on it.
     """
 
     read: bool = True
-    """Whether the partitions that the broker leads are read. Without them the sidecar works from what passes by, and by
-    asking."""
+    """Whether the sidecar reads the partitions that the broker leads. If false, the sidecar makes its copy from passing
+    requests and from the broker's answers to its own questions."""
     load_buffer_size: WholeNumber = Field(default=5_242_880, ge=65_536, le=0x3FFFFFFF)
-    """Bytes that are read at a time; more only for a batch that is larger. The broker's `offsets.load.buffer.size`."""
+    """How many bytes of a partition are read at a time. A single larger batch is read whole, and the log warns about
+    it. The broker's setting is `offsets.load.buffer.size`."""
 
 
 class Limits(Section):
-    """Bounds of what is held."""
+    """Limits on memory, connections and time."""
 
     largest_frame: WholeNumber = Field(default=104_857_600, ge=1024, le=0x7FFFFFFF)
-    """Bytes of a request; a longer one closes its connection. The broker's `socket.request.max.bytes`."""
+    """The maximum number of bytes of a request. A longer request closes its connection. The broker's setting is
+    `socket.request.max.bytes`."""
     inspected_frame: WholeNumber = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
-    """Bytes of a request or reply that is looked into; a longer one passes unread. A longer request that a policy
-    judges closes its connection."""
+    """The maximum number of bytes of a request or reply that is decoded. A longer one passes unread. A longer request
+    that an enforced policy judges closes its connection."""
     inspected_elements: WholeNumber = Field(default=3_000, ge=100)
-    """Array elements of a commit that is looked into: topics and partitions together. One with more of them passes
-    unread, and its group is in doubt until the log or the broker has told how it is. A commit that a policy judges may
-    have seven times as many, a judged join or heartbeat twice as many; with more it closes its connection. Of APIs
-    whose elements take more time it is a half, a fifth or a tenth: 1,500 members of a JoinGroup reply, 600 of groups
-    that are described or deleted, 300 that leave together. An answer that would take longer to make than such a commit
-    is left to the broker. Every other client waits while the sidecar understands a message: by default about 5 ms
-    where its modules are compiled."""
+    """The maximum number of array elements (topics and partitions together) of a commit that is decoded. A commit with
+    more elements passes unread, and its group is in doubt until the log or the broker has shown the group's state. A
+    commit that a policy judges may have seven times as many elements, a judged join or heartbeat twice as many. With
+    more, a request that an enforced policy judges closes its connection. For APIs whose elements take more time, the
+    limit is a half, a fifth or a tenth of this: 1,500 elements of a JoinGroup reply, 600 elements if groups are
+    described or deleted, 300 members that leave together. An answer that would take longer to make than such a commit
+    is left to the broker. All other clients wait while the sidecar decodes a message. With the default, they wait about
+    5 ms if the sidecar's modules are compiled."""
     held_frames: WholeNumber = Field(default=268_435_456, ge=1024)
-    """Announced bytes of requests, for each broker, that come in pieces and are held until all of each has come; they
-    count until the broker has replied. Requests of up to 16 KiB do not count. Where there is no room, the oldest
-    request of the client address that has announced most gives way: it passes unread, or closes its connection where a
-    policy judges it. A request that comes more slowly than 16 KiB a second for longer than `limits.stalled_seconds`
-    gives way, too. A request that has come whole and waits for its reply is forgotten, and its group is in doubt; a
-    join, a leave, a KIP-848 heartbeat, a question or a judged request closes its connection then. An eighth of the
-    bytes is for clients that have not authenticated. An IPv6 network of 64 bits counts as one address."""
+    """The maximum number of bytes of incomplete requests, for each broker. A request that arrives in pieces is held
+    until it is complete. It counts with its announced length, from its first piece until the broker has replied.
+    Requests of up to 16 KiB do not count. If there is no room, the oldest request of the client address that has
+    announced most bytes is evicted. An evicted incomplete request passes unread, or closes its connection if an
+    enforced policy judges it. An incomplete request is also evicted if it arrives too slowly: after the first
+    `limits.stalled_seconds`, 16 KiB must have arrived for each further second. An evicted request that is complete and
+    waits for its reply is forgotten, and its group is in doubt. If it is a join, a leave, a KIP-848 heartbeat, a
+    question or a judged request, its connection is closed instead. Clients that the broker has not admitted yet, for
+    instance before they authenticate, have a limit of their own, an eighth of this. An IPv6 network of 64 bits counts
+    as one address."""
     connections: Positive = 10_000
-    """Client connections at a time; further ones are closed at once. Each takes two descriptors: where the system
-    allows fewer of these, there are fewer connections."""
+    """The maximum number of client connections at a time. Further connections are closed at once. Each connection takes
+    two file descriptors. If the system allows fewer descriptors, the maximum is lower."""
     idle_seconds: Timeout = 900
-    """Seconds without a byte after which a connection that waits for no reply is closed, at least 1; 0 for never.
-    Longer than the ten minutes of the broker's `connections.max.idle.ms`."""
+    """Seconds without a byte after which a connection that waits for no reply is closed. At least 1, or 0 for never.
+    The default is longer than the ten minutes of the broker's `connections.max.idle.ms`."""
     stalled_seconds: Number = Field(default=30, ge=1)
-    """Seconds without a byte after which a connection is closed whose client has sent a part of a request, or has
-    closed its side and is still owed a reply. The default of Kafka clients' `request.timeout.ms`."""
+    """Seconds without a byte after which a connection is closed if its client has sent only a part of a request, or has
+    closed its side and still has a reply to come. The default is that of `request.timeout.ms` in Kafka's clients."""
     reply_seconds: Timeout = 900
-    """Seconds without a byte after which a connection is closed whose client waits for a reply, or does not take what
-    it was sent, at least 1; 0 for never. A JoinGroup may wait for its own timeouts and a minute, where that is
-    longer."""
+    """Seconds without a byte after which a connection is closed if its client waits for a reply, or does not accept the
+    bytes of a reply. At least 1, or 0 for never. A JoinGroup may wait longer: for the longer of its own timeouts and
+    another minute."""
     groups: Positive = 100_000
-    """Groups that are remembered, with 2,500 bytes of metadata and assignments of their members each on average (at
-    least 64 MB in all). A group for whose members there is no more room is described by the broker."""
+    """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
+    assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If there is no room
+    for those of a group's members, the group is described by the broker."""
     offsets: Positive = 5_000_000
-    """Committed offsets that are remembered, of what passes by with 50 characters of metadata each on average (at least
-    64 MB in all), and of the log with 200 bytes each for long metadata and for members (likewise). Beyond it groups are
-    left to the broker, of the log all those of the largest partition."""
+    """The maximum number of committed offsets that are remembered. Metadata of commits that pass by may take 50
+    characters per offset on average (at least 64 MB in all). Long metadata and members in the log may take 200 bytes
+    per offset on average (at least 64 MB in all). Beyond these limits, groups are left to the broker. If the log
+    exceeds a limit, all groups of its largest partition are left to the broker."""
     rights: Positive = 200_000
-    """Grants of authorizers that are remembered, for each broker: one for each group and topic that a user is shown."""
+    """The maximum number of authorizer grants that are remembered, for each broker. There is one grant for each group
+    and topic that a user is shown. Beyond the limit, the oldest grants of the user who was granted nothing for the
+    longest time are evicted."""
     remembered_answers: WholeNumber = Field(default=67_108_864, ge=0)
-    """Bytes of answers about groups that are kept as they were encoded, with their questions, for each broker; 0 for
-    none. One answer may take a quarter of them."""
+    """The maximum number of bytes of encoded answers about groups that are kept with their questions, for each broker.
+    With 0, none are kept. One answer may take at most a quarter of the bytes. Beyond the limit, the answers to the
+    questions that were not asked for the longest time are evicted."""
     flight_recorder: WholeNumber = Field(default=33_554_432, ge=0)
-    """Bytes, roughly, of what is kept of each group's past: joins, leaves, rebalances and refusals; 0 for none."""
+    """The approximate maximum number of bytes of the history that is kept of all groups: joins, leaves, rebalances,
+    refusals and refused commits. With 0, no history is kept. Beyond the limit, the oldest history of groups without
+    recent activity is evicted."""
 
 
 class Journal(Section):
-    """Records of what happened, for the fleet pipeline. They go to a folder, to a topic, or to both."""
+    """Records of events and of the current state, for the fleet pipeline. They are written to a folder, to a topic, or
+    to both.
+    """
 
     folder: Path | None = None
-    """Where segments are written; made where it is missing. Sidecars that share one share its limits."""
+    """The folder to which segments are written. It is created if it is missing. If several sidecars share a folder,
+    `total_bytes` and `retention_seconds` hold for the segments of all of them."""
     topic: str | None = None
-    """The topic that records are written to, on the sidecar's own broker, of Kafka 0.11 or later; a gateway's is the
-    one at `upstream`. It must be there, with a partition that this broker leads. The user of `own_connection` needs the
-    operations DESCRIBE and WRITE on it, before Kafka 3.0 also IDEMPOTENT_WRITE on the cluster."""
+    """The topic that records are written to. It is on the sidecar's own broker, or for a gateway on the broker at
+    `upstream`. The broker must be Kafka 0.11 or later. The topic must exist, with a partition that this broker leads.
+    The user of `own_connection` needs the operations DESCRIBE and WRITE on the topic, and before Kafka 3.0 also
+    IDEMPOTENT_WRITE on the cluster."""
     interval_seconds: Interval = 10
-    """Seconds between two restatements of what stands, and between two writes to the folder."""
+    """Seconds between two snapshots of the current state, and between two writes to the folder."""
     segment_bytes: Positive = 8_388_608
-    """Bytes after which a segment is closed."""
+    """The maximum number of bytes of a segment. A segment is closed before it exceeds this size. A single longer record
+    gets its own segment."""
     segment_seconds: Interval = 10
-    """Seconds after which a segment is closed; readers see closed ones only."""
+    """The age in seconds at which a segment is closed, checked at each write to the folder. Readers see closed segments
+    only."""
     total_bytes: Positive = Field(default=268_435_456, validate_default=True)
-    """Bytes of all segments together, beyond which the oldest are deleted; at least twice `segment_bytes`."""
+    """The maximum number of bytes of all segments together, including the open one. Beyond it, the oldest segments are
+    deleted. At least twice `segment_bytes`."""
     retention_seconds: Number = Field(default=604_800, ge=1)
-    """Seconds after which a segment is deleted, however few there are."""
+    """Seconds after its last write until a closed segment is deleted, even if `total_bytes` is not reached."""
     topic_batch_bytes: WholeNumber = Field(default=524_288, ge=1024, le=0x3FFFFFFF)
-    """Bytes of a batch before compression. Where the topic's `max.message.bytes` is less, it shrinks by itself."""
+    """The maximum number of bytes of a batch before compression. If the broker refuses a batch as too large (the
+    topic's `max.message.bytes`), the sidecar makes smaller batches by itself."""
     topic_linger_seconds: Number = Field(default=0.5, ge=0)
-    """Seconds that records wait for others, to go in one batch."""
+    """The maximum number of seconds that a record waits for other records, to be sent in the same batch."""
     topic_compression: Literal["none", "gzip"] = "gzip"
-    """How batches are compressed."""
+    """The compression of batches."""
 
     @field_validator("topic")
     @classmethod
@@ -321,24 +358,27 @@ class Journal(Section):
 
 
 class Metrics(Section):
-    """What Prometheus is told."""
+    """Which series Prometheus gets at `/metrics`."""
 
     detail: Literal["none", "group", "topic", "partition"] = "group"
-    """How far series go into detail."""
+    """The finest level of series. Each level includes the previous ones: `none` has totals only, and `group`, `topic`
+    and `partition` add series of each group, topic and partition."""
     allow: tuple[GroupPattern, ...] = ()
-    """Regular expressions as Python's `re` has them. Where there are any, only groups whose whole id one of them
-    matches have series of their own. In totals all groups count. They are tried on all ids at each scrape: what is said
-    of `policies.group_max_size.overrides[].pattern` holds here too."""
+    """Regular expressions in the syntax of Python's `re`. If there are any, only groups whose whole id matches one of
+    them have series of their own. Totals count all groups. The expressions are matched against all group ids at each
+    scrape, so the warning at `policies.group_max_size.overrides[].pattern` applies here too."""
     deny: tuple[GroupPattern, ...] = ()
-    """The same of groups that have none, even if `allow` matches."""
+    """Regular expressions as in `allow`. A group whose whole id matches one of them has no series of its own, even if
+    `allow` matches."""
     series: Positive = 20_000
-    """Series of groups, topics and partitions together; beyond it they are left out, and counted."""
+    """The maximum number of series of groups, topics and partitions together. Further series are left out and counted
+    in `group_sidecar_series_suppressed`. The finest levels are left out first."""
 
 
 class Log(Section):
     """The log on standard error."""
 
     format: Literal["auto", "console", "json"] = "auto"
-    """`auto`: `console` on a terminal, `json` elsewhere."""
+    """`auto`: `console` if standard error is a terminal, otherwise `json`."""
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe level that is written."""
