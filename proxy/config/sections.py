@@ -245,7 +245,8 @@ class Limits(Section):
     `socket.request.max.bytes`."""
     inspected_frame: WholeNumber = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
     """The maximum number of bytes of a request or reply that is decoded. A longer one passes unread. A longer request
-    that an enforced policy judges closes its connection."""
+    that an enforced policy judges closes its connection. In a gateway, a longer reply that may contain addresses closes
+    its connection too, but Metadata may be as long as `limits.largest_frame`."""
     inspected_elements: WholeNumber = Field(default=3_000, ge=100)
     """The maximum number of array elements (topics and partitions together) of a commit that is decoded. A commit with
     more elements passes unread, and its group is in doubt until the log or the broker has shown the group's state. A
@@ -259,7 +260,7 @@ class Limits(Section):
     """The maximum number of bytes of incomplete requests, for each broker. A request that arrives in pieces is held
     until it is complete. It counts with its announced length, from its first piece until the broker has replied.
     Requests of up to 16 KiB do not count. If there is no room, the oldest request of the client address that has
-    announced most bytes is evicted. An evicted incomplete request passes unread, or closes its connection if an
+    announced the most bytes is evicted. An evicted incomplete request passes unread, or closes its connection if an
     enforced policy judges it. An incomplete request is also evicted if it arrives too slowly: after the first
     `limits.stalled_seconds`, 16 KiB must have arrived for each further second. An evicted request that is complete and
     waits for its reply is forgotten, and its group is in doubt. If it is a join, a leave, a KIP-848 heartbeat, a
@@ -277,17 +278,17 @@ class Limits(Section):
     closed its side and still has a reply to come. The default is that of `request.timeout.ms` in Kafka's clients."""
     reply_seconds: Timeout = 900
     """Seconds without a byte after which a connection is closed if its client waits for a reply, or does not accept the
-    bytes of a reply. At least 1, or 0 for never. A JoinGroup may wait longer: for the longer of its own timeouts and
-    another minute."""
+    bytes of a reply. At least 1, or 0 for never. A JoinGroup may wait as long as the longer of its own two timeouts
+    plus one minute, if that is more."""
     groups: Positive = 100_000
     """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
     assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If there is no room
     for those of a group's members, the group is described by the broker."""
     offsets: Positive = 5_000_000
-    """The maximum number of committed offsets that are remembered. Metadata of commits that pass by may take 50
-    characters per offset on average (at least 64 MB in all). Long metadata and members in the log may take 200 bytes
-    per offset on average (at least 64 MB in all). Beyond these limits, groups are left to the broker. If the log
-    exceeds a limit, all groups of its largest partition are left to the broker."""
+    """The maximum number of committed offsets that are remembered. Metadata of commits that pass through the sidecar
+    may take 50 characters per offset on average (at least 64 MB in all). Long metadata and members in the log may take
+    200 bytes per offset on average (at least 64 MB in all). Beyond these limits, groups are left to the broker. If the
+    log exceeds a limit, all groups of its largest partition are left to the broker."""
     rights: Positive = 200_000
     """The maximum number of authorizer grants that are remembered, for each broker. There is one grant for each group
     and topic that a user is shown. Beyond the limit, the oldest grants of the user who was granted nothing for the
