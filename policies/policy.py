@@ -34,7 +34,7 @@ class PolicySettings(PolicySection):
     """The settings that every policy has."""
 
     mode: Literal["enforce", "audit"] = "enforce"
-    """`enforce`: what may not pass is refused. `audit`: it passes, and is only reported."""
+    """`enforce`: requests that break the policy are refused. `audit`: they are forwarded, and only reported."""
 
 
 class Policy(ABC):
