@@ -178,7 +178,7 @@ class Sidecar:
         self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
-        self._poller.failed = partial(self._supervisor.failed, Task.CATCH_UP)
+        self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
         limits = config.limits
         timeouts = InactivityTimeouts(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
         self._connection_manager = ConnectionManager(self._poller, self._traffic, timeouts, batched=config.io_uring)

@@ -64,7 +64,9 @@ async def _run_job(connections: OwnConnections, job: BackgroundJob[Due], pause: 
         except (BrokerError, DecodeError) as error:
             attempts.failures += 1
             if attempts.enters_condition(type(error).__name__):
-                log.debug("errand failed", errand=job.task.value, broker=str(connections.address), reason=str(error))
+                log.debug(
+                    "background job failed", job=job.task.value, broker=str(connections.address), reason=str(error)
+                )
             await trio.sleep(attempts.pause())
 
 

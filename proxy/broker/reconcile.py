@@ -77,7 +77,7 @@ async def reconcile_forever(
 class _Reconciler:
     """Asks one broker about its groups, the list of its groups, and topics by their ids."""
 
-    task = Task.SETTLING
+    task = Task.RECONCILE
 
     def __init__(self, copy: CoordinatorCopy, topic_names: TopicNames, topic_ids: TopicIds) -> None:
         self._copy = copy

@@ -1,7 +1,7 @@
 """Cuts a stream of length-prefixed frames into bytes to forward and frames to hold.
 
-This module decides where frames begin and end. The caller's `look` function decides once for each frame, from its first
-bytes, whether the frame is forwarded or held.
+This module decides where frames begin and end. The caller's `inspect` function decides once for each frame, from its
+first bytes, whether the frame is forwarded or held.
 
 Neighbouring forwarded frames leave as one slice of the chunk in which they arrived. A long forwarded frame leaves piece
 by piece as it arrives. Only a held frame is collected until it is complete.
@@ -21,16 +21,16 @@ class FrameAction(Enum):
 
     PASS = "pass"
     """Forward the frame unchanged."""
-    HOLD = "take"
+    HOLD = "hold"
     """Collect the frame and return it whole."""
-    COPY = "show"
+    COPY = "copy"
     """Forward the frame unchanged and decode a copy later. `FrameWalker` never gets this action: the session turns COPY
     into PASS or HOLD."""
-    PEEK = "begin"
+    PEEK = "peek"
     """Forward the frame unchanged and decode a copy of the part that arrived with its first bytes. `FrameWalker` never
     gets this action: the session turns PEEK into PASS."""
-    NEED_MORE = "more"
-    """The first bytes are not enough to decide. `look` is called again when more bytes have arrived."""
+    NEED_MORE = "need_more"
+    """The first bytes are not enough to decide. `inspect` is called again when more bytes have arrived."""
 
 
 PASS: Final = FrameAction.PASS
@@ -65,23 +65,25 @@ class FrameWalker:
     """Cuts one direction of a connection into frames.
 
     Args:
-        head: how many bytes of a frame `look` needs, including the length.
+        head: how many bytes of a frame `inspect` needs, including the length.
         smallest: the shortest length that a frame may have. `smallest` plus the length's own bytes must be at least
             `head`.
         largest: the longest length that a frame may have. Any other length raises BadFrameLength.
-        look: called as look(buffer, start, end) with a frame's first bytes from `start`. `end` is the end of the
-            buffer. `look` may change `head` and `smallest` for the frames after this one.
+        inspect: called as inspect(buffer, start, end) with a frame's first bytes from `start`. `end` is the end of the
+            buffer. `inspect` may change `head` and `smallest` for the frames after this one.
 
     Attributes:
         passing: how many bytes of the last forwarded frame have not arrived yet. A caller that forwards such bytes by
             other means must subtract them.
     """
 
-    def __init__(self, head: int, smallest: int, largest: int, look: Callable[[bytes, int, int], FrameAction]) -> None:
+    def __init__(
+        self, head: int, smallest: int, largest: int, inspect: Callable[[bytes, int, int], FrameAction]
+    ) -> None:
         self.head = head
         self.smallest = smallest
         self._largest = largest
-        self._inspect = look
+        self._inspect = inspect
         self._buffer = b""
         self._position = 0
         self.passing = 0
@@ -102,7 +104,7 @@ class FrameWalker:
         return self.next()
 
     def end(self) -> None:
-        """Drops the held bytes and `look`, through which the walker and its session keep each other in memory."""
+        """Drops the held bytes and `inspect`, through which the walker and its session keep each other in memory."""
         self._inspect = _inspect_nothing
         self._buffer, self._position = b"", 0
         self._parts = bytearray()

@@ -72,12 +72,12 @@ class ReplyBuilder:
         self._true_hosts = settings.true_hosts
         self._decode_limits = DecodeLimits(limits.inspected_elements)
         self._reply_cache = ReplyCache(limits.remembered_answers, traffic)
-        self._offers = versions.revision
+        self._versions_revision = versions.revision
 
     def read(self, api: Api, version: int, body: bytes) -> CachedRequest:
         """Returns a decoded question. Raises DecodeError if the body cannot be decoded."""
-        if self._offers != self._versions.revision:  # Replies depend on the broker's versions.
-            self._offers = self._versions.revision
+        if self._versions_revision != self._versions.revision:  # Replies depend on the broker's versions.
+            self._versions_revision = self._versions.revision
             self._reply_cache.clear()
         most = self._decode_limits.request(api.key)
         if api.key in DESCRIBE_APIS and not self._versions.is_added_version(api.key, version):

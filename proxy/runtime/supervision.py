@@ -24,7 +24,7 @@ class Task(StrEnum):
 
     ADMIN = "admin"
     """The admin port."""
-    CATCH_UP = "catch_up"
+    DEFERRED = "catch_up"
     """Applying replies that were forwarded before they were decoded, and handling requests that lost their replies."""
     CONNECTIONS = "connections"
     """Closing idle connections, and connecting clients to a broker on another host."""
@@ -39,7 +39,7 @@ class Task(StrEnum):
     """Keeping the list of groups up to date."""
     RELOAD = "reload"
     """Reading the settings again."""
-    SETTLING = "settling"
+    RECONCILE = "settling"
     SHRINKING = "shrinking"
     SWEEP = "sweep"
     """Removing members whose session has expired."""

@@ -163,7 +163,7 @@ PARTS: dict[Task, Part] = {
     Task.NODES: Part(whole, "brokers", {"mode": "gateway"}),
     Task.PROBE: Part(_Prober, "_round", {}),
     Task.RELIST: Part(whole.Sidecar, "_relist", {}),
-    Task.SETTLING: Part(_Reconciler, "due", {}),
+    Task.RECONCILE: Part(_Reconciler, "due", {}),
     Task.SHRINKING: Part(_Shrinker, "due", {}),
     Task.SWEEP: Part(SharedSnapshot, "forget", {}),
     Task.TAIL: Part(PartitionReader, "discover", {}),
