@@ -11,7 +11,7 @@ from itertools import count
 from typing import Literal, NamedTuple, Protocol, TypeAlias, final
 
 from group_sidecar.metrics.traffic_counters import CloseReason
-from group_sidecar.proxy.dataplane.framing import FrameAction
+from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 
 OPAQUE = -1
 """A number of raw SASL tokens that means: the connection is never parsed again."""
@@ -116,6 +116,25 @@ class PendingReply(ABC):
     def max_reply_seconds(self) -> float:
         """Returns how many seconds the broker may take to reply, or 0 if unknown."""
         return 0.0
+
+
+class PendingNotice(PendingReply):
+    """The pending reply of a request whose reply matters only because it has arrived. A subclass defines `lost`."""
+
+    __slots__ = ()
+
+    def classify_reply(self, size: int, now: float) -> FrameAction:
+        """See PendingReply. Does what `lost` does, because the content of the reply does not matter."""
+        self.lost(now)
+        return PASS
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
+        return UNCHANGED
+
+    @abstractmethod
+    def lost(self, now: float) -> None:
+        """Handles the arrival or the loss of the reply."""
 
 
 @final

@@ -6,8 +6,7 @@ shortly after the reply (`authorization_cache`).
 
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
-from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
+from group_sidecar.proxy.dataplane.outcomes import PendingNotice, PendingReply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 
 
@@ -25,7 +24,7 @@ class RuleChanges(ApiHandler):
         return PendingRuleChange(self._access, self._copy, api_key)
 
 
-class PendingRuleChange(PendingReply):
+class PendingRuleChange(PendingNotice):
     """The pending reply of a request that may change rights."""
 
     __slots__ = ("_access", "_api_key", "_copy")
@@ -39,15 +38,6 @@ class PendingRuleChange(PendingReply):
     def api_key(self) -> int:
         """See PendingReply."""
         return self._api_key
-
-    def classify_reply(self, size: int, now: float) -> FrameAction:
-        """See PendingReply. The rules may have changed, whatever the reply contains."""
-        self.lost(now)
-        return PASS
-
-    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
-        return UNCHANGED
 
     def lost(self, now: float) -> None:
         """See PendingReply."""

@@ -10,13 +10,12 @@ from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.metrics.traffic_counters import CloseReason
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
-from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
+from group_sidecar.proxy.dataplane.outcomes import PendingNotice, PendingReply
 
 _DELETE_TOPICS = int(ApiKey.DELETE_TOPICS)
 
 
-class UndecodedWrite(PendingReply):
+class UndecodedWrite(PendingNotice):
     """The pending reply of a write that was not decoded.
 
     Args:
@@ -36,15 +35,6 @@ class UndecodedWrite(PendingReply):
     def api_key(self) -> int:
         """See PendingReply."""
         return self._api_key
-
-    def classify_reply(self, size: int, now: float) -> FrameAction:
-        """See PendingReply. The group may have changed, whatever the reply contains."""
-        self.lost(now)
-        return PASS
-
-    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
-        return UNCHANGED
 
     def lost(self, now: float) -> None:
         """Marks the group, because it is not known whether and how the broker carried out the request."""
