@@ -15,6 +15,7 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, BrokerError, KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.runtime.backoff import Backoff
@@ -22,10 +23,6 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 Due = TypeVar("Due")
-
-DESCRIBE_GROUPS_MAX_VERSION = 5
-"""The highest DescribeGroups version to use. v4 has the instance ids; v6 only changes how a missing group is
-reported."""
 
 
 class BackgroundJob(Protocol[Due]):

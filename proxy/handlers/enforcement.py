@@ -23,8 +23,8 @@ from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
 from group_sidecar.policies.policy import Policy
 from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
-from group_sidecar.proxy.broker.background_jobs import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
+from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.error_replies import ThrottleBackoff, error_reply

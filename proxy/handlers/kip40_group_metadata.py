@@ -54,7 +54,7 @@ from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableR
 
 REQUESTS_PER_ROUND = 500
 """Maximum number of FindCoordinator requests that are sent together."""
-DESCRIBED = 5
+DESCRIBE_GROUPS_VERSION = 5
 """The highest DescribeGroups version in which a missing group is Dead and has no error."""
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class Kip40GroupMetadata:
 
         def answer(at: float) -> Answer:
             def can_answer(question: Struct) -> bool:
-                asked = replace(exchange, request=question, version=DESCRIBED)
+                asked = replace(exchange, request=question, version=DESCRIBE_GROUPS_VERSION)
                 return self._reasons.fallback_reason(asked, origin, at) is None
 
             steps = _AnswerSteps(
@@ -194,10 +194,14 @@ class _AnswerSteps:
         self._views = {group: self._copy.manager.view(group, self._at) for group in groups}
         known_groups = tuple(group for group in groups if self._is_known(group))
         question = DescribeGroupsRequest(groups=known_groups)
-        reply = group_replies.describe_groups(question, DESCRIBED, self._views, true_hosts=self._true_hosts)
+        reply = group_replies.describe_groups(
+            question, DESCRIBE_GROUPS_VERSION, self._views, true_hosts=self._true_hosts
+        )
         found = {group.group_id: group for group in reply.groups}
         if unknown_groups := tuple(group for group in groups if group not in found):
-            for response in (yield from self._ask([DescribeGroupsRequest(groups=unknown_groups)], highest=DESCRIBED)):
+            for response in (
+                yield from self._ask([DescribeGroupsRequest(groups=unknown_groups)], highest=DESCRIBE_GROUPS_VERSION)
+            ):
                 assert isinstance(response, DescribeGroupsResponse)
                 found |= {group.group_id: group for group in response.groups}
         return [

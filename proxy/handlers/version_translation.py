@@ -26,8 +26,8 @@ from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.answers.list_groups import matches_filters
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire.group_apis import STATES
-from group_sidecar.proxy.broker.background_jobs import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_error, translate_offsets
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply
