@@ -98,7 +98,7 @@ class BrokerWithManyGroups:
                 keys = [key(name, index) for index in range(count)]
                 run_to_end(log.replay(batch(base, keys)))
                 base += count
-            run_to_end(follower.merge(number, now, now))
+            run_to_end(follower.merge(number, now))
             follower.end_reached(number, now, now)
 
     def describe(self, group: str, members: int) -> None:

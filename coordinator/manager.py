@@ -428,7 +428,7 @@ class GroupMetadataManager:
         for offsets in list(self._cache.offsets.values()):
             yield from offsets.committed.partitions()
 
-    def distrust(self, group_id: str, now: float) -> None:
+    def distrust(self, group_id: str) -> None:
         """Makes a group distrusted, because verification found a difference to the broker."""
         self._cache.distrust(group_id)
 
@@ -438,7 +438,7 @@ class GroupMetadataManager:
         self._cache.note_removal(now)
         self._cache.unseen_history.note(group_id, now)
 
-    def trust(self, group_id: str, now: float) -> None:
+    def trust(self, group_id: str) -> None:
         """Ends the distrust of a group, because verification found no difference to the broker."""
         self._cache.trust(group_id)
 

@@ -200,7 +200,7 @@ class LogFollower:
 
     # Records from the log.
 
-    def merge(self, number: int, asked_at: float, now: float) -> Iterator[list[Fact]]:
+    def merge(self, number: int, now: float) -> Iterator[list[Fact]]:
         """Merges the records that were read since the last call. Yields the facts of some groups at a time."""
         partition = self.partitions.leader_partitions[number]
         changed = partition.log.take_changed()

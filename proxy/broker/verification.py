@@ -71,10 +71,10 @@ Reload = Callable[[str], None]
 
 
 class TrustedGroups(ChangeCounter, Protocol):
-    """The part of the coordinator's copy that is needed here. `now`: seconds since the epoch."""
+    """The part of the coordinator's copy that is needed here."""
 
-    def distrust(self, group_id: str, now: float) -> None: ...
-    def trust(self, group_id: str, now: float) -> None: ...
+    def distrust(self, group_id: str) -> None: ...
+    def trust(self, group_id: str) -> None: ...
 
 
 class VerifiedCopy(ComparedCopy, Protocol):
@@ -304,7 +304,7 @@ class _Verifier:
                     case.reloaded = True
                     self._reload_at = trio.current_time() + RELOAD_SECONDS
         for case in cases:
-            self._copy.manager.distrust(case.group, self._now())  # Also after the copy has forgotten the group.
+            self._copy.manager.distrust(case.group)  # Also after the copy has forgotten the group.
 
     def _close(self, cases: Sequence[_Case]) -> None:
         for case in cases:
@@ -312,7 +312,7 @@ class _Verifier:
         open_still = {group for group, _ in self._cases}
         settled = sorted({case.group for case in cases} - open_still)
         for group in settled:
-            self._copy.manager.trust(group, self._now())
+            self._copy.manager.trust(group)
         if settled:
             logged_groups = settled[:MAX_LOGGED_GROUPS]
             log.info(

@@ -294,7 +294,7 @@ class PartitionReader:
             ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
             # Not merged earlier during a load, because later records overwrite most of the earlier ones.
             if self._is_current(reading) and (reading.loaded or ended):
-                await self._apply_replayed(reading, asked_at)
+                await self._apply_replayed(reading)
         except DecodeError as error:
             self._fail(reading, str(error))
         except Exception as error:  # noqa: BLE001 - the other partitions must still be read
@@ -334,9 +334,9 @@ class PartitionReader:
                 partition=reading.name,
             )
 
-    async def _apply_replayed(self, reading: PartitionReading, asked_at: float) -> None:
+    async def _apply_replayed(self, reading: PartitionReading) -> None:
         with trio.CancelScope(shield=True):  # Replayed records that are not merged now would be missing later.
-            for facts in self._follower.merge(reading.number, asked_at, self._now()):
+            for facts in self._follower.merge(reading.number, self._now()):
                 self._copy.report_facts(facts)
                 await self._yield_to_others(reading)
 

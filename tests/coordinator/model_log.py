@@ -136,7 +136,7 @@ class Tail:
         for number, (key, value) in enumerate(self._told, self._read.next_offset):
             for _ in self._read.replay(batch(number, [(key, value)])):
                 pass
-        for _ in self._follower.merge(0, self._asked_at, now):
+        for _ in self._follower.merge(0, now):
             pass
         self._follower.end_reached(0, self._asked_at, now)
         self.reached = self._handled

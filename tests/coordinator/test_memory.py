@@ -53,7 +53,7 @@ class Life:
             for _ in self._log.replay(batch(self._written, some)):
                 pass
             self._written += len(some)
-        for _ in self.manager.log.merge(0, self.now, self.now):
+        for _ in self.manager.log.merge(0, self.now):
             pass
         self.manager.log.end_reached(0, self.now, self.now)
 

@@ -82,7 +82,7 @@ class Reader:
 
     def catch_up(self, asked_at: float, now: float) -> OffsetsExpired | None:
         """The end of the log was reached by what was asked for then."""
-        list(self.follower.merge(0, asked_at, now))
+        list(self.follower.merge(0, now))
         return self.follower.end_reached(0, asked_at, now)
 
     def read(self, *entries: Entry, at: float) -> OffsetsExpired | None:
@@ -147,7 +147,7 @@ def test_loading_log_answers_nothing() -> None:
     reader.append(offset(0, 5))
     assert reader.follower.partitions.states == {0: PartitionState.LOADING}
     assert reader.offsets(1) is FallbackReason.COLD
-    list(reader.follower.merge(0, 1, 1))
+    list(reader.follower.merge(0, 1))
     assert reader.offsets(1) is FallbackReason.COLD
     reader.follower.end_reached(0, 1, 1)
     assert reader.follower.partitions.states == {0: PartitionState.OWNED}
@@ -917,5 +917,5 @@ def test_unreplicated_removal_is_in_doubt() -> None:
     assert reader.manager.consumer_fallback_reason("g", 1) is None
     reader.stored(1.1, 1.2, t0=6)
     reader.append(offset(0, None))
-    list(reader.follower.merge(0, 1, 1.3))
+    list(reader.follower.merge(0, 1.3))
     assert reader.manager.consumer_fallback_reason("g", 1.3) is FallbackReason.IN_DOUBT

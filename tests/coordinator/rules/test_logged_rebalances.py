@@ -58,7 +58,7 @@ class Copy(Reader):
         super().__init__(exclusive=exclusive, load=load)
 
     def catch_up(self, asked_at: float, now: float) -> Any:
-        for facts in self.follower.merge(0, asked_at, now):
+        for facts in self.follower.merge(0, now):
             self.facts += facts
         return self.follower.end_reached(0, asked_at, now)
 

@@ -129,7 +129,7 @@ class Written:
             for _ in self._log.replay(batch(self._next, some)):
                 pass
             self._next += len(some)
-        for _ in self._manager.log.merge(self._number, at, at):
+        for _ in self._manager.log.merge(self._number, at):
             pass
         self._manager.log.end_reached(self._number, at, at)
 
@@ -171,7 +171,7 @@ def test_small_partition_survives_large_one() -> None:
     entries = [committed(group_of(0, 2), number, 1) for number in range(11)]
     for _ in large._log.replay(batch(0, entries)):
         pass
-    for _ in manager.log.merge(0, 1, 1):
+    for _ in manager.log.merge(0, 1):
         pass
     small.read(at=2)
     assert (large.state, small.state) == (PartitionState.LOADING, PartitionState.OWNED)

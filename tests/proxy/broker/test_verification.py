@@ -65,7 +65,7 @@ class Manager:
     states: dict[str, str] = field(default_factory=dict)
     changes: dict[str, int] = field(default_factory=dict)
     distrusted: set[str] = field(default_factory=set)
-    told: list[tuple[str, str, float]] = field(default_factory=list)
+    told: list[tuple[str, str]] = field(default_factory=list)
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
         return self.changes.get(group_id, 0), 0
@@ -74,15 +74,15 @@ class Manager:
         self.states[group_id] = state
         self.changes[group_id] = self.changes.get(group_id, 0) + 1
 
-    def distrust(self, group_id: str, now: float) -> None:
+    def distrust(self, group_id: str) -> None:
         if group_id in self.distrusted:
             return
         self.distrusted.add(group_id)
-        self.told.append(("distrust", group_id, now))
+        self.told.append(("distrust", group_id))
 
-    def trust(self, group_id: str, now: float) -> None:
+    def trust(self, group_id: str) -> None:
         self.distrusted.remove(group_id)
-        self.told.append(("trust", group_id, now))
+        self.told.append(("trust", group_id))
 
 
 class Copy:
@@ -200,7 +200,7 @@ async def test_difference_is_logged_once(autojump_clock: MockClock, copy: Copy, 
     assert copy.outcomes() == {Verification.DIFFERENT: 3}
     assert copy.manager.distrusted == {"h"}
     assert copy.traffic.distrusted_groups == 1
-    assert copy.manager.told == [("distrust", "h", EPOCH + CATCH_UP_SECONDS)]
+    assert copy.manager.told == [("distrust", "h")]
     assert lines == [
         {
             "event": "an answer differs from the broker's",
@@ -289,7 +289,7 @@ async def test_group_can_be_distrusted_again(autojump_clock: MockClock, copy: Co
         copy.broker_states["g"] = state
         copy.answered("g")
         await trio.sleep(60)
-    assert [what for what, _, _ in copy.manager.told] == ["distrust", "trust"] * 2
+    assert [what for what, _ in copy.manager.told] == ["distrust", "trust"] * 2
     assert len(lines) == 4
 
 
@@ -617,11 +617,11 @@ def test_forwarded_request_is_not_sampled() -> None:
     """A request that is forwarded to the broker is not sampled."""
     state = complete_state(answers={"exclusive": True, "authorizer": "none", "verify": 1.0})
     [line] = stable_group(state, "m")
-    state.copy.manager.distrust("g", EPOCH)
+    state.copy.manager.distrust("g")
     assert to_client(line.sends(DescribeGroupsRequest(groups=("g",)), VERSION)) == b""
     with pytest.raises(trio.WouldBlock):
         state.samples.receiving.receive_nowait()
-    state.copy.manager.trust("g", EPOCH)
+    state.copy.manager.trust("g")
 
 
 def test_configured_share_is_sampled() -> None:

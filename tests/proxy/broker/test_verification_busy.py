@@ -130,10 +130,10 @@ class Manager:
     def changes_of(self, group_id: str) -> tuple[int, int]:
         return (0, self.changes if group_id == "g" else 0)
 
-    def distrust(self, group_id: str, now: float) -> None:
+    def distrust(self, group_id: str) -> None:
         self.distrusted.add(group_id)
 
-    def trust(self, group_id: str, now: float) -> None:
+    def trust(self, group_id: str) -> None:
         self.distrusted.remove(group_id)
 
 
