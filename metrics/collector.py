@@ -30,8 +30,8 @@ from group_sidecar.metrics.exposition import Format, encode_family
 from group_sidecar.metrics.fact_counters import FactCounters, error_name
 from group_sidecar.metrics.group_snapshot import (
     GROUP_IDS_PER_STEP,
-    CoordinatorCopy,
     GroupFigures,
+    GroupManager,
     LogEnds,
     MaxMembers,
     batches,
@@ -95,8 +95,8 @@ class ScrapeSources:
     """The sources of a scrape, and the level of detail that it shows.
 
     Attributes:
-        copies: the copies of the coordinators, one per broker.
-        mirror_ready: whether these copies are ready to answer.
+        managers: the groups of each broker.
+        copies_ready: whether the copies of all brokers are ready to answer.
         refusing_brokers: how many reachable brokers refuse the sidecar's own connection.
         held_bytes: bytes held in unfinished frames.
         recorded_bytes: bytes of the flight recorder.
@@ -112,10 +112,10 @@ class ScrapeSources:
         max_series: the maximum number of series in total, over all families that have a level of detail.
     """
 
-    copies: Callable[[], Sequence[CoordinatorCopy]]
+    managers: Callable[[], Sequence[GroupManager]]
     traffic: TrafficCounters
     fact_counters: FactCounters
-    mirror_ready: Callable[[], bool]
+    copies_ready: Callable[[], bool]
     held_bytes: Callable[[], int]
     refusing_brokers: Callable[[], int] = int
     recorded_bytes: Callable[[], int] = int
@@ -175,7 +175,7 @@ def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None
     group_totals = GroupTotals()
     detail_lines = DetailLines(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
     yield from _pace_by_rows(_write_groups(sources, now, group_totals, detail_lines))
-    log_ends = newest_log_ends([copy.log_ends for copy in sources.copies()], sources.drift())
+    log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], sources.drift())
     yield from _pace_by_rows(detail_lines.partitions(LOG_END_FAMILIES, log_ends))
     yield from _pace_by_rows(detail_lines.partitions(LOG_START_FAMILIES, newest_log_ends(sources.log_starts())))
     lines, suppressed = detail_lines.lines()
@@ -190,7 +190,7 @@ def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None
 def count_groups(sources: ScrapeSources, now: float) -> Generator[None, None, GroupTotals]:
     """Counts all groups, in steps. `now`: see `scrape`."""
     group_totals = GroupTotals()
-    for visit in walk(sources.copies(), now, sources.max_members):
+    for visit in walk(sources.managers(), now, sources.max_members):
         if visit is None:
             yield
         else:
@@ -207,7 +207,7 @@ def sidecar_families(sources: ScrapeSources, group_totals: GroupTotals) -> Itera
     yield from _traffic(sources.traffic)
     yield from _policies(sources.traffic)
     yield from _logs(sources.logs())
-    yield f.MIRROR_READY.single(sources.mirror_ready())
+    yield f.MIRROR_READY.single(sources.copies_ready())
     yield f.REFUSING_BROKERS.single(sources.refusing_brokers())
     yield f.HELD_BYTES.single(sources.held_bytes())
     yield f.RECORDED_BYTES.single(sources.recorded_bytes())
@@ -237,7 +237,7 @@ def _forget_removed_groups(sources: ScrapeSources) -> Generator[None, None, None
     fact_counters = sources.fact_counters
     gone: set[str] = set()
     for batch in batches(list(fact_counters.by_group), GROUP_IDS_PER_STEP):
-        here = [copy.group_metadata_cache for copy in sources.copies()]
+        here = [manager.group_metadata_cache for manager in sources.managers()]
         gone.update(group_id for group_id in batch if not any(group_id in groups for groups in here))
         yield
     fact_counters.retain(fact_counters.by_group.keys() - gone)
@@ -248,7 +248,7 @@ def _write_groups(
 ) -> Iterator[int]:
     """Counts the groups and encodes their rows. Yields the work of each step in rows."""
     counts = sources.fact_counters.by_group
-    for visit in walk(sources.copies(), now, sources.max_members, sources.drift()):
+    for visit in walk(sources.managers(), now, sources.max_members, sources.drift()):
         if visit is None:
             yield ROWS_PER_STEP
             continue

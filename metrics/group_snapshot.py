@@ -43,7 +43,7 @@ MaxMembers = Callable[[GroupView], int | None]
 """Returns the maximum number of members of a group, or None without a limit."""
 
 
-class CoordinatorCopy(Protocol):
+class GroupManager(Protocol):
     """The part of `GroupMetadataManager` that this module uses."""
 
     @property
@@ -120,11 +120,11 @@ class GroupSnapshot:
 
 
 def group_snapshot(
-    copies: Sequence[CoordinatorCopy], now: float, max_members: MaxMembers, drift: float = 0.0
+    managers: Sequence[GroupManager], now: float, max_members: MaxMembers, drift: float = 0.0
 ) -> Generator[None, None, GroupSnapshot]:
     """Returns the figures of all groups, in steps of less than a millisecond. `now`, `drift`: see `walk`."""
     groups = []
-    for visit in walk(copies, now, max_members, drift):
+    for visit in walk(managers, now, max_members, drift):
         if visit is None:
             yield
         else:
@@ -133,22 +133,22 @@ def group_snapshot(
 
 
 def walk(
-    copies: Sequence[CoordinatorCopy], now: float, max_members: MaxMembers, drift: float = 0.0
+    managers: Sequence[GroupManager], now: float, max_members: MaxMembers, drift: float = 0.0
 ) -> Generator[GroupWithOffsets | None, None, None]:
     """Yields all existing groups in the order of their ids, and None at the end of each step.
 
     Args:
-        copies: the copies of the coordinators, one per broker.
+        managers: the groups of each broker.
         now: seconds since the epoch, on the clock of the copies.
         max_members: the limits on members.
         drift: seconds to add to the times in the copies.
     """
-    log_end = newest_log_end_lookup([copy.log_ends for copy in copies])
+    log_end = newest_log_end_lookup([manager.log_ends for manager in managers])
     if drift:
         log_end = partial(_log_end_later, log_end, drift)
     spent = 0
-    for group_id in (yield from _sorted_ids(copies)):
-        view = most_complete_view(copies, group_id, now)
+    for group_id in (yield from _sorted_ids(managers)):
+        view = most_complete_view(managers, group_id, now)
         if view is None:
             continue
         view = with_drift(view, drift)
@@ -248,19 +248,19 @@ class LagSums:
                 self._seen_at = at
 
 
-def _sorted_ids(copies: Iterable[CoordinatorCopy]) -> Generator[None, None, Iterator[str]]:
+def _sorted_ids(managers: Iterable[GroupManager]) -> Generator[None, None, Iterator[str]]:
     """Returns all ids in order, each once. The ids are sorted in batches, which are merged lazily."""
     slices = []
-    for copy in copies:
-        for batch in batches(list(copy.group_metadata_cache), GROUP_IDS_PER_STEP):
+    for manager in managers:
+        for batch in batches(list(manager.group_metadata_cache), GROUP_IDS_PER_STEP):
             slices.append(sorted(batch))
             yield
     return (group_id for group_id, _ in groupby(merge(*slices)))
 
 
-def most_complete_view(copies: Iterable[CoordinatorCopy], group_id: str, now: float) -> GroupView | None:
+def most_complete_view(managers: Iterable[GroupManager], group_id: str, now: float) -> GroupView | None:
     """Returns a group's most complete view, or None if no copy has the group. `now`: seconds since the epoch."""
-    views = [view for copy in copies if (view := copy.existing(group_id, now)) is not None]
+    views = [view for manager in managers if (view := manager.existing(group_id, now)) is not None]
     return max(views, key=_precedence, default=None)
 
 

@@ -212,10 +212,10 @@ class Sidecar:
         self._apply_policies(config)
         self._reloader = ConfigReloader(config, read, self._apply_policies)
         self._sources = ScrapeSources(
-            copies=self._brokers.managers,
+            managers=self._brokers.managers,
             traffic=self._traffic,
             fact_counters=self._fact_counters,
-            mirror_ready=self._brokers.are_ready,
+            copies_ready=self._brokers.are_ready,
             refusing_brokers=self._brokers.count_refusing,
             held_bytes=lambda: self._connection_manager.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,

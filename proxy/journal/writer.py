@@ -118,8 +118,8 @@ class JournalWriter:
         sample = _sidecar_figures(sidecar_families(sources, await run_in_slices(count_groups(sources, epoch()))))
         now, queued = epoch(), 0
         drift = sources.drift()
-        groups = walk(sources.copies(), now, sources.max_members, drift)
-        log_ends = newest_log_ends([copy.log_ends for copy in sources.copies()], drift)
+        groups = walk(sources.managers(), now, sources.max_members, drift)
+        log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], drift)
         for record in self._record_builder.restate(groups, log_ends, sample, now + drift):
             if record is not None:
                 self._append(record)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from group_sidecar.metrics.group_snapshot import CoordinatorCopy, GroupSnapshot, MaxMembers, group_snapshot
+from group_sidecar.metrics.group_snapshot import GroupManager, GroupSnapshot, MaxMembers, group_snapshot
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class SharedSnapshot:
     """Takes snapshots for all callers.
 
     Args:
-        copies: returns the copies of the coordinators, one per broker.
+        managers: returns the groups of each broker.
         epoch: returns seconds since the epoch.
         max_members: returns the maximum number of members of a group, or None if there is no limit.
         drift: as in `group_snapshot.walk`.
@@ -40,12 +40,12 @@ class SharedSnapshot:
 
     def __init__(
         self,
-        copies: Callable[[], Sequence[CoordinatorCopy]],
+        managers: Callable[[], Sequence[GroupManager]],
         epoch: Callable[[], float],
         max_members: MaxMembers,
         drift: Callable[[], float] = float,
     ) -> None:
-        self._copies = copies
+        self._managers = managers
         self._epoch = epoch
         self._max_members = max_members
         self._drift = drift
@@ -58,7 +58,7 @@ class SharedSnapshot:
             self.forget()
             if self._latest is None:
                 taken = await run_in_slices(
-                    group_snapshot(self._copies(), self._epoch(), self._max_members, self._drift())
+                    group_snapshot(self._managers(), self._epoch(), self._max_members, self._drift())
                 )
                 self._latest = taken, trio.current_time()
             return self._latest[0]

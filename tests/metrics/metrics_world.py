@@ -81,9 +81,9 @@ class MetricsWorld:
         self.traffic = TrafficCounters()
         self.fact_counters = FactCounters(CollectorRegistry(), max_groups=max_groups)
         tables = GroupMetadataManager(exclusive=False).tables
-        always = {"mirror_ready": lambda: True, "held_bytes": lambda: 0, "tables": tables}
+        always = {"copies_ready": lambda: True, "held_bytes": lambda: 0, "tables": tables}
         self.sources = ScrapeSources(
-            copies=lambda: self.copies,
+            managers=lambda: self.copies,
             traffic=self.traffic,
             fact_counters=self.fact_counters,
             logs=lambda: self.logs,

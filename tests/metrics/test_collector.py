@@ -275,8 +275,8 @@ def test_lag_joins_copies_of_brokers() -> None:
     ("sources", "name", "value"),
     [
         ({"recorded_bytes": lambda: 17}, "flight_recorder_bytes", 17),
-        ({"mirror_ready": lambda: True}, "mirror_ready", 1),
-        ({"mirror_ready": lambda: False}, "mirror_ready", 0),
+        ({"copies_ready": lambda: True}, "mirror_ready", 1),
+        ({"copies_ready": lambda: False}, "mirror_ready", 0),
         ({"refusing_brokers": lambda: 2}, "refusing_brokers", 2),
         ({}, "refusing_brokers", 0),
     ],

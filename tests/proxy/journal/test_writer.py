@@ -29,10 +29,10 @@ GONE = MemberGone(group_id="g", at=5.0, member_id="m", client_id="c", client_hos
 
 def sources(outlet: JournalWriter, *groups: GroupView, traffic: TrafficCounters | None = None) -> ScrapeSources:
     return ScrapeSources(
-        copies=lambda: [CoordinatorCopy(groups=groups)],
+        managers=lambda: [CoordinatorCopy(groups=groups)],
         traffic=traffic or TrafficCounters(),
         fact_counters=FactCounters(CollectorRegistry()),
-        mirror_ready=lambda: True,
+        copies_ready=lambda: True,
         held_bytes=lambda: 7,
         outlets=outlet.outlets(),
         max_members=lambda _: 3,

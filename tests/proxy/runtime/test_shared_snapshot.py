@@ -127,10 +127,10 @@ async def test_failed_caller_does_not_affect_next(autojump_clock: MockClock) -> 
 
 def scraper(copy: CoordinatorCopy, **options: Any) -> Scraper:
     sources = ScrapeSources(
-        copies=lambda: [copy],
+        managers=lambda: [copy],
         traffic=TrafficCounters(),
         fact_counters=FactCounters(CollectorRegistry()),
-        mirror_ready=lambda: True,
+        copies_ready=lambda: True,
         held_bytes=lambda: 0,
         detail=Detail.PARTITION,
         **options,
