@@ -20,14 +20,14 @@ from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.broker.probe import ProbeTrigger, probe_forever
 from group_sidecar.proxy.broker.reconcile import reconcile_forever
 from group_sidecar.proxy.broker.shrink import shrink_forever
-from group_sidecar.proxy.broker.verification import verify_forever
+from group_sidecar.proxy.broker.verification import Verifier
 from group_sidecar.proxy.broker.verification_window import VerificationWindows
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.handlers.api_table import reply_builder
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.offsets_log.tail import OffsetsTail
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.runtime.supervision import Supervisor
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ServedBroker:
     async def _verify(self, supervisor: Supervisor) -> None:
         state, copy, tail = self.state, self.state.copy, self.tail
         reply = reply_builder(state).build_uncached
-        await verify_forever(
+        verifier = Verifier(
             copy,
             VerificationWindows(copy, state.access, state.answer_settings, state.samples, reply),
             state.samples,
@@ -72,8 +72,8 @@ class ServedBroker:
             state.traffic,
             lambda request, version, at: fallback_reason(request, version, copy.manager, at),
             tail.reload_group if tail else lambda group: copy.forget_group_state(group, trio.current_time()),
-            supervisor,
         )
+        await supervisor.keep_running(Task.VERIFICATION, verifier.run, str(state.own_connections.address))
 
 
 class ServedBrokers:

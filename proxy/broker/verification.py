@@ -38,7 +38,6 @@ from group_sidecar.proxy.broker.verification_window import ChangeCounter, Compar
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
-from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 MAX_WAITING_SAMPLES = 64
 """The maximum number of answers that wait to be verified. Further answers are not verified."""
@@ -146,22 +145,9 @@ class _Case:
 _Job = Sample | list[_Case]
 
 
-async def verify_forever(
-    copy: VerifiedCopy,
-    windows: VerificationWindows,
-    samples: SampleQueue,
-    connections: Connections,
-    traffic: TrafficCounters,
-    find_fallback_reason: FindFallbackReason,
-    reload: Reload,
-    supervisor: Supervisor | None = None,
-) -> None:
-    """Verifies samples of a copy's answers until cancelled. Never raises."""
-    run = _Verifier(copy, windows, samples, connections, traffic, find_fallback_reason, reload).run
-    await (supervisor or Supervisor()).keep_running(Task.VERIFICATION, run, str(connections.address))
+class Verifier:
+    """Verifies samples of a copy's answers."""
 
-
-class _Verifier:
     def __init__(
         self,
         copy: VerifiedCopy,
@@ -185,6 +171,7 @@ class _Verifier:
         self._attempts = Backoff()
 
     async def run(self) -> None:
+        """Verifies samples until cancelled."""
         while True:
             await self._connected(await self._next(math.inf))
             if self._attempts.failures:

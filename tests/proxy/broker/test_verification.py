@@ -43,10 +43,11 @@ from group_sidecar.proxy.broker.verification import (
     MAX_LOGGED_GROUPS,
     MAX_WAITING_SAMPLES,
     SampleQueue,
-    verify_forever,
+    Verifier,
 )
 from group_sidecar.proxy.broker.verification_window import CATCH_UP_SECONDS, VerificationWindows
 from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group, to_client
 from tests.proxy.fakes import holds
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, ScriptedBroker
@@ -172,9 +173,8 @@ async def copy(network: MemoryNetwork, nursery: trio.Nursery) -> Copy:
     copy = Copy(g=STABLE, h=STABLE)
     network.brokers[BROKER] = copy.broker
     windows = VerificationWindows(copy, copy, copy, copy.samples, copy.reply)
-    nursery.start_soon(
-        verify_forever, copy, windows, copy.samples, copy, copy.traffic, copy.lacks, copy.reloaded.append
-    )
+    verifier = Verifier(copy, windows, copy.samples, copy, copy.traffic, copy.lacks, copy.reloaded.append)
+    nursery.start_soon(Supervisor().keep_running, Task.VERIFICATION, verifier.run, str(copy.address))
     return copy
 
 

@@ -35,9 +35,10 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters, Verification
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
-from group_sidecar.proxy.broker.verification import SampleQueue, verify_forever
+from group_sidecar.proxy.broker.verification import SampleQueue, Verifier
 from group_sidecar.proxy.broker.verification_window import CATCH_UP_SECONDS, VerificationWindows
 from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from tests.proxy.dataplane.playbook import EPOCH
 from tests.proxy.scripted_broker import MemoryNetwork, ScriptedBroker
 
@@ -223,16 +224,8 @@ def copy(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> Copy:
     monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
     network.brokers[BROKER] = copy.broker
     windows = VerificationWindows(copy, copy, copy, copy.samples, copy.reply)
-    nursery.start_soon(
-        verify_forever,
-        copy,
-        windows,
-        copy.samples,
-        copy,
-        copy.traffic,
-        lambda request, version, at: None,
-        copy.reload,
-    )
+    verifier = Verifier(copy, windows, copy.samples, copy, copy.traffic, lambda request, version, at: None, copy.reload)
+    nursery.start_soon(Supervisor().keep_running, Task.VERIFICATION, verifier.run, str(copy.address))
     nursery.start_soon(copy.commits)
     return copy
 

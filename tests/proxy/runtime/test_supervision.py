@@ -19,7 +19,7 @@ from group_sidecar.proxy.broker.kafka_client import connect
 from group_sidecar.proxy.broker.probe import _Prober
 from group_sidecar.proxy.broker.reconcile import _Reconciler
 from group_sidecar.proxy.broker.shrink import _Shrinker
-from group_sidecar.proxy.broker.verification import _Verifier
+from group_sidecar.proxy.broker.verification import Verifier
 from group_sidecar.proxy.config.reload import ConfigReloader
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.journal.topic_writer import TopicWriter
@@ -167,7 +167,7 @@ PARTS: dict[Task, Part] = {
     Task.SHRINKING: Part(_Shrinker, "due", {}),
     Task.SWEEP: Part(SharedSnapshot, "forget", {}),
     Task.TAIL: Part(PartitionReader, "discover", {}),
-    Task.VERIFICATION: Part(_Verifier, "_next", {"answers": {"verify": 0.5}}),
+    Task.VERIFICATION: Part(Verifier, "_next", {"answers": {"verify": 0.5}}),
 }
 FAILURES = 2
 
