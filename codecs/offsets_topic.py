@@ -187,19 +187,12 @@ def encode_key(kind: KeyType, key: Key) -> bytes:
     return _SHORT.pack(kind) + encode(key, 0)
 
 
-def decode_value(kind: KeyType, value: bytes) -> Struct:
-    """Decodes a value of a kind in `VALUES`.
+def decode_as(cls: type[T], value: bytes) -> T:
+    """Decodes a value whose declaration the caller knows.
 
     Raises:
-        DecodeError: the value is truncated or damaged, its version is unknown, or `VALUES` lacks the kind.
+        DecodeError: the value is truncated or damaged, or its version is unknown.
     """
-    if kind not in VALUES:
-        raise DecodeError(kind.name, "", "value not described")
-    return decode_as(VALUES[kind], value)
-
-
-def decode_as(cls: type[T], value: bytes) -> T:
-    """Decodes a value whose declaration the caller knows. Raises DecodeError as `decode_value` does."""
     if len(value) < _SHORT.size:
         raise DecodeError(cls.NAME, "version", f"2 bytes announced, {len(value)} left")
     return decode_start(cls, _SHORT.unpack_from(value)[0], value[2:])[0]
@@ -208,12 +201,6 @@ def decode_as(cls: type[T], value: bytes) -> T:
 def encode_value(value: Struct, version: int) -> bytes:
     """Encodes a value. Raises ValueError if a field does not fit or the version is not declared."""
     return _SHORT.pack(version) + encode(value, version)
-
-
-def group_of(key: bytes) -> str:
-    """Returns the group id in a key of any known type. Raises UnknownKeyType and DecodeError as `decode_key` does."""
-    _key_type(key)
-    return _text(key, 2)[0]
 
 
 def key_suffix(topic: str, partition: int) -> bytes:
@@ -238,7 +225,7 @@ def decode_key_suffix(key_suffix: bytes) -> tuple[str, int]:
 def decode_offset_value(raw: bytes) -> tuple[int, int, str, int, int | None]:
     """Decodes an OffsetCommitValue of versions 0 to 4 by hand, because a log has millions of such values.
 
-    Tagged fields are ignored. Use `decode_value` to read them.
+    Tagged fields are ignored. Use `decode_as` to read them.
 
     Returns:
         Offset, leader epoch (-1: none), metadata, commit timestamp and expiry. Both times are in milliseconds. The

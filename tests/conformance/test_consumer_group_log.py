@@ -26,7 +26,7 @@ from group_sidecar.codecs.messages.consumer_group_describe import (
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
-from group_sidecar.codecs.offsets_topic import KeyType, decode_key, group_of
+from group_sidecar.codecs.offsets_topic import KeyType, decode_key
 from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe
 from group_sidecar.coordinator.log.consumer_groups import consumer_group_from_records
 from group_sidecar.coordinator.model.views import ConsumerGroupView, GroupKind, GroupState
@@ -214,7 +214,7 @@ def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
     groups: dict[str, dict[bytes, bytes]] = {}
     for key, value in latest.items():
         if value is not None and decode_key(key)[0] > KeyType.GROUP_METADATA:
-            groups.setdefault(group_of(key), {})[key] = value
+            groups.setdefault(decode_key(key)[1].group_id, {})[key] = value
     return groups
 
 
