@@ -270,10 +270,10 @@ def _makefile() -> str:
 
 
 def _check_pip(argv: list[str]) -> None:
-    """`pip install` of this project, with extras that it has."""
+    """`pip install` of the checkout, with extras that the project has."""
     action, requirement = argv
     name, _, extras = requirement.rstrip("]").partition("[")
-    assert (action, name) == ("install", PROJECT["name"])
+    assert (action, name) == ("install", ".")
     assert {*filter(None, extras.split(","))} <= {*PROJECT["optional-dependencies"]}
 
 
@@ -346,7 +346,7 @@ def test_settings_examples_are_accepted(block: Any, tmp_path: Path) -> None:
         "group-sidecar fleet run --inputs /srv/journals",
         "make tests",
         "make test ARG=-x",
-        "pip install kafka-group-sidecar[sparks]",
+        "pip install .[sparks]",
         "pytest tests/no_such_folder",
         "pytest tests/codecs -k no_such_test_anywhere",
         "python -m benchmarks.mixed --quickly",
