@@ -73,8 +73,10 @@ class DecodingHandler(ApiHandler):
         self._disconnector = disconnector
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
-        """See ApiHandler. No request gets past a policy by being long, and the broker does not understand the versions
-        that the sidecar adds.
+        """See ApiHandler.
+
+        A long request must not bypass an enforced policy. The broker does not support the versions that the sidecar
+        adds.
         """
         return self._policies.enforcing(api_key) or self._versions.is_added_version(api_key, version)
 
