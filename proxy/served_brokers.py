@@ -110,7 +110,7 @@ class ServedBrokers:
         return [table for broker in self for table in broker.state.tables]
 
     def coordinator(self, group_id: str) -> Node | None:
-        """Returns the broker that coordinates a group; None where it is not known."""
+        """Returns the broker that coordinates a group, or None if it is not known."""
         nodes = (broker.state.coordinators.coordinator(group_id) for broker in self)
         return next((node for node in nodes if node is not None), None)
 

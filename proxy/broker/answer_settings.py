@@ -31,7 +31,7 @@ class AnswerSettings:
         self._apis: frozenset[str] = frozenset(answers.apis if answers.enabled else ())
 
     def disabled_reason(self, api_key: int) -> FallbackReason | None:
-        """Returns why no request of this API may be answered here, whatever its groups; None where it may."""
+        """Returns why no request of this API may be answered here, whatever its groups, or None if one may."""
         return None if api_name(api_key) in self._apis else FallbackReason.OFF
 
     def rewrites_client_hosts(self, api_key: int) -> bool:

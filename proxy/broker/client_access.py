@@ -70,7 +70,7 @@ class ClientAccess:
     def may_see(self, principal: Principal | None, rights: Iterable[Right], at: float) -> bool:
         """Whether the broker would show a principal what these rights allow.
 
-        `principal`: None where it is not known. `at`: seconds since the epoch.
+        `principal`: None if it is not known. `at`: seconds since the epoch.
         """
         if principal is None or (principal == ANONYMOUS and not self.allows_anonymous):
             return False

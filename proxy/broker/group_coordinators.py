@@ -13,7 +13,7 @@ class GroupCoordinators:
 
     Args:
         copy: knows how many partitions the log has.
-        advertise: the address book of a gateway; None where no address is rewritten.
+        advertise: the address book of a gateway, or None if no address is rewritten.
     """
 
     def __init__(self, copy: CoordinatorCopy, advertise: Advertise | None) -> None:
@@ -26,7 +26,7 @@ class GroupCoordinators:
         self._leaders = leaders
 
     def coordinator(self, group_id: str) -> Node | None:
-        """Returns the broker that coordinates a group, at the address that clients use; None where it is not known."""
+        """Returns the broker that coordinates a group, at the address that clients use, or None if it is not known."""
         count = self._copy.manager.log.partitions.count
         node = self._leaders.get(partition_for(group_id, count)) if count else None
         if node is None or self._advertise is None:

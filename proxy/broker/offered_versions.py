@@ -81,7 +81,7 @@ class OfferedVersions:
         return max(lowest, min(highest_version, highest))
 
     def highest_version(self, api_key: int) -> int | None:
-        """Returns the broker's highest version of an API. None where it is not known, or the broker lacks the API."""
+        """Returns the broker's highest version of an API, or None if it is not known or the broker lacks the API."""
         offered = (self._versions or {}).get(api_key)
         return offered[1] if offered else None
 

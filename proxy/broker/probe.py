@@ -162,7 +162,7 @@ class ProbedBroker(Protocol):
         """Called first at each connection. What an earlier connection showed may not hold any more."""
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
-        """Called once with the groups that the broker lists; None where the broker lacks ListGroups.
+        """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
 
         Not called where the broker may hide some groups.
         """

@@ -76,7 +76,7 @@ class Kip40GroupMetadata:
         observer: makes the exchange of a request.
         replies: handles the broker's replies.
         disconnector: ends connections.
-        advertise: the address book of a gateway; None where no address is rewritten.
+        advertise: the address book of a gateway, or None if no address is rewritten.
         true_hosts: whether answers contain the clients' true hosts.
         enabled: whether the operator has switched the request on.
     """
