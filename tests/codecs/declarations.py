@@ -1,7 +1,6 @@
-"""What the declarations of the messages say, walked: the ground for strategies, samples and oracles.
+"""Walks the declarations of the messages, for Hypothesis strategies, samples and expected values.
 
-Owns: the list of messages, which fields a version has, and a message brought down to a version.
-Must not know: bytes.
+Contains the list of messages, the fields of each version, and `at_version`, which limits a message to a version.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from group_sidecar.codecs.primitives import ZERO_UUID, WireType
 from group_sidecar.codecs.schema import FOREVER, Array, FieldSpec, FieldType, Struct, field_specs
 
 MESSAGES: list[type[Struct]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
-"""Every message that is decoded."""
+"""The request and the response class of every API in the registry."""
 
 CASES: list[tuple[type[Struct], int]] = [(cls, version) for cls in MESSAGES for version in cls.VERSIONS]
 """Every message in every version."""
@@ -25,12 +24,12 @@ ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "records": b
 
 
 def case_id(value: object) -> str:
-    """How a message or a version is named in test ids."""
+    """The test id of a message class or a version."""
     return value.NAME if isinstance(value, type) and issubclass(value, Struct) else str(value)
 
 
 def present(cls: type[Struct], version: int) -> dict[str, FieldSpec]:
-    """The fields of a struct that are there in a version."""
+    """The fields that a struct has in a version, by name."""
     return {name: spec for name, spec in field_specs(cls).items() if spec.since <= version <= spec.until}
 
 
@@ -45,7 +44,7 @@ def ever_null(spec: FieldSpec) -> bool:
 
 
 def inner_struct(kind: FieldType) -> type[Struct] | None:
-    """The struct that a field, or each element of it, is; None where it is of a wire type."""
+    """The struct type of a field or of its array elements, or None for a wire type."""
     inner = kind.of if isinstance(kind, Array) else kind
     return None if isinstance(inner, WireType) else inner
 
@@ -68,7 +67,7 @@ def defaults(cls: type[Struct]) -> dict[str, Any]:
 
 
 def zero(kind: FieldType) -> Any:
-    """The value of a type that is as empty as it can be, and not null."""
+    """The zero value of a type: zero, false, empty or a struct of zero values; never null."""
     if isinstance(kind, Array):
         return ()
     if isinstance(kind, WireType):
@@ -77,7 +76,10 @@ def zero(kind: FieldType) -> Any:
 
 
 def at_version(message: Any, version: int, flexible: bool) -> Any:
-    """The same as a version can say it: what the version lacks is at its default, a forbidden null is emptied."""
+    """A copy of a struct, limited to what a version can encode.
+
+    A field that the version does not have gets its default. A null that the version forbids becomes the zero value.
+    """
     changes: dict[str, Any] = {} if flexible else {"unknown_tags": ()}
     absent = defaults(type(message))
     for name, spec in field_specs(type(message)).items():
@@ -94,17 +96,17 @@ def at_version(message: Any, version: int, flexible: bool) -> Any:
 
 
 def brought_down(message: Any, version: int) -> Any:
-    """`at_version` of a whole message."""
+    """A copy of a whole message, limited to what a version can encode. See `at_version`."""
     return at_version(message, version, version >= type(message).FLEXIBLE)
 
 
 def full_sample(cls: type[Struct]) -> Any:
-    """A message in which every field has a value of its own, so that no two can be mistaken for each other."""
+    """A message in which every field except booleans has a different value, so that a test detects swapped fields."""
     return _sample(cls, count(1), nulls=False)
 
 
 def null_sample(cls: type[Struct]) -> Any:
-    """A message with null wherever it may ever stand, in one element per array."""
+    """A message with null in every field that is nullable in some version, and one element in every other array."""
     return _sample(cls, count(1), nulls=True)
 
 

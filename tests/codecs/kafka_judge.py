@@ -1,7 +1,7 @@
-"""Kafka's own classes as the judge of bytes: accepted or refused, and the value.
+"""Lets Kafka's own classes and our codecs decode the same bytes, and returns both results in one form.
 
-Owns: how `KafkaJudge.java` and `OldKafkaJudge.java` are asked, and what our codecs say in the same words. Must not
-know: where the bytes come from.
+`by_kafka` runs `KafkaJudge.java`, `by_old_kafka` runs `OldKafkaJudge.java`. Each result is the decoded value or a
+refusal.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ from tests.kafka.broker import JVM_FLAGS
 
 
 class Value(NamedTuple):
-    """What bytes mean.
+    """The decoded value of accepted bytes.
 
     Attributes:
-        client_id: of a request's header; empty where it is null, and for bodies.
-        message: the message encoded again without unknown tagged fields; None where its strings do not fit any more,
-            because each malformed byte became three.
-        tags: the unknown tagged fields of all structs, as texts in alphabetical order.
+        client_id: the client id in the request's header; empty if it is null, and for bodies.
+        message: the message encoded again without unknown tagged fields; None if a string became too long
+            to encode: decoding replaces each malformed byte with a character of three bytes.
+        tags: the unknown tagged fields of all structs, formatted as ``tag=hex`` and sorted as text.
     """
 
     client_id: str
@@ -33,7 +33,7 @@ class Value(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Bytes that mean nothing, and why."""
+    """Bytes that were refused, and the reason."""
 
     reason: str
 
@@ -42,39 +42,39 @@ Verdict = Value | Refused
 
 
 class Body(NamedTuple):
-    """A body to be judged."""
+    """A message body to decode."""
 
     cls: type[Struct]
     version: int
     data: bytes
 
     def asked(self) -> str:
-        """The question to Kafka."""
+        """The input line for `KafkaJudge.java`."""
         return f"{self.cls.NAME} {self.version} {self.data.hex()}"
 
     def asked_of_schemas(self) -> str:
-        """The question to a Kafka before 2.4."""
+        """The input line for `OldKafkaJudge.java` (Kafka before 2.4)."""
         kind = "request" if self.cls.NAME.endswith("Request") else "response"
         return f"{self.cls.KEY} {self.version} {kind} {self.data.hex()}"
 
     def ours(self) -> Verdict:
-        """What our codec says."""
+        """The result of our codec."""
         return _ours(self, lambda: ("", self.data))
 
 
 class Frame(NamedTuple):
-    """A request frame (without its length) to be judged."""
+    """A request frame (without its length) to decode."""
 
     cls: type[Struct]
     version: int
     data: bytes
 
     def asked(self) -> str:
-        """The question to Kafka."""
+        """The input line for `KafkaJudge.java`."""
         return f"request {self.data.hex()}"
 
     def ours(self) -> Verdict:
-        """What our codec says."""
+        """The result of our codec."""
 
         def opened() -> tuple[str, bytes]:
             header, body = decode_request_header(self.data, APIS[self.cls.KEY].flexible(self.version))
@@ -87,7 +87,7 @@ Case = Body | Frame
 
 
 def _ours(case: Case, opened: Callable[[], tuple[str, bytes]]) -> Verdict:
-    """What our codec says. `opened`: gives the client id and the body."""
+    """The result of our codec. `opened` returns the client id and the body."""
     try:
         client_id, body = opened()
         return _value(client_id, decode_start(case.cls, case.version, body)[0], case.version)
@@ -96,12 +96,12 @@ def _ours(case: Case, opened: Callable[[], tuple[str, bytes]]) -> Verdict:
 
 
 def by_kafka(cases: Iterable[Case], jars: Path) -> list[Verdict]:
-    """What Kafka's classes say of each case, since Kafka 2.4."""
+    """The result of Kafka's generated message classes (Kafka 2.4 and later) for each case."""
     return [_verdict(line) for line in _judged("KafkaJudge.java", jars, (case.asked() for case in cases))]
 
 
 def by_old_kafka(bodies: Iterable[Body], jars: Path) -> list[Verdict | None]:
-    """What the schemas of Kafka before 2.4 say of each body; None where that Kafka has no such version."""
+    """The result of the schemas of Kafka before 2.4 for each body; None if that Kafka lacks the API version."""
     lines = _judged("OldKafkaJudge.java", jars, (body.asked_of_schemas() for body in bodies))
     return [None if line == "unknown" else _verdict(line if " " in line else f"' {line} '") for line in lines]
 
@@ -130,7 +130,7 @@ def _value(client_id: str, message: Struct, version: int) -> Value:
 
 
 def _without_tags(value: Any, tags: list[str]) -> Any:
-    """The same without unknown tagged fields, which are added to `tags`."""
+    """A copy of the value without unknown tagged fields. Appends those fields to `tags`."""
     if isinstance(value, tuple):
         return tuple(_without_tags(item, tags) for item in value)
     if not isinstance(value, Struct):

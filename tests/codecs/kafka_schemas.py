@@ -1,7 +1,7 @@
-"""Kafka's JSON schemas, from the kafka-clients jar, as the wire sees them in one version.
+"""Reads Kafka's JSON message schemas from the kafka-clients jar, for one version of a message at a time.
 
-Owns: reading them (clients/src/main/resources/common/message/README.md in Kafka's sources says what
-they mean). Must not know: our declarations.
+The format is described in clients/src/main/resources/common/message/README.md in Kafka's sources. The module does not
+use our own declarations, because tests compare the two.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any
 
 NO_VERSIONS = range(0)
 NEVER = 0x8000
-"""Behind the last version that an int16 can say."""
+"""One more than the last version that an int16 can hold; the end of an open range."""
 
 
 def version_range(text: str) -> range:
-    """`3+`, `2-5`, `7` or `none` as a range."""
+    """Parses `3+`, `2-5`, `7` or `none` as a range."""
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):
@@ -30,11 +30,11 @@ def version_range(text: str) -> range:
 
 @dataclass(frozen=True)
 class Field:
-    """A field as one version has it.
+    """A field in one version of a message.
 
     Attributes:
-        type: Kafka's name of the type; of a struct, or an array of it, the struct's.
-        fields: the fields of the struct, in wire order; empty for wire types.
+        type: Kafka's name of the type, as written in the schema: `int32`, `[]string`, or a struct's name.
+        fields: the fields of the struct, in schema order; empty for wire types.
     """
 
     name: str
@@ -46,12 +46,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Default:
-    """What a schema says about a field's value where nobody gives one.
+    """A field's default value in a schema.
 
     Attributes:
-        path: the field's name, behind those of the structs around it.
-        text: the default as written (a JSON scalar), or None where none is written.
-        everywhere: whether the field is there in every version of the struct around it.
+        path: the names of the enclosing fields and the field's own name, joined with full stops.
+        text: the default as written (a JSON scalar), or None if the schema has none.
+        written: whether the schema has a default for the field.
+        everywhere: whether the field exists in every version of the enclosing struct.
     """
 
     path: str
@@ -74,17 +75,17 @@ class KafkaSchemas:
             for name in jar.namelist():
                 if name.startswith("common/message/") and name.endswith(".json"):
                     text = re.sub(r"^\s*//.*$|\s//\s.*$", "", jar.read(name).decode(), flags=re.M)
-                    schema, _ = json.JSONDecoder().raw_decode(text.strip())  # In 2.8 one has a bracket too many.
+                    schema, _ = json.JSONDecoder().raw_decode(text.strip())  # A schema in 2.8 has a surplus bracket.
                     schemas[schema["name"]] = schema
         return schemas
 
     def api_keys(self) -> dict[int, str]:
-        """The name of every API, by key, as its request is called."""
+        """The name of every API by key: its request's name without `Request`."""
         requests = (schema for schema in self._all.values() if schema["type"] == "request")
         return {schema["apiKey"]: schema["name"].removesuffix("Request") for schema in requests}
 
     def has(self, message: str) -> bool:
-        """Whether this Kafka has a message."""
+        """Whether this release of Kafka has a message."""
         return message in self._all
 
     def key(self, message: str) -> int:
@@ -93,24 +94,24 @@ class KafkaSchemas:
         return key
 
     def versions(self, message: str) -> range:
-        """The versions that this Kafka speaks."""
+        """The versions of a message that this release of Kafka supports."""
         return version_range(self._all[message]["validVersions"])
 
     def listeners(self, message: str) -> tuple[str, ...]:
-        """Which nodes take a request: ``broker``, ``controller``."""
+        """The types of node that accept a request, such as ``broker`` and ``controller``."""
         return tuple(self._all[message].get("listeners", ()))
 
     def flexible(self, message: str) -> range:
-        """The flexible ones of all versions."""
+        """The flexible versions of a message (`flexibleVersions`)."""
         return version_range(self._all[message]["flexibleVersions"])
 
     def fields(self, message: str, version: int) -> tuple[Field, ...]:
-        """The fields of a message in a version, in wire order, all the way down."""
+        """The fields of a message in a version, in schema order, including nested fields."""
         schema = self._all[message]
         return tuple(_fields(schema["fields"], _common(schema), version))
 
     def defaults(self, message: str) -> Iterator[Default]:
-        """What is said about each field's default, all the way down."""
+        """The default of each field of a message, including nested fields."""
         schema = self._all[message]
         return _defaults(schema["fields"], _common(schema), "", self.versions(message))
 

@@ -1,6 +1,6 @@
-"""Writes batch_vectors.txt: record batches by Kafka's own Java classes, and what those read out of them.
+"""Writes batch_vectors.txt: record batches that Kafka's own Java classes encoded, and the values that they decode.
 
-Owns: how the file came about (it needs a JDK, tests do not):
+The script needs a JDK. The tests that read the file do not:
 
     python -m tests.codecs.make_batch_vectors
 """

@@ -1,12 +1,11 @@
 """Writes offsets_topic_vectors.txt: a key of every type and samples of every value, encoded by Kafka's own classes.
 
-Owns: how the file came about, and what is in it. Run it when a type or a version is added (it needs a JDK, tests do
-not):
+Run the script when a type or a version is added. The script needs a JDK. The tests that read the file do not:
 
     python -m tests.codecs.make_offsets_topic_vectors
 
-Each line has the key type, ``key`` or the value's version, which sample of `declarations` it is, and the bytes in hex,
-as they stand in a record.
+Each line contains the key type, ``key`` or the value's version, the kind of sample, and the bytes in hex, as a record
+contains them. The kinds ``full`` and ``null`` are the samples of `declarations`.
 """
 
 import json
@@ -31,11 +30,11 @@ from tests.kafka.maven import kafka_jars
 
 FILE = Path(__file__).with_name("offsets_topic_vectors.txt")
 OLDEST = (KeyType.LEGACY_OFFSET_COMMIT, KeyType.OFFSET_COMMIT, KeyType.GROUP_METADATA)
-"""Their keys call the group's id only `group`."""
+"""The key types in which Kafka names the group id `group` instead of `groupId`."""
 
 
 class Case(NamedTuple):
-    """A key or value, and where it belongs. `version` is None for keys."""
+    """A key or a value with its key type and its kind of sample. `version` is None for keys."""
 
     type: KeyType
     version: int | None
@@ -44,11 +43,11 @@ class Case(NamedTuple):
 
 
 def cases() -> Iterator[Case]:
-    """Every key, and each value's samples, as each version can say them."""
+    """Yields every key, and the samples of each value, limited to what each version can encode."""
     for key_type in KeyType:
         yield Case(key_type, None, "full", full_sample(KEYS.get(key_type, GroupKey)))
         if cls := VALUES.get(key_type):
-            # Of the legacy value, Kafka itself knows nothing but version 0.
+            # Kafka has only version 0 of the value that belongs to the legacy key type.
             for version in [0] if key_type is KeyType.LEGACY_OFFSET_COMMIT else cls.VERSIONS:
                 for kind, make in (("full", full_sample), ("null", null_sample)):
                     yield Case(key_type, version, kind, brought_down(make(cls), version))
@@ -68,7 +67,7 @@ def read() -> list[tuple[KeyType, int | None, str, bytes]]:
 
 
 def as_line(case: Case) -> str:
-    """A case as OffsetsTopicVectors.java reads it."""
+    """The input line of OffsetsTopicVectors.java for a case."""
     document = as_json(case.message, case.version or 0)
     if case.version is None and case.type in OLDEST:
         document["group"] = document.pop("groupId")

@@ -1,10 +1,10 @@
 """Writes vectors.txt: samples of every message in every version, encoded by Kafka's own Java classes.
 
-Owns: how the file came about. Run it when a message or a version is added (it needs a JDK, tests do not):
+Run the script when a message or a version is added. The script needs a JDK. The tests that read the file do not:
 
     python -m tests.codecs.make_vectors
 
-Versions that Kafka 4.4.0 has dropped are encoded by kafka-python's older classes.
+kafka-python's older classes encode the versions that Kafka 4.4.0 no longer supports.
 """
 
 import base64
@@ -27,7 +27,7 @@ VERSION = "4.4.0"
 
 
 def as_json(value: Any, version: int) -> Any:
-    """A value as Kafka's JSON converters read it, with the fields of a version only."""
+    """A value in the form that Kafka's JSON converters read, with only the fields of a version."""
     if isinstance(value, Struct):
         fields = present(type(value), version)
         return {camel_case(name): as_json(getattr(value, name), version) for name in fields}
@@ -41,20 +41,20 @@ def as_json(value: Any, version: int) -> Any:
 
 
 def camel_case(name: str) -> str:
-    """`throttle_time_ms` as Kafka's JSON has it: `throttleTimeMs`."""
+    """A field's name in Kafka's JSON: `throttleTimeMs` for `throttle_time_ms`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def samples() -> Iterator[tuple[str, Struct, int]]:
-    """Each message's samples, as each version can say them."""
+    """Yields the kind, the message and the version of each sample, limited to what the version can encode."""
     for cls, version in CASES:
         for kind, make in (("full", full_sample), ("null", null_sample)):
             yield kind, brought_down(make(cls), version), version
 
 
 def encoded_by_kafka(messages: list[tuple[Struct, int]], jars: Path) -> list[bytes]:
-    """The messages' bodies, as Kafka's own classes write them."""
+    """The messages' bodies, encoded by Kafka's own classes."""
     lines = "".join(f"{type(m).__name__} {v} {json.dumps(as_json(m, v))}\n" for m, v in messages)
     java = ["java", "-cp", str(jars / "*"), str(Path(__file__).with_name("KafkaVectors.java"))]
     ended = subprocess.run(java, input=lines, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,8 +1,8 @@
-"""Encodings that no client of Kafka writes, but a broker may read all the same.
+"""Generates encodings that no Kafka client writes, but that a broker may accept.
 
-Owns: how messages are written wrongly on purpose: lengths of -2, varints longer than need be or with more than 32 bits,
-tagged fields twice or out of order or of another size than announced, booleans of 2, text that is not UTF-8, and any
-bytes changed, cut off or added. Must not know: which of them a broker takes.
+Examples are lengths of -2, varints that are longer than necessary or have more than 32 bits, booleans of 2, and text
+that is not UTF-8. Tagged fields may occur twice, be out of order, or differ from their declared size. Bytes are also
+changed, cut off or added. The module does not know which of these encodings a broker accepts.
 """
 
 import random
@@ -17,7 +17,7 @@ from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.schema import Struct, layout
 
 _API = 4
-"""Bytes of the API key and version, by which a frame is judged."""
+"""Size of the API key and the version in bytes. `frames` leaves them intact, because they select the decoder."""
 INT_MAX, UINT_MAX = 0x7FFFFFFF, 0xFFFFFFFF
 _NULLS = (-1, -1, -2, -3, -(1 << 15))
 _HUGE = (0x7FFE, 0x7FFF)
@@ -30,8 +30,8 @@ class OddWriter:
     """Writes one message of a layout.
 
     Args:
-        chance: what decides.
-        oddness: how likely each single thing is odd, from 0 to 1.
+        chance: the source of random choices.
+        oddness: the probability, from 0 to 1, that any one encoded element is odd.
     """
 
     def __init__(self, chance: random.Random, oddness: float) -> None:
@@ -39,17 +39,17 @@ class OddWriter:
         self._oddness = oddness
 
     def message(self, cls: type[Struct], version: int) -> bytes:
-        """A body, mostly of things that a broker takes."""
+        """A message body, most elements of which a broker accepts."""
         return self._value(layout(cls, version, version >= cls.FLEXIBLE))
 
     def request_header(self, cls: type[Struct], version: int) -> bytes:
-        """A request's header. The length of its client id is never compact."""
+        """A request's header. The length of the client id is an int16 in every header version."""
         client = self._sized(wire.SizedString(wire.SHORT, nullable=True))
         head = struct.pack(">hhi", cls.KEY, version, self._chance.choice((0, 1, 7, -1))) + client
         return head + self._tags(None) if version >= cls.HEADER_FLEXIBLE else head
 
     def damaged(self, data: bytes) -> bytes:
-        """The same; sometimes cut off, with bytes behind it, or with a byte that is another."""
+        """The data, sometimes cut off, with bytes appended, or with some bytes replaced."""
         if not self._is_odd():
             return data
         at = self._chance.randint(0, len(data))
@@ -114,7 +114,7 @@ class OddWriter:
         return stream.getvalue()
 
     def _varint(self, value: int) -> bytes:
-        """An unsigned varint; negative: of 32 bits, as Java has it."""
+        """An unsigned varint. A negative value is encoded as its 32-bit two's complement, as Java does."""
         value &= UINT_MAX
         plain = wire.uvarint(value)
         if not self._is_odd():
@@ -126,7 +126,7 @@ class OddWriter:
         return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])
 
     def _tags(self, of: Layout | None) -> bytes:
-        """Tagged fields: of a layout, and unknown ones."""
+        """Encodes tagged fields: those of a layout (None: none) and unknown ones."""
         known = dict(of.tagged) if of else {}
         tags = [tag for tag in known if self._chance.random() < 0.5]
         if self._is_odd():
@@ -153,7 +153,7 @@ class OddWriter:
 
 
 def bodies(cls: type[Struct], version: int, count: int, seed: int) -> Iterator[bytes]:
-    """Odd bodies of a message."""
+    """Yields `count` odd bodies of a message."""
     chance = random.Random(f"{cls.NAME} {version} {seed}")
     for _ in range(count):
         writer = OddWriter(chance, chance.choice(ODDNESS))
@@ -161,7 +161,7 @@ def bodies(cls: type[Struct], version: int, count: int, seed: int) -> Iterator[b
 
 
 def frames(cls: type[Struct], version: int, count: int, seed: int) -> Iterator[bytes]:
-    """Odd frames of a request, without their lengths."""
+    """Yields `count` odd frames of a request, without their lengths."""
     chance = random.Random(f"frame {cls.NAME} {version} {seed}")
     for _ in range(count):
         writer = OddWriter(chance, chance.choice(ODDNESS))
@@ -170,4 +170,4 @@ def frames(cls: type[Struct], version: int, count: int, seed: int) -> Iterator[b
 
 
 ODDNESS = (0.02, 0.05, 0.1, 0.2, 0.4)
-"""How likely each thing is odd. Where much is, one refusal hides the rest; where little is, many messages are plain."""
+"""Probabilities that an element is odd. High ones let one refusal hide the rest; low ones leave many messages plain."""
