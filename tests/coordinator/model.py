@@ -1,8 +1,8 @@
-"""A simple model of Kafka's classic group coordinator, to hold the copy against.
+"""A simple model of Kafka's classic group coordinator. Tests compare the copy with the model.
 
-Owns: what a broker does with a request, and what time alone does to a group; after Kafka 4's
-GroupMetadataManager and ClassicGroup. Must not know: the copy. Replies are given to a function, at once or when
-a parked request is released. Left out: loading, the log, authorization, the new protocols.
+The model implements requests and timers as Kafka 4's GroupMetadataManager and ClassicGroup do. The model calls a
+function with each reply, either at once or when it releases a parked request. It leaves out loading, the log,
+authorization and the new protocols.
 """
 
 from collections.abc import Callable
@@ -45,12 +45,17 @@ from tests.coordinator.model_groups import (
 
 
 class Broker:
-    """The coordinator. `max_size` is its own group.max.size, `initial_delay` of a first rebalance in seconds."""
+    """The coordinator.
+
+    Args:
+        max_size: Kafka's group.max.size, or None for no limit.
+        initial_delay: Kafka's group.initial.rebalance.delay.ms, in seconds.
+    """
 
     def __init__(self, *, max_size: int | None = None, initial_delay: float = 0.0) -> None:
         self.groups: dict[str, ModelGroup] = {}
         self.completed: list[tuple[str, int, int]] = []
-        """Of each generation: its group, its number, and how many members it has that joined it."""
+        """For each completed join phase: the group id, the generation, and the number of members that joined."""
         self._max_size = max_size
         self._initial_delay = initial_delay
         self._ids = count(1)
@@ -59,7 +64,7 @@ class Broker:
     def handle(  # noqa: C901  A row for each API.
         self, request: Struct, version: int, client_id: str, client_host: str, now: float, respond: Respond
     ) -> None:
-        """Does what a request asks for."""
+        """Handles a request. Calls `respond` with the reply, at once or later."""
         self._now = now
         match request:
             case JoinGroupRequest():
@@ -158,7 +163,7 @@ class Broker:
         return self._rebalance_or_complete(group)
 
     def _replace(self, group: ModelGroup, old: ModelMember, new: ModelMember, version: int) -> None:
-        """A static member is back under a new id."""
+        """Replaces a static member that has joined again under a new member id."""
         for parked in (old.join, old.sync):
             if parked:
                 parked(_fenced(parked is old.join, old.member_id))
@@ -205,7 +210,7 @@ class Broker:
             self._complete(group)
 
     def _complete(self, group: ModelGroup) -> None:
-        """The join phase ends: who has not joined is out, but for static members."""
+        """Ends the join phase. Removes members that have not joined again, except static members."""
         for member in list(group.members.values()):
             if not member.join and not member.instance_id:
                 self._remove(group, member.member_id)
@@ -229,7 +234,7 @@ class Broker:
             if respond:
                 respond(group.joined(member, roster=True))
 
-    # Members' other requests.
+    # Other requests of members.
 
     def _error_of(
         self, group: ModelGroup | None, member_id: str, instance_id: str | None, generation: int
@@ -347,24 +352,24 @@ class Broker:
         return DeletableGroupResult(group_id=group_id, error_code=error)
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """A group as DescribeGroups v5 tells of it."""
+        """A group as DescribeGroups v5 describes it."""
         return (self.groups.get(group_id) or ModelGroup(group_id, state=DEAD)).describe()
 
     # Time.
 
     def next_deadline(self) -> float:
-        """When time alone will change something."""
+        """The time at which the next timer expires, or NEVER."""
         return min((deadline for group in self.groups.values() for deadline, _ in self._timers(group)), default=NEVER)
 
     def tick(self, now: float) -> None:
-        """Does what is due."""
+        """Advances the clock to `now` and runs all timers that have expired."""
         self._now = now
         for group in self.groups.values():
             while due := [(deadline, act) for deadline, act in self._timers(group) if deadline <= now]:
                 min(due, key=lambda timer: timer[0])[1]()
 
     def clean_up(self) -> None:
-        """Forgets groups that are empty and have no offsets, as Kafka does every few minutes."""
+        """Removes groups that are empty and have no offsets, as Kafka does periodically."""
         for group in [group for group in self.groups.values() if group.state == EMPTY and not group.offsets]:
             del self.groups[group.group_id]
 

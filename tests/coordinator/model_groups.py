@@ -1,6 +1,7 @@
-"""What the model of Kafka's coordinator keeps of a group.
+"""The state of one group in the model of Kafka's coordinator.
 
-Owns: the shapes, what of a group can be told from itself, and its offsets. Must not know: requests' order, time.
+Contains members, groups, their offsets, and the results that depend on one group alone. `model.Broker` handles the
+order of requests and the timers.
 """
 
 from collections import Counter
@@ -38,7 +39,16 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(kw_only=True)
 class ModelMember:
-    """A member. `join`, `sync`: where the reply to its parked request goes; `expires`: when its session runs out."""
+    """A member of a group.
+
+    Attributes:
+        session: the session timeout in seconds.
+        rebalance: the rebalance timeout in seconds.
+        join: the function that takes the reply to the parked JoinGroup; None if none is parked.
+        sync: the function that takes the reply to the parked SyncGroup; None if none is parked.
+        is_new: whether the member waits for its first generation.
+        expires: the time at which the session expires.
+    """
 
     member_id: str
     instance_id: str | None
@@ -56,7 +66,16 @@ class ModelMember:
 
 @dataclass
 class ModelGroup:
-    """A group. `join_by`, `sync_by`: when the join phase ends, and when members must have synced."""
+    """A group.
+
+    Attributes:
+        initial: whether the group was empty when the rebalance began.
+        pending: by member id without a join yet, the time at which the id expires.
+        unsynced: ids of the members that have not sent SyncGroup in this generation.
+        join_by: the time at which the join phase ends.
+        sync_by: the time at which members must have sent SyncGroup.
+        offsets: by topic and partition, the offset, its leader epoch and its metadata.
+    """
 
     group_id: str
     state: str = EMPTY
@@ -79,11 +98,11 @@ class ModelGroup:
 
     @property
     def rebalance_timeout(self) -> float:
-        """The longest that any member may take."""
+        """The longest rebalance timeout of all members, in seconds; 0 without members."""
         return max((member.rebalance for member in self.members.values()), default=0.0)
 
     def static(self, instance_id: str | None) -> ModelMember | None:
-        """The member of an instance id."""
+        """The member with an instance id, or None."""
         return next((m for m in self.members.values() if instance_id and m.instance_id == instance_id), None)
 
     def accepts(self, member_id: str, max_size: int | None) -> bool:
@@ -96,7 +115,7 @@ class ModelGroup:
         return known is not None or len(self.members) < max_size
 
     def joined(self, member: ModelMember, *, roster: bool) -> JoinGroupResponse:
-        """The reply to a join that is in this generation; the leader's with all members if `roster`."""
+        """The successful reply to a member's join. The leader's reply contains all members if `roster` is set."""
         members = tuple(
             JoinGroupMember(
                 member_id=m.member_id, group_instance_id=m.instance_id, metadata=dict(m.protocols)[self.protocol]
@@ -124,13 +143,13 @@ class ModelGroup:
         return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def selected(self) -> str:
-        """The protocol that most members prefer, of those that all support."""
+        """The protocol with most votes: each member votes for its first protocol that all members support."""
         firsts = (next(name for name, _ in m.protocols if name in self.common) for m in self.members.values())
         votes = Counter(firsts)
         return max(sorted(votes), key=lambda name: votes[name])
 
     def describe(self) -> DescribedGroup:
-        """As DescribeGroups v5 tells of it, members by id."""
+        """The group as DescribeGroups v5 describes it, with members sorted by id."""
         settled = self.state == STABLE
         members = (
             DescribedGroupMember(
@@ -153,14 +172,14 @@ class ModelGroup:
         )
 
     def commit(self, request: OffsetCommitRequest) -> None:
-        """Stores offsets."""
+        """Stores the offsets of a commit."""
         for topic in request.topics:
             for p in topic.partitions:
                 told = (p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
                 self.offsets[topic.name, p.partition_index] = told
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Forgets offsets."""
+        """Removes the offsets that a request names, and returns the reply."""
         topics = []
         for topic in request.topics:
             for p in topic.partitions:
@@ -173,7 +192,7 @@ class ModelGroup:
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=tuple(topics))
 
     def fetch(self) -> OffsetFetchResponse:
-        """All offsets, as v2 to v7 tell them."""
+        """The reply that contains all offsets, in the form of OffsetFetch v2 to v7."""
         return OffsetFetchResponse(
             topics=tuple(
                 OffsetFetchResponseTopic(name=name, partitions=(_told(partition, *told),))
@@ -193,7 +212,7 @@ def _told(partition: int, offset: int, epoch: int, metadata: str) -> OffsetFetch
 
 
 def committed(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The reply to a commit: an error of the group stands on each partition."""
+    """The reply to a commit. Each partition has the same error code."""
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(

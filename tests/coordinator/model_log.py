@@ -1,8 +1,7 @@
-"""The log that the model of the coordinator writes, and a sidecar that reads it.
+"""The offsets log that the model of the coordinator writes, and a sidecar's reader of that log.
 
-Owns: which records Kafka writes when a group has changed, and the way of one Fetch. Must not know: requests, the copy's
-inner state. Kafka logs generations that are complete, groups that are empty, offsets, and that these are gone; a
-rebalance under way is not logged.
+`ModelLog` writes the records that Kafka writes when a group has changed: completed generations, empty groups, offsets,
+and tombstones for their removal. Kafka does not log a rebalance in progress. `Tail` makes one Fetch at a time.
 """
 
 from google_crc32c import value as crc32c
@@ -18,7 +17,7 @@ Entry = tuple[bytes, bytes | None]
 
 
 class ModelLog:
-    """What the broker has written. `eager`: whether a group is written at its first join, as Kafka 4 does."""
+    """The log of a broker. `eager`: whether the broker writes a group at its first join, as Kafka 4 does."""
 
     def __init__(self, broker: Broker, *, eager: bool) -> None:
         self.entries: list[Entry] = []
@@ -29,7 +28,7 @@ class ModelLog:
         self._history: list[dict[str, Offsets]] = []
 
     def write(self) -> None:
-        """Writes down what has changed since."""
+        """Appends records for all changes since the last call."""
         there: dict[bytes, bytes | None] = {}
         for group in self._broker.groups.values():
             there |= self._records(group)
@@ -47,11 +46,11 @@ class ModelLog:
 
     @property
     def writings(self) -> int:
-        """How often it was written."""
+        """The number of calls of `write`."""
         return len(self._history)
 
     def had(self, group_id: str, since: int) -> list[Offsets]:
-        """The offsets that a group has had from that writing on."""
+        """The offsets of a group after each write, from write number `since` on (the first write is number 1)."""
         return [groups.get(group_id, {}) for groups in self._history[max(since - 1, 0) :]]
 
     def _append(self, key: bytes, value: bytes | None) -> None:
@@ -62,7 +61,7 @@ class ModelLog:
             self._written[key] = value
 
     def _records(self, group: ModelGroup) -> dict[bytes, bytes | None]:
-        """The records of a group; None for one that is as it was."""
+        """The records of a group by key. None for a group record that need not be written."""
         records: dict[bytes, bytes | None] = {}
         for (topic, partition), told in group.offsets.items():
             offset, epoch, metadata = told
@@ -105,7 +104,7 @@ def _generation(group: ModelGroup) -> GroupMetadataValue:
 
 
 class Tail:
-    """A sidecar's reading of the log, which has one partition: one Fetch at a time."""
+    """A sidecar's reader of the log, which has one partition. At most one Fetch is in flight."""
 
     def __init__(self, manager: GroupMetadataManager, log: ModelLog, now: float) -> None:
         self._follower = manager.log
@@ -116,21 +115,21 @@ class Tail:
         self._told: list[Entry] | None = None
         self._handled = 0
         self.reached = 0
-        """The writing up to which all was read."""
+        """The number of the last write whose records were all read."""
 
     def send(self, now: float) -> None:
-        """A Fetch goes to the broker, if none is there."""
+        """Sends a Fetch to the broker, unless one is in flight."""
         if self._asked_at is None:
             self._asked_at = now
 
     def handle(self) -> None:
-        """The broker takes it."""
+        """The broker handles the Fetch that is in flight, if any."""
         if self._asked_at is not None and self._told is None:
             self._told = self._log.entries[self._read.next_offset :]
             self._handled = self._log.writings
 
     def deliver(self, now: float) -> None:
-        """Its reply reaches the sidecar."""
+        """Delivers the reply of the Fetch to the sidecar, if the broker has handled the Fetch."""
         if self._asked_at is None or self._told is None:
             return
         for number, (key, value) in enumerate(self._told, self._read.next_offset):
@@ -143,7 +142,7 @@ class Tail:
         self._asked_at = self._told = None
 
     def catch_up(self, now: float) -> None:
-        """A whole Fetch, behind all that is under way."""
+        """Completes the Fetch that is in flight, then makes another from start to end."""
         self.handle()
         self.deliver(now)
         self.send(now)
@@ -154,7 +153,7 @@ class Tail:
 def batch(
     base_offset: int, records: list[Entry], *, producer_id: int = -1, transactional: bool = False, control: bool = False
 ) -> bytes:
-    """A record batch of format 2, uncompressed."""
+    """An uncompressed record batch of format 2, with its checksum."""
     body = b"".join(_record(delta, key, value) for delta, (key, value) in enumerate(records))
     attributes = 0x10 * transactional | 0x20 * control
     checked: bytes = (
@@ -173,7 +172,7 @@ def _record(delta: int, key: bytes, value: bytes | None) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """A zigzag varint."""
+    """Encodes a signed integer as a zigzag varint."""
     left, out = (value << 1) ^ (value >> 63), bytearray()
     while left > 0x7F:
         out.append(left & 0x7F | 0x80)

@@ -1,7 +1,7 @@
-"""Clients, a broker and the copy between them, with every message in somebody's hands.
+"""Connects clients, the model of a broker and the copy. A test moves every request and every reply.
 
-Owns: connections whose requests and replies move only when a test says so: what goes up is seen by the copy at
-once, what comes down when it is delivered. Must not know: what the copy should think of it.
+The copy sees a request when the client sends it, and a reply when the reply is delivered. The module does not decide
+what the copy should contain.
 """
 
 from collections import deque
@@ -41,12 +41,18 @@ from tests.coordinator.sweeping import swept
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 MOMENT = 0.001
-"""Seconds between any two things that happen."""
+"""Seconds by which the clock advances at each event."""
 
 
 @dataclass
 class Connection:
-    """A client's connection. `parked`: the request that the broker has and has not answered."""
+    """A client's connection.
+
+    Attributes:
+        up: requests that the broker has not handled yet.
+        down: requests and their replies that have not been delivered yet.
+        parked: the request that the broker handles and has not answered; None if there is none.
+    """
 
     number: int
     up: deque[Exchange] = field(default_factory=deque)
@@ -55,7 +61,7 @@ class Connection:
     open: bool = True
 
     def exchanges(self) -> Iterator[Exchange]:
-        """All that has not been answered, as the client sees it."""
+        """Yields all in-flight requests of the client, oldest first."""
         yield from (exchange for exchange, _ in self.down)
         if self.parked:
             yield self.parked
@@ -63,9 +69,14 @@ class Connection:
 
 
 class World:
-    """One broker, the copy of it, and the connections through it.
+    """A broker, the copy of its groups, and the connections through the sidecar.
 
-    `seen_at`: the host at which the broker sees all clients that come through the sidecar; None: where they are.
+    Args:
+        exclusive: whether the copy may assume that every client uses this sidecar.
+        seen_at: the host that the broker sees for all clients of the sidecar; None for each client's own host.
+
+    Attributes:
+        limbo: requests of lost connections that may still reach the broker, each with the time until which it may.
     """
 
     def __init__(self, broker: Broker, *, exclusive: bool = True, seen_at: str | None = None) -> None:
@@ -77,19 +88,19 @@ class World:
         self.clients: list[Client] = []
         self.limbo: list[tuple[float, Exchange]] = []
         self.unread: dict[str, str | None] = {}
-        """Requests that the sidecar does not understand, by their tokens, and which group it could read."""
+        """Requests that the sidecar cannot decode: by token, the group id if the sidecar can read the id, else None."""
         self.log: ModelLog | None = None
         self.tail: Tail
         self._now = 1000.0
         self._numbers = count(1)
 
     def now(self) -> float:
-        """The time; no two things happen at the same."""
+        """Advances the clock by `MOMENT` and returns the time in seconds. No two events have the same time."""
         self._now += MOMENT
         return self._now
 
     def connect(self) -> Connection:
-        """A new connection."""
+        """Opens a new connection."""
         connection = Connection(next(self._numbers))
         self.connections.append(connection)
         return connection
@@ -110,7 +121,7 @@ class World:
         self.apply(exchange_events.request_events(exchange), now)
 
     def send_unread(self, connection: Connection, request: Struct, version: int, group: str | None) -> None:
-        """A client sends a request of which the sidecar understands nothing, or its group alone."""
+        """A client sends a request that the sidecar cannot decode, except perhaps for the group id."""
         exchange = Exchange(
             request=request,
             version=version,
@@ -124,7 +135,7 @@ class World:
         self.manager.note_unread_write(group, members=_touches_members(exchange))
 
     def handle(self, connection: Connection) -> None:
-        """The broker takes the next request of a connection, if it is not busy with one."""
+        """The broker handles the next request of a connection, unless an earlier request is parked."""
         if connection.parked is None and connection.up:
             exchange = connection.parked = connection.up.popleft()
             self._handle(exchange, lambda reply: self._answered(connection, exchange, reply))
@@ -145,7 +156,11 @@ class World:
         self.tail = Tail(self.manager, self.log, self.now())
 
     def around(self, request: Struct, version: int, client_id: str) -> list[Any]:
-        """Somebody asks the broker where the sidecar does not see it. Returns the reply, if it comes at once."""
+        """Sends a request to the broker that bypasses the sidecar.
+
+        Returns:
+            A list to which the broker appends its reply, at once or later.
+        """
         replies: list[Any] = []
         self.broker.handle(request, version, client_id, f"/host-of-{client_id}", self.now(), replies.append)
         self._write()
@@ -157,7 +172,7 @@ class World:
             connection.down.append((exchange, reply))
 
     def deliver(self, connection: Connection) -> Struct | None:
-        """The next reply passes the sidecar and reaches its client; None where there is none."""
+        """Delivers the next reply through the sidecar to its client. Returns the reply, or None if there is none."""
         if not connection.down:
             return None
         exchange, reply = connection.down.popleft()
@@ -170,7 +185,7 @@ class World:
         return reply
 
     def _is_unread(self, exchange: Exchange, now: float) -> bool:
-        """Whether a request was not understood. Then the copy learns that it is over."""
+        """Whether the sidecar could not decode a request. If so, reports the end of the request to the copy."""
         if exchange.token not in self.unread:
             return False
         group = self.unread.pop(exchange.token)
@@ -178,21 +193,21 @@ class World:
         return True
 
     def settle(self, *others: Connection) -> None:
-        """All requests are handled and all replies delivered, but of joins and syncs that wait; not those of others."""
+        """Handles all requests and delivers all replies, except parked joins and syncs, and except on `others`."""
         while busy := [c for c in self.connections if (c.down or (c.up and not c.parked)) and c not in others]:
             for connection in busy:
                 self.handle(connection)
                 self.deliver(connection)
 
     def gather(self, *clients: "Client", steps: int = 6) -> None:
-        """Clients do what clients do until all are settled, or give up."""
+        """Lets the clients take `steps` steps each, and settles all connections after each step."""
         for _ in range(steps):
             for client in clients:
                 client.go_on()
             self.settle()
 
     def lose(self, connection: Connection) -> None:
-        """A connection breaks. What is on its way to the broker may still get there."""
+        """Breaks a connection. Requests that are in flight to the broker may still reach the broker."""
         now = self.now()
         for exchange in connection.exchanges():
             if not self._is_unread(exchange, now):
@@ -204,14 +219,14 @@ class World:
         self.connections.remove(connection)
 
     def handle_lost(self, index: int) -> None:
-        """The broker takes a request whose connection has gone."""
+        """The broker handles a request whose connection is lost. `index`: its position in `limbo`."""
         _, exchange = self.limbo.pop(index)
         self._handle(exchange, lambda reply: None)
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes, with whatever the broker does in it.
+        """Advances the clock and runs the broker's timers.
 
-        Replies to joins and syncs are delivered at once: they take no time that a session timer would notice.
+        Replies to joins and syncs are delivered at once, so that their delay does not affect session timers.
         """
         end = self._now + seconds
         self._hurry()
@@ -223,7 +238,7 @@ class World:
             self._hurry()
 
     def clean_up(self) -> None:
-        """The broker forgets what is empty."""
+        """The broker removes groups that are empty and have no offsets."""
         self.broker.clean_up()
         self._write()
 
@@ -233,44 +248,44 @@ class World:
                 self.deliver(connection)
 
     def sweep(self) -> None:
-        """The sidecar looks for sessions that have run out."""
+        """The sidecar looks for expired sessions."""
         self.facts += swept(self.manager, self.now())
 
     def view(self, group_id: str = "g") -> GroupView:
-        """A group as the copy has it now."""
+        """The copy's current view of a group."""
         return self.manager.view(group_id, self.now())
 
     def awaiting(self, group_id: str = "g") -> frozenset[str]:
-        """Whose joins are with the broker: member ids, or tokens of those that have no id yet."""
+        """The member ids whose joins the copy considers parked, or the request's token if the member has no id yet."""
         return self.manager.group_metadata_cache[group_id].parked_ids
 
     def lacking(self, group_id: str = "g") -> tuple[FallbackReason | None, FallbackReason | None]:
-        """What the copies of a group and of its offsets lack now."""
+        """The fallback reasons of a group and of its offsets. None where the copy is complete."""
         view = self.view(group_id)
         return view.fallback_reason, view.offsets_fallback_reason
 
     def listing(self) -> FallbackReason | None:
-        """What the copy lacks to list all groups."""
+        """The fallback reason for a list of all groups, or None if the copy is complete."""
         return self.manager.listing_fallback_reason(self.now())
 
     def ask(self, connection: Connection, request: Struct, version: int) -> None:
-        """Somebody sends a request; a question is one that the sidecar leaves to the broker."""
+        """Sends a request with the change numbers that the sidecar attaches to reads that it forwards to the broker."""
         as_of = {group: self.manager.changes_of(group) for group in ("g", "h")}
         self.send(connection, request, version, "asker", as_of=as_of, note_count=self.manager.note_count)
 
     def describe(self) -> None:
-        """The broker describes "g" to somebody."""
+        """Sends a DescribeGroups for group "g" on a new connection, and settles."""
         self.ask(self.connect(), DescribeGroupsRequest(groups=("g",)), 5)
         self.settle()
 
     def apply(self, events: Iterable[AnyEvent], now: float) -> None:
-        """Events reach the copy."""
+        """Applies events to the copy, and keeps the facts that the copy reports."""
         self.facts += self.manager.apply(events, now)
 
 
 @dataclass
 class Client:
-    """A group member, or one that would be: it remembers what replies told it."""
+    """A group member, or a client that wants to become one. Keeps the ids and the state that replies contain."""
 
     world: World
     name: str
@@ -290,11 +305,11 @@ class Client:
         self.world.clients.append(self)
 
     def send(self, request: Struct, version: int) -> None:
-        """Sends a request over its connection."""
+        """Sends a request over the client's connection."""
         self.world.send(self.connection, request, version, self.name)
 
     def join(self, protocols: Sequence[str] = ("range",)) -> None:
-        """Joins, or joins again."""
+        """Sends a JoinGroup, with the member id if the client has one."""
         self.send(
             JoinGroupRequest(
                 group_id=self.group_id,
@@ -310,7 +325,7 @@ class Client:
         )
 
     def sync(self, salt: str = "") -> None:
-        """Asks for its assignment; the leader brings everybody's."""
+        """Sends a SyncGroup. The leader's request contains the assignments of all members."""
         assignments = tuple(
             SyncGroupRequestAssignment(member_id=m.member_id, assignment=f"{salt}{m.member_id}".encode())
             for m in self.roster
@@ -327,11 +342,11 @@ class Client:
         )
 
     def heartbeat(self) -> None:
-        """Says that it is alive."""
+        """Sends a Heartbeat."""
         self.send(self.beat(), 3)
 
     def beat(self) -> HeartbeatRequest:
-        """What it says then."""
+        """The client's Heartbeat request."""
         return HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -340,7 +355,7 @@ class Client:
         )
 
     def leave(self, version: int = 3) -> None:
-        """Leaves."""
+        """Sends a LeaveGroup."""
         identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id, reason=self.said)
         request = LeaveGroupRequest(group_id=self.group_id, members=(identity,))
         if version < 3:
@@ -348,25 +363,25 @@ class Client:
         self.send(request, version)
 
     def commit(self, partition: int, offset: int) -> None:
-        """Commits an offset as the member that it is."""
+        """Commits an offset with the client's member id and generation."""
         self.send(commit_of(self.group_id, partition, offset, self.generation, self.member_id, self.instance_id), 7)
 
     def reconnect(self) -> None:
-        """Its connection breaks, and it makes another."""
+        """Breaks the connection and opens another."""
         self.world.lose(self.connection)
         self.connection = self.world.connect()
 
     def restart(self) -> None:
-        """It forgets all, and connects anew."""
+        """Opens a new connection, and drops the client's membership."""
         self.reconnect()
         self.forget()
 
     def forget(self) -> None:
-        """It is nobody's member any more."""
+        """Drops the client's membership, without a request."""
         self.member_id, self.generation, self.roster, self.synced = "", -1, (), False
 
     def go_on(self) -> None:
-        """Does what a client does next, unless it waits for a reply."""
+        """Sends the client's next request, unless a request is in flight."""
         if any(True for _ in self.connection.exchanges()):
             return
         if self.generation < 0:
@@ -377,7 +392,7 @@ class Client:
             self.heartbeat()
 
     def take(self, reply: Struct) -> None:
-        """Learns from a reply."""
+        """Updates the client's state from a reply."""
         match reply:
             case JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED):
                 self.member_id = reply.member_id
@@ -394,13 +409,13 @@ class Client:
 
 
 LOST_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
-"""Errors after which a client begins anew."""
+"""Errors after which a client drops its member id."""
 
 
 def commit_of(
     group_id: str, partition: int, offset: int, generation: int = -1, member_id: str = "", instance: str | None = None
 ) -> OffsetCommitRequest:
-    """A commit of one offset, by a member or, as it stands, by nobody's."""
+    """A commit of one offset of topic "t". With the default values it comes from no member."""
     committed = OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_leader_epoch=3, committed_metadata=None
     )
@@ -418,7 +433,7 @@ def _touches_members(exchange: Exchange) -> bool:
 
 
 def asks_about(exchange: Exchange) -> tuple[str, ...]:
-    """The groups that a request is about."""
+    """The ids of the groups that a request names; empty for ListGroups."""
     request = exchange.request
     if isinstance(request, DeleteGroupsRequest):
         return request.groups_names
