@@ -1,7 +1,4 @@
-"""What the dashboards' files hold.
-
-Owns: reading them. Must not know: how they were made.
-"""
+"""Reads the Grafana dashboards in deploy/grafana: their panels, and the queries of panels and variables."""
 
 import json
 import re
@@ -16,14 +13,14 @@ Dashboard = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """A query of a panel: where it stands, and its expression with Grafana's variables in it."""
+    """A query of a panel: its place for test ids, and its expression, which may contain Grafana's variables."""
 
     place: str
     expression: str
 
 
 class Choice(NamedTuple):
-    """A query of a variable: the values of a label in the series of a selector."""
+    """A query of a variable: its place for test ids, and the selector and label whose values it lists."""
 
     place: str
     selector: str
@@ -31,18 +28,18 @@ class Choice(NamedTuple):
 
 
 def load(file: Path) -> Dashboard:
-    """The dashboard in a file."""
+    """Reads a dashboard from a file."""
     content: Dashboard = json.loads(file.read_text())
     return content
 
 
 def panels(dashboard: Dashboard) -> list[Dashboard]:
-    """Its panels without the headings."""
+    """A dashboard's panels, without the row headings."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def queries() -> Iterator[Asked]:
-    """All queries of all panels."""
+    """Yields all queries of all panels of all dashboards."""
     for file in FILES:
         for panel in panels(load(file)):
             for target in panel["targets"]:
@@ -50,7 +47,7 @@ def queries() -> Iterator[Asked]:
 
 
 def choices() -> Iterator[Choice]:
-    """All queries of all variables."""
+    """Yields the queries of all query variables of all dashboards."""
     for file in FILES:
         for variable in load(file)["templating"]["list"]:
             if variable["type"] == "query":

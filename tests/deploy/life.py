@@ -1,6 +1,6 @@
-"""The life of a few consumer groups: what the dashboards have something to show of.
+"""Creates traffic of real clients in a consumer group, so that the dashboards have data to show.
 
-Owns: real clients that produce, consume, commit, rebalance and are refused. Must not know: who looks on.
+The clients produce, consume, commit and rebalance. One more client is refused, because the group is full.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _ROUND_SECONDS = 0.05
 
 @contextmanager
 def life(run: Run) -> Iterator[None]:
-    """Goes on for the length of a with statement; when that begins, the group has rebalanced and is full."""
+    """Runs the clients until the with block ends. When the block begins, the group has rebalanced and is full."""
     create_topic(run, TOPIC, PARTITIONS)
     produce(run, TOPIC, [f"order {number}" for number in range(400)])
     with ExitStack() as stack:
@@ -34,7 +34,7 @@ def life(run: Run) -> Iterator[None]:
 
 
 class _Crowd:
-    """One round after the other of everybody doing a little."""
+    """The group's members, the refused consumer, a producer and an admin client, which act in rounds."""
 
     def __init__(self, run: Run, members: list[Consumer], refused: Consumer) -> None:
         self._members, self._refused = members, refused
@@ -43,10 +43,10 @@ class _Crowd:
         self._admin = AdminClient({"bootstrap.servers": run.bootstrap})
 
     def round(self) -> None:
-        """A record more, a poll of everybody, commits, and questions about the group."""
+        """Produces a record, polls every consumer, commits, fetches an offset and lists the groups."""
         self._producer.produce(self._topic, "another one")
         self._producer.poll(0)
-        self._refused.poll(0)  # What it returns is the error, time and again.
+        self._refused.poll(0)  # Each poll returns the error of the refusal again.
         for member in self._members:
             message = member.poll(0)
             if message is not None and message.error() is None:
@@ -56,7 +56,7 @@ class _Crowd:
         self._admin.list_consumer_groups().result(10)
 
     def close(self) -> None:
-        """Waits until what was produced has arrived."""
+        """Waits up to 10 seconds until the broker has all produced records."""
         self._producer.flush(10)
 
 
@@ -69,7 +69,7 @@ def _in_background(crowd: _Crowd) -> Iterator[None]:
         try:
             while not over.wait(_ROUND_SECONDS):
                 crowd.round()
-        except Exception as failure:  # noqa: BLE001 - it is raised where the thread is joined
+        except Exception as failure:  # noqa: BLE001 - asserted after the thread is joined
             failures.append(failure)
 
     thread = Thread(target=live)

@@ -1,7 +1,4 @@
-"""A Prometheus of its own, with the rules of this project, before whatever it is told to scrape.
-
-Owns: starting it and asking its API. Must not know: what is scraped.
-"""
+"""Runs a Prometheus server with the rules of this project. The server scrapes the targets that a test names."""
 
 import json
 import shutil
@@ -23,15 +20,16 @@ _POLL_SECONDS = 0.2
 
 
 class QueryFailed(Exception):
-    """Prometheus would not run a query; the text says which, and why."""
+    """Prometheus rejected a query. The text contains the query's parameters and the reason."""
 
 
 class Prometheus:
-    """Scrapes its targets, and evaluates the rules, every second; for the length of a with statement.
+    """A Prometheus server that scrapes its targets and evaluates the rules every second. Use as a context manager.
 
     Args:
-        folder: for its configuration, its data and its log.
-        labels: of all targets.
+        folder: the folder for the server's configuration, data and log.
+        targets: the addresses to scrape.
+        labels: labels that all targets get.
     """
 
     def __init__(self, folder: Path, targets: Sequence[Address], labels: dict[str, str]) -> None:
@@ -57,21 +55,29 @@ class Prometheus:
         )
 
     def query(self, expression: str) -> list[Any]:
-        """What an instant query returns now. Raises QueryFailed."""
+        """Runs an instant query and returns its result.
+
+        Raises:
+            QueryFailed: Prometheus rejected the query.
+        """
         result: list[Any] = self._ask("query", {"query": expression})["result"]
         return result
 
     def values(self, label: str, selector: str) -> list[str]:
-        """The values that a label has in the series of a selector. Raises QueryFailed."""
+        """The values of a label in the series that a selector matches.
+
+        Raises:
+            QueryFailed: Prometheus rejected the query.
+        """
         values: list[str] = self._ask(f"label/{label}/values", {"match[]": selector})
         return values
 
     def rules(self) -> list[dict[str, Any]]:
-        """All rules, and how they fare."""
+        """All rules with their current state, from Prometheus' rules API."""
         return [rule for group in self._ask("rules", {})["groups"] for rule in group["rules"]]
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Asks time and again until the condition holds. Whether it does so in time."""
+        """Polls until the condition holds or `seconds` have passed. Returns whether the condition holds."""
         deadline = time.monotonic() + seconds
         while not (holds := condition()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -1,7 +1,4 @@
-"""What is read out of PromQL without a parser of it.
-
-Owns: the names of metrics in an expression, and Grafana's variables in it. Must not know: who runs it.
-"""
+"""Extracts metric names from PromQL expressions, and fills in Grafana's variables, without a PromQL parser."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +13,7 @@ _DURATIONS = re.compile(r"\b\d+(ms|[smhdwy])\b")
 
 
 def metric_names(expression: str) -> set[str]:
-    """All metrics that an expression selects by name."""
+    """The names of all metrics that an expression selects by name."""
     bare = expression
     for noise in (_STRINGS, _BRACES, _LABEL_LISTS, _RANGES, _DURATIONS):
         bare = noise.sub(" ", bare)

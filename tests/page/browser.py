@@ -1,7 +1,7 @@
-"""A real browser, and something to show it.
+"""A real browser (headless Chromium), and a server that runs an application in another thread.
 
-Owns: headless Chromium's life, what it complained of and whom it asked; a trio server beside a test that is not trio's.
-Must not know: what is on a page.
+The browser records its log messages and the addresses that pages request. The server thread runs trio, so that a test
+without trio can use the server.
 """
 
 import json
@@ -30,7 +30,7 @@ from tests.kafka.processes import GIVE_UP_SECONDS
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 NAMES = "tbody th a"
-"""Where the groups of a table are named."""
+"""The CSS selector of the links that contain the group names of a table."""
 
 
 class Browser:
@@ -45,7 +45,7 @@ class Browser:
         self._options = options
 
     def __enter__(self) -> Self:
-        # With a path selenium looks for no driver itself, and fetches none.
+        # With an explicit path, Selenium does not search for a driver or download one.
         service = Service(executable_path=shutil.which("chromedriver") or "")
         self.driver = webdriver.Chrome(options=self._options, service=service)
         self.size(1280, 900)
@@ -57,40 +57,40 @@ class Browser:
         self.driver.quit()
 
     def size(self, width: int, height: int) -> None:
-        """The window's size in pixels."""
+        """Sets the window's size in pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def prefers(self, **media: str) -> None:
-        """What the reader prefers, by media feature: ``prefers_color_scheme="dark"``."""
+        """Emulates media features, such as ``prefers_color_scheme="dark"``."""
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def offline(self, offline: bool) -> None:
-        """Takes the network away, or gives it back."""
+        """Disconnects the browser from the network, or connects it again."""
         conditions = {"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         self.driver.execute_cdp_cmd("Network.enable", {})
         self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions)
 
     def one(self, selector: str) -> WebElement:
-        """The element of a CSS selector, as soon as there is one."""
+        """Waits for an element that a CSS selector matches, and returns the first one."""
         return WebDriverWait(self.driver, GIVE_UP_SECONDS).until(
             lambda driver: driver.find_element(By.CSS_SELECTOR, selector)
         )
 
     def all(self, selector: str) -> list[WebElement]:
-        """The elements of a CSS selector that are there."""
+        """The elements that a CSS selector matches now."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def texts(self, selector: str) -> list[str]:
-        """What elements say, read at once: between two reads a live page may change."""
+        """The texts of all matching elements. One script reads them all, because a live page may change."""
         told: list[str] = self.run(
             "return [...document.querySelectorAll(arguments[0])].map((found) => found.textContent.trim())", selector
         )
         return told
 
     def until(self, condition: Any, what: str) -> None:
-        """Waits until a function of nothing gives something true."""
+        """Waits until `condition()` returns a true value. Fails the test with a screenshot after GIVE_UP_SECONDS."""
         try:
             WebDriverWait(self.driver, GIVE_UP_SECONDS, poll_frequency=0.1).until(lambda _: condition())
         except TimeoutException:
@@ -100,20 +100,20 @@ class Browser:
             )
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a function's body gives in the page."""
+        """Runs the body of a JavaScript function in the page, and returns its result."""
         return self.driver.execute_script(script, *arguments)
 
     def picture(self, name: str, folder: Path = SCREENSHOTS) -> None:
-        """Keeps what is to be seen, as a PNG."""
+        """Saves a screenshot of the window as a PNG."""
         folder.mkdir(parents=True, exist_ok=True)
         self.driver.save_screenshot(str(folder / f"{name}.png"))
 
     def complaints(self) -> list[str]:
-        """What the browser said since it was last asked: errors, and what a policy kept it from."""
+        """The browser's log messages since the last call: errors, and requests that a policy blocked."""
         return self._log("browser")
 
     def asked(self) -> set[str]:
-        """Addresses that pages asked for since this was last called; what the browser itself does is not among them."""
+        """The URLs that pages requested since the last call. Requests of the browser itself are not included."""
         events = [json.loads(message)["message"] for message in self._log("performance")]
         sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return {params["request"]["url"] for params in sent}
@@ -124,13 +124,13 @@ class Browser:
 
 
 def group_page(address: str, group_id: str) -> str:
-    """The address of a group's page."""
+    """The URL of a group's page."""
     return f"{address}/group?group={quote(group_id, safe='')}"
 
 
 @contextmanager
 def served_aside(app: ASGIApp) -> Iterator[str]:
-    """The address of an application that another thread serves, until the block ends."""
+    """Serves an application in another thread until the with block ends. Yields its URL."""
     started = threading.Event()
     inside: dict[str, Any] = {}
 

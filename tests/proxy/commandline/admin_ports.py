@@ -1,6 +1,6 @@
-"""Admin ports with groups to tell of, as far as the command line asks.
+"""Fake admin ports of sidecars that serve groups to the `groups` command.
 
-Owns: their HTTP, and the JSON of groups that are told in few words. Must not know: what the command line makes of it.
+Contains the HTTP server, and short ways to write the JSON of groups. The JSON covers only what the command requests.
 """
 
 import json
@@ -23,19 +23,20 @@ Json = dict[str, Any]
 
 @dataclass
 class AdminPort:
-    """One sidecar's.
+    """The admin port of one sidecar.
 
     Attributes:
-        groups: what it tells of each group.
-        details: by group, what it tells beside that: `member_list`, `leader`.
-        offsets: by group.
-        timelines: by group.
-        forgotten: what stands beside each timeline.
-        token: without it nothing is told.
-        asked: paths with their queries, in order.
-        failing: the reply to everything instead.
-        unreachable: brokers that do not answer; None for a sidecar that is too old to tell.
-        tls: speaks https.
+        groups: each group as it appears in the list of groups.
+        details: by group, the fields that only the reply for one group has: `member_list`, `leader`.
+        offsets: by group, the entries of its offsets.
+        timelines: by group, the entries of its timeline.
+        forgotten: fields that are added to the reply of each timeline.
+        token: the bearer token that requests need; empty if they need none.
+        asked: the paths and queries of all requests, in order.
+        failing: the status and body that answer every request; None for normal replies.
+        unreachable: brokers that do not answer; None for a sidecar that is too old to report them.
+        tls: the context with which the port serves HTTPS; None for HTTP.
+        address: host and port while the port listens.
     """
 
     groups: Sequence[Json] = ()
@@ -100,12 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager
 def listening(*ports: AdminPort) -> Iterator[None]:
-    """Lets admin ports listen on free ports of the loopback interface, and tells each its address."""
+    """Starts admin ports on free ports of the loopback interface, and sets the `address` of each."""
     with ExitStack() as stack:
         for port in ports:
             server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, port))
@@ -127,13 +128,13 @@ def run(*arguments: str, ports: Sequence[AdminPort] = (), input: str | None = No
 
 
 def answered(result: Result) -> Any:
-    """The JSON of a run that went well."""
+    """The JSON that a run printed. Asserts that the run succeeded and wrote nothing to standard error."""
     assert (result.exit_code, result.stderr) == (0, "")
     return json.loads(result.stdout)
 
 
 def group(name: str, **more: Any) -> Json:
-    """A group in a list."""
+    """A group as it appears in the list of groups. `more` adds or replaces fields."""
     told: Json = {
         "group": name,
         "protocol": "classic",
