@@ -1,6 +1,7 @@
-"""A broker and clients for tests of the shell: real sockets on the loopback, and frames that say nothing.
+"""A fake broker and fake dispatchers for tests of the proxy with real sockets on the loopback interface.
 
-Owns: `FakeBroker`, which does with each connection what a test scripts; `running_proxy`, a pump and a server before it.
+`FakeBroker` serves each connection with a function that the test chooses. `running_proxy` runs a connection manager
+and a server in front of a fake broker.
 """
 
 import socket
@@ -37,13 +38,13 @@ from group_sidecar.proxy.runtime.addresses import Address
 
 LARGEST_FRAME = 1 << 20
 SILENT_API = 18
-"""An API key for requests that the fake broker takes and never answers."""
+"""An API key of requests that `echo` reads and never answers."""
 PLAIN_API = 3
 ANY_PORT = Address("127.0.0.1", 0)
 
 
 class Named(PendingReply):
-    """A pending reply that tests know by its name, and that is equal to its name."""
+    """A pending reply with a name. It is equal to its name, so that tests can compare the two."""
 
     api_key = PLAIN_API
 
@@ -64,7 +65,7 @@ class Named(PendingReply):
 
 
 class PassthroughDispatcher:
-    """Looks into nothing."""
+    """A dispatcher that passes all requests and replies without decoding them."""
 
     must_classify_all = False
 
@@ -112,7 +113,13 @@ class PassthroughDispatcher:
 
 
 class AnsweringDispatcher(PassthroughDispatcher):
-    """Answers `answered` itself, with `size` bytes, and fails over `failing`."""
+    """A dispatcher that answers some requests itself.
+
+    Args:
+        answered: the API key of the requests that it answers.
+        size: the size of an answer's body in bytes.
+        failing: the API key for which `classify` raises an error.
+    """
 
     def __init__(self, *, answered: int = -1, size: int = 0, failing: int = -1) -> None:
         self._answered = answered
@@ -130,17 +137,21 @@ class AnsweringDispatcher(PassthroughDispatcher):
 
 
 def request_frame(correlation: int, payload: bytes = b"", api_key: int = PLAIN_API) -> bytes:
-    """A request that means nothing."""
+    """A request frame with an arbitrary payload."""
     return REQUEST_HEAD.pack(8 + len(payload), api_key, 0, correlation) + payload
 
 
 def reply_frame(correlation: int, payload: bytes = b"") -> bytes:
-    """A reply that means nothing."""
+    """A reply frame with an arbitrary payload."""
     return struct.pack(">ii", 4 + len(payload), correlation) + payload
 
 
 async def read_exactly(stream: trio.abc.ReceiveStream, count: int) -> bytes:
-    """So many bytes. Raises EOFError where the stream ends before."""
+    """Reads `count` bytes.
+
+    Raises:
+        EOFError: the stream ends before.
+    """
     found = bytearray()
     while len(found) < count:
         chunk = await stream.receive_some(count - len(found))
@@ -151,13 +162,17 @@ async def read_exactly(stream: trio.abc.ReceiveStream, count: int) -> bytes:
 
 
 async def read_frame(stream: trio.abc.ReceiveStream) -> bytes:
-    """The next frame, its length included. Raises EOFError where there is none."""
+    """Reads the next frame, including its length.
+
+    Raises:
+        EOFError: the stream ends before the end of a frame.
+    """
     length = await read_exactly(stream, 4)
     return length + await read_exactly(stream, int.from_bytes(length, "big"))
 
 
 async def read_to_end(stream: trio.abc.ReceiveStream) -> bytes:
-    """All that still comes; a reset is an end too."""
+    """Reads until the stream ends. A reset also counts as the end."""
     found = bytearray()
     try:
         while chunk := await stream.receive_some(65536):
@@ -171,7 +186,7 @@ Behaviour = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 async def echo(stream: trio.SocketStream) -> None:
-    """Answers each request with what it carried; those of SILENT_API never."""
+    """Answers each request with its own payload. Never answers requests of SILENT_API."""
     try:
         while True:
             frame = await read_frame(stream)
@@ -184,7 +199,13 @@ async def echo(stream: trio.SocketStream) -> None:
 
 @dataclass
 class FakeBroker:
-    """Serves each connection with `behaviour`."""
+    """A broker that serves each connection with `behaviour`.
+
+    Attributes:
+        connections: the number of connections so far.
+        streams: all connections so far, on the broker's side.
+        address: the listening address once the broker runs.
+    """
 
     behaviour: Behaviour = echo
     connections: int = 0
@@ -192,7 +213,7 @@ class FakeBroker:
     address: Address = ANY_PORT
 
     async def run(self, *, task_status: "trio.TaskStatus[Address]" = trio.TASK_STATUS_IGNORED) -> None:
-        """Listens until cancelled; again on the same port where it did before."""
+        """Listens until cancelled. A second run listens on the same port as the first."""
         listeners = listen(self.address)
         self.address = Address("127.0.0.1", port_of(listeners))
         task_status.started(self.address)
@@ -208,7 +229,7 @@ class FakeBroker:
 
 @dataclass
 class RunningProxy:
-    """What `running_proxy` gives."""
+    """The parts of a proxy that `running_proxy` runs. `address` is the one that clients connect to."""
 
     address: Address
     connection_manager: ConnectionManager
@@ -216,17 +237,17 @@ class RunningProxy:
     broker: FakeBroker
 
     async def connect(self) -> trio.SocketStream:
-        """A new client."""
+        """Opens a client connection to the proxy."""
         return await trio.open_tcp_stream(*self.address)
 
     async def round_trip(self, payload: bytes = b"ping") -> None:
-        """A new client asks once, and goes."""
+        """Opens a client connection, makes one request, reads the reply, and closes the connection."""
         async with await self.connect() as client:
             await client.send_all(request_frame(1, payload))
             assert await read_frame(client) == reply_frame(1, payload)
 
     async def closed(self, reason: CloseReason, times: int = 1) -> None:
-        """Waits until so many connections have ended for this reason."""
+        """Waits until exactly `times` connections have been closed for this reason."""
         await holds(lambda: self.traffic.connections_closed[reason] >= times)
         assert self.traffic.connections_closed[reason] == times
 
@@ -239,7 +260,7 @@ async def running_proxy(
     most_connections: int = 10_000,
     timeouts: InactivityTimeouts = NO_TIMEOUTS,
 ) -> AsyncIterator[RunningProxy]:
-    """A pump and a server before a fake broker."""
+    """Runs a connection manager and a server in front of a fake broker. Yields the running proxy."""
     traffic = TrafficCounters()
     poller = Poller()
     connection_manager = ConnectionManager(poller, traffic, timeouts)
@@ -262,7 +283,7 @@ async def running_proxy(
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a connection that can be reset. What goes in at one comes out at the other a little later."""
+    """Returns the two sockets of a TCP connection. It can be reset. Data arrives after a short delay."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -270,13 +291,13 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def reset(stream: trio.SocketStream) -> None:
-    """Closes a connection the hard way: the peer reads an error."""
+    """Resets a connection (SO_LINGER of 0 seconds), so that the peer's next read fails."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.socket.close()
 
 
 async def holds(condition: Callable[[], bool]) -> None:
-    """Waits until a condition holds; by the clock on the wall, as trio's may be a test's."""
+    """Waits up to 10 seconds for a condition. Uses `time.monotonic`, because a test may replace trio's clock."""
     give_up = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < give_up, "it did not come about"

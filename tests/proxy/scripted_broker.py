@@ -1,6 +1,6 @@
-"""A broker that says what a test tells it to, on memory streams or on a real port.
+"""A broker that sends the replies that a test chooses, on memory streams or on a real port.
 
-Owns: framing, ApiVersions, which answer belongs to which request. Must not know: what is asked for.
+The broker handles framing and ApiVersions, and finds the answer for each type of request.
 """
 
 import errno
@@ -24,37 +24,37 @@ from group_sidecar.proxy.runtime.addresses import Address
 
 @dataclass(frozen=True)
 class RawReply:
-    """In place of a reply: these bytes, with their length before them."""
+    """Sent instead of a reply: these bytes, preceded by their length."""
 
     data: bytes
 
 
 class HangUp(Exception):
-    """Raised by an answer: close the connection."""
+    """Raised by an answer: the broker closes the connection."""
 
 
 class NoReply(Exception):
-    """Raised by an answer: say nothing, and keep the connection."""
+    """Raised by an answer: the broker sends nothing more and keeps the connection open."""
 
 
 class SkipRequest(Exception):
-    """Raised by an answer: say nothing, and go on with what comes next."""
+    """Raised by an answer: the broker sends no reply and handles the next request."""
 
 
 Said = Struct | RawReply
 Answer = Said | Exception | Callable[[Any, int], Said]
-"""What to say: always the same, or what it makes of the request and its version."""
+"""A reply, an exception to raise, or a function that returns a reply to a request and its version."""
 
 
 class ScriptedBroker:
-    """Answers by type of request; one that it has no answer for closes the connection, as brokers do.
+    """Answers requests by type. Closes the connection at a request without an answer, as brokers do.
 
     Attributes:
-        answers: what to say to each type of request.
-        versions: what ApiVersions offers; without an entry, all described versions of what there are answers for.
-        asked: every request but ApiVersions, with its version, in order.
+        answers: the answer to each type of request.
+        versions: the versions that ApiVersions offers. A type of `answers` without an entry has all its known versions.
+        asked: every request except ApiVersions, with its version, in order.
         clients: the client id of every request.
-        streams: the connections that were made, on the broker's side.
+        streams: all connections so far, on the broker's side.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class ScriptedBroker:
         self.streams: list[trio.abc.Stream] = []
 
     def requests(self, kind: type[Struct]) -> list[Any]:
-        """The requests of one type that were made."""
+        """All requests of one type so far."""
         return [request for request, _ in self.asked if type(request) is kind]
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serves one connection to its end."""
+        """Serves one connection until it ends."""
         self.streams.append(stream)
         try:
             async with stream:
@@ -84,7 +84,7 @@ class ScriptedBroker:
             pass
 
     async def hang_up(self) -> None:
-        """Ends the newest connection."""
+        """Closes the newest connection."""
         await trio.aclose_forcefully(self.streams[-1])
 
     async def _reply(self, frame: bytes) -> bytes:
@@ -129,11 +129,11 @@ class ScriptedBroker:
 
 
 class MemoryNetwork:
-    """Stands for `trio.open_tcp_stream`: brokers at addresses, connected to by memory streams.
+    """Replaces `trio.open_tcp_stream` in tests: connects to brokers by address over memory streams.
 
     Attributes:
-        brokers: who listens where; an answer of None accepts nothing and refuses nothing.
-        attempts: the addresses that were tried.
+        brokers: the broker at each address. At an address with None, a connection attempt never ends.
+        attempts: the addresses of all connection attempts, in order.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -142,7 +142,11 @@ class MemoryNetwork:
         self._nursery = nursery
 
     async def open_tcp_stream(self, host: str, port: int) -> trio.abc.Stream:
-        """Connects."""
+        """Connects to the broker at an address.
+
+        Raises:
+            OSError: no broker has this address.
+        """
         address = Address(host, port)
         self.attempts.append(address)
         await trio.lowlevel.checkpoint()
@@ -159,7 +163,7 @@ class MemoryNetwork:
 
 @contextmanager
 def listening(*brokers: ScriptedBroker) -> Iterator[list[Address]]:
-    """Lets brokers listen on free ports of the loopback interface, in a thread of their own. Yields their addresses."""
+    """Runs brokers on free ports of the loopback interface, in another thread. Yields their addresses."""
     addresses: list[Address] = []
     ready = threading.Event()
     ended: list[Callable[[], None]] = []

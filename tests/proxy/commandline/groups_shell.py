@@ -1,6 +1,6 @@
-"""Brokers on real ports with groups to tell of, and the command line before them.
+"""Fake brokers on real ports, and the `groups` command that connects to them.
 
-Owns: what such brokers answer, in short words. Must not know: what the command line makes of it.
+Contains the command's runner and short ways to write the brokers' replies.
 """
 
 import json
@@ -40,14 +40,17 @@ from tests.proxy.scripted_broker import ScriptedBroker, listening
 
 
 class Shell:
-    """Brokers on real ports, and the command line before the first of them."""
+    """Brokers on real ports, and the `groups` command with the first broker as its bootstrap address."""
 
     def __init__(self) -> None:
         self.brokers: list[ScriptedBroker] = []
         self.addresses: list[Address] = []
 
     def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
-        """All brokers, as nodes 0, 1, ...; topic `t`, of whose partitions node 0 leads 0, node 1 leads 1, nobody 2."""
+        """All brokers, as nodes 0, 1, ..., and topic `t`.
+
+        Node 0 leads partition 0, node 1 leads partition 1, and partition 2 has no leader.
+        """
         partitions = tuple(
             MetadataResponsePartition(
                 error_code=0, partition_index=index, leader_id=leader, replica_nodes=(), isr_nodes=()
@@ -63,7 +66,7 @@ class Shell:
         )
 
     def coordinator(self, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-        """The last broker coordinates all groups."""
+        """The FindCoordinator reply: the last broker coordinates all groups."""
         node, address = len(self.addresses) - 1, self.addresses[-1]
         if version < 4:
             return FindCoordinatorResponse(node_id=node, host=address.host, port=address.port)
@@ -78,12 +81,12 @@ class Shell:
         return FindCoordinatorResponse(coordinators=(found,))
 
     def run(self, *arguments: str, bootstrap: Address | None = None) -> Result:
-        """Runs `groups` with these arguments against the first broker."""
+        """Runs `groups` with these arguments against `bootstrap`, by default the first broker."""
         address = str(bootstrap or self.addresses[0])
         return CliRunner().invoke(groups_app, [*arguments, "--bootstrap", address], catch_exceptions=False)
 
     def json(self, *arguments: str) -> Any:
-        """The same with `--json`, read; asserts that it went well."""
+        """Runs `groups` with `--json` and returns the decoded output. Asserts that the run succeeded."""
         result = self.run(*arguments, "--json")
         assert (result.exit_code, result.stderr) == (0, "")
         return json.loads(result.stdout)
@@ -95,7 +98,7 @@ StartShell = Callable[..., Shell]
 
 @contextmanager
 def shells() -> Iterator[StartShell]:
-    """Gives what starts brokers with such answers, and with Metadata and FindCoordinator."""
+    """Yields a function that starts one broker per argument. Each also answers Metadata and FindCoordinator."""
     with ExitStack() as stack:
 
         def start(*answers: Answers, versions: dict[type[Struct], tuple[int, int]] | None = None) -> Shell:
@@ -109,7 +112,7 @@ def shells() -> Iterator[StartShell]:
 
 
 def failed(result: Result, code: int, line: str) -> None:
-    """Asserts that nothing but one line on standard error came of it."""
+    """Asserts that a run ended with this exit code and printed only this line, on standard error."""
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"group-sidecar: {line}\n")
 
 

@@ -1,7 +1,4 @@
-"""A terminal with a program in it.
-
-Owns: the pseudo-terminal, what was written to it, its modes. Must not know: which program.
-"""
+"""Runs a program in a pseudo-terminal, and records the program's output and the terminal's modes."""
 
 import fcntl
 import os
@@ -17,27 +14,27 @@ from typing import Any, Self
 from tests.kafka.processes import GIVE_UP_SECONDS
 
 _CHUNK = 65536
-_HOME = "\x1b[H"  # Begins a picture.
+_HOME = "\x1b[H"  # The cursor moves home at the start of each screen.
 
 
 class Terminal:
-    """A program in a terminal of its own, for the length of a with statement.
+    """A program in its own pseudo-terminal. Use as a context manager.
 
     Args:
         command: the program and its arguments.
-        columns: how wide the terminal is.
-        lines: how high.
-        environ: what the environment has beside this process's.
+        columns: the width of the terminal in characters.
+        lines: the height of the terminal in lines.
+        environ: environment variables in addition to those of this process.
 
     Attributes:
-        written: all that was written to the terminal so far.
+        written: all output of the program so far.
     """
 
     def __init__(
         self, command: Sequence[str], *, columns: int = 100, lines: int = 24, environ: Mapping[str, str] | None = None
     ) -> None:
         self._command = command
-        # Without the variables that would stand for the terminal's own size.
+        # COLUMNS and LINES would override the terminal's size. NO_COLOR would turn colors off.
         inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self._environ = {**inherited, "TERM": "xterm", **(environ or {})}
         self._size = columns, lines
@@ -68,30 +65,30 @@ class Terminal:
         os.close(self._inside)
 
     def press(self, keys: str) -> None:
-        """Types."""
+        """Sends keys to the program."""
         os.write(self._outside, keys.encode())
 
     def resize(self, columns: int, lines: int) -> None:
-        """Changes the size; the kernel tells the program."""
+        """Changes the terminal's size. The kernel signals the change to the program."""
         self._size = columns, lines
         fcntl.ioctl(self._outside, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def modes(self) -> list[Any]:
-        """What termios says of the terminal now."""
+        """The terminal's current modes, as `termios.tcgetattr` returns them."""
         return termios.tcgetattr(self._inside)
 
     def restored(self) -> bool:
-        """Whether its modes are those from before the program."""
+        """Whether the terminal has the modes that it had before the program started."""
         return self.modes() == self._before
 
     def wait_for(self, text: str) -> None:
-        """Returns when this text has been written."""
+        """Waits until the program has written this text."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while text not in self.written:
             assert self._read(deadline), f"no {text!r} in {self.written!r}"
 
     def picture(self, text: str) -> str:
-        """What fills the whole screen, as soon as this text is in it."""
+        """Waits for a complete screen that contains this text, and returns the screen."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while True:
             picture = self.written.rpartition(_HOME)[2]
@@ -100,7 +97,7 @@ class Terminal:
             assert self._read(deadline), f"no picture with {text!r} in {self.written!r}"
 
     def end(self) -> int:
-        """Reads what the program still writes. Returns its status."""
+        """Waits for the program's end and reads its remaining output. Returns its exit status."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"goes on after {self.written!r}"
@@ -110,7 +107,7 @@ class Terminal:
         return self.process.returncode
 
     def _read(self, deadline: float) -> bool:
-        """Takes in a chunk. False where none came in time."""
+        """Reads a chunk of output. Returns False if none arrived before the deadline."""
         readable, _, _ = select.select([self._outside], [], [], max(deadline - time.monotonic(), 0))
         if readable:
             self._received += os.read(self._outside, _CHUNK)
@@ -119,5 +116,5 @@ class Terminal:
 
 
 def _own_terminal() -> None:
-    """Makes standard input the terminal that Ctrl-C comes from."""
+    """Makes standard input the controlling terminal, so that Ctrl-C signals the program."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -1,7 +1,7 @@
-"""Brokers as they were.
+"""Brokers of old releases.
 
-Owns: what old releases offer, as far as the sidecar adds anything; `OldBroker`, which answers in those versions only.
-Must not know: what is asked of it, and why.
+`RELEASES` lists the versions that each release offers for the APIs that the tests need. `OldBroker` answers requests
+in the versions of one release.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from group_sidecar.proxy.handlers.relay import BrokerRequest
 
 
 def release(fetch: int, describe: int, list_groups: int, **others: int) -> Versions:
-    """Offers of versions from 0 on, to the given newest ones."""
+    """The versions that a release offers: for each API, from 0 to the given newest version."""
     asked = {"OFFSET_FETCH": fetch, "DESCRIBE_GROUPS": describe, "LIST_GROUPS": list_groups}
     return {int(ApiKey[name]): (0, newest) for name, newest in (asked | others).items()}
 
@@ -41,12 +41,12 @@ RELEASES: Mapping[str, Versions] = {
 
 @dataclass
 class OldBroker:
-    """Answers in the versions of a release.
+    """A broker that answers in the versions of one release.
 
     Attributes:
-        offers: its versions; it asserts that it is asked in no other.
-        groups: as they are.
-        asked: what it was asked.
+        offers: the versions that the broker supports. A request in another version fails an assertion.
+        groups: the broker's groups by id.
+        asked: all requests so far, in order.
     """
 
     offers: Versions
@@ -54,7 +54,7 @@ class OldBroker:
     asked: list[BrokerRequest] = field(default_factory=list)
 
     def answer(self, asked: BrokerRequest) -> Any:
-        """Its reply; both have to fit their version."""
+        """The reply to a request. Asserts that the request and the reply can be encoded in the request's version."""
         request, version = asked
         self.asked.append(asked)
         lowest, highest = self.offers[request.KEY]
@@ -72,7 +72,7 @@ class OldBroker:
             return replace(reply, groups=tuple({g.group_id: g for g in groups}.values() if version < 2 else groups))
         assert isinstance(request, OffsetFetchRequest)
         if version == 1 and not request.topics:
-            request = replace(request, topics=None)  # As of old, all of them.
+            request = replace(request, topics=None)  # In version 1, no topics means all topics.
         told = group_replies.offset_fetch(
             request, version, self._views(group_replies.groups_asked(request, version)), {}
         )
@@ -80,7 +80,7 @@ class OldBroker:
         return told
 
     def listed(self) -> ListGroupsResponse:
-        """All groups, as the newest version tells them."""
+        """The reply with all groups that are not Dead, with the fields of the newest version."""
         there = [group for group in self.groups.values() if group.state is not GroupState.DEAD]
         entries = (
             ListedGroup(
@@ -94,7 +94,7 @@ class OldBroker:
         return ListGroupsResponse(error_code=0, groups=tuple(entries))
 
     def described(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
-        """As `answers.describe_groups` has it, to a client that may do anything."""
+        """The reply of `group_replies.describe_groups` to a client that is authorized for all operations."""
         asked = request.include_authorized_operations
         allowed = group_replies.ALL_OPERATIONS if asked else group_replies.OPERATIONS_UNKNOWN
         return group_replies.describe_groups(request, version, self._views(request.groups), operations=allowed)
@@ -104,6 +104,6 @@ class OldBroker:
 
 
 def _dated(group: DescribedGroup, version: int) -> DescribedGroup:
-    """With the name of its state that releases up to 1.0 have."""
+    """The group with the state's name in releases up to 1.0: AwaitingSync instead of CompletingRebalance."""
     old = version == 0 and group.group_state == GroupState.COMPLETING_REBALANCE
     return replace(group, group_state="AwaitingSync") if old else group
