@@ -1,8 +1,7 @@
-"""Clients behind a limit, and what Kafka itself would have done with them.
+"""Clients of a sidecar with a group size limit, and a check of each refusal against the model of Kafka's coordinator.
 
-Owns: the sidecar's part as `proxy.handlers.enforcement` plays it (a join's turn, the question before a refusal, the
-removal), and the proof that a refusal is one that a broker with this limit might have given. Must not know: what
-clients do next.
+`LimitedClient` plays the part of `proxy.handlers.enforcement`: it holds joins, asks the broker before a refusal, and
+removes members. `LimitedWorld` checks that a broker with this limit could have refused the same join.
 """
 
 from collections import deque
@@ -26,21 +25,21 @@ from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection
 LIMIT = 2
 MOST_ASKED = 3
 MOST_ORDERS = 1000
-"""Orders of requests under way that are tried before a refusal is called wrong."""
+"""Number of requests that the check of one refusal simulates before it calls the refusal wrong."""
 INITIAL_DELAY = 3.0
 """Kafka's default of group.initial.rebalance.delay.ms, in seconds."""
 
 Ways = dict[str, tuple[Exchange, ...]]
-"""Requests that the broker has not handled, in order, by the connection."""
+"""By connection number, the requests that the broker has not handled, in order."""
 
 
 class CopyableBroker(Broker):
-    """A broker of which a copy can be made, to see what would become of it."""
+    """A broker that can be copied, so that a test can simulate the effect of further requests."""
 
     def copy(self) -> "CopyableBroker":
-        """The same, whose replies nobody gets and whose new members have other ids.
+        """A copy of the broker. It discards its replies, and gives new members ids from another range.
 
-        It delays a first rebalance, as brokers do by default: the sidecar cannot know of one that does not.
+        The copy delays a first rebalance, as brokers do by default. The sidecar cannot know whether a broker does not.
         """
         copied_broker = CopyableBroker(initial_delay=INITIAL_DELAY)
         copied_broker.groups = {group_id: _copied(group) for group_id, group in self.groups.items()}
@@ -48,7 +47,7 @@ class CopyableBroker(Broker):
         return copied_broker
 
     def expecting(self, lost: list[Exchange]) -> "CopyableBroker":
-        """A copy to which these are still to come: with their member ids not used yet."""
+        """A copy to which the lost requests may still come. Member ids in lost joins are pending in the copy."""
         copied_broker = self.copy()
         for request in (exchange.request for exchange in lost):
             if isinstance(request, JoinGroupRequest) and request.member_id and request.group_id in copied_broker.groups:
@@ -58,12 +57,18 @@ class CopyableBroker(Broker):
         return copied_broker
 
     def refuses(self, request: JoinGroupRequest) -> bool:
-        """Whether a limit of its own would keep a join out now."""
+        """Whether this broker would refuse a join now if its group.max.size were `LIMIT`."""
         group = self.groups.get(request.group_id)
         return group is not None and not group.accepts(request.member_id, LIMIT)
 
     def might_refuse(self, request: JoinGroupRequest, ways: Ways, budget: Iterator[int]) -> bool:
-        """Whether it would once it has handled some of these requests, in one order or another."""
+        """Whether the broker would refuse a join after some of the requests in `ways`, in any order.
+
+        Args:
+            request: the join.
+            ways: requests that the broker may handle first.
+            budget: counts the simulated requests; the search stops above `MOST_ORDERS`.
+        """
         if self.refuses(request):
             return True
         for way, (exchange, *rest) in sorted(ways.items(), key=_joins_first):
@@ -98,18 +103,18 @@ def _copied(group: ModelGroup) -> ModelGroup:
 
 
 class Handled(NamedTuple):
-    """A request that the broker has handled, and the broker before it did."""
+    """A request that the broker has handled, and a copy of the broker from before the request."""
 
     exchange: Exchange
     before: CopyableBroker
 
 
 class LimitedWorld(World):
-    """A world that remembers what of the broker's past a client could not tell from its present.
+    """A world that keeps the broker's past states that a client cannot distinguish from its present state.
 
     Attributes:
-        bypassing_clients: replies to joins around the sidecar.
-        fair: whether each refusal must be right.
+        bypassing_clients: for each client that bypasses the sidecar, the replies to its last join.
+        fair: whether each refusal must be one that a broker with the limit could have made.
     """
 
     broker: CopyableBroker
@@ -142,28 +147,28 @@ class LimitedWorld(World):
             self._unseen_at = self._now
 
     def lose(self, connection: Connection) -> None:
-        """See World. Whether the broker has had what was not answered, nobody else can tell."""
+        """See World. Keeps the unanswered requests, because the broker may or may not have handled them."""
         self._lost += [(self._now + LOST_REQUEST_SECONDS, exchange) for exchange in connection.exchanges()]
         super().lose(connection)
 
     def possible_arrivals(self) -> list[int]:
-        """Which requests of broken connections may reach the broker next."""
+        """The indexes in `limbo` of the requests that may reach the broker next: the first of each lost connection."""
         ways = [_way(exchange) for _, exchange in self.limbo]
         return [at for at, (until, _) in enumerate(self.limbo) if until > self._now and ways.index(ways[at]) == at]
 
     def right_to_refuse(self, request: JoinGroupRequest, since: float) -> bool:
-        """Whether a broker with this limit might have refused a join that came to it at `since` or after.
+        """Whether a broker with this limit could have refused a join that arrived at `since` or later.
 
-        What was not answered by then it may have handled before or after, or never where its connection has gone. Of
-        what happened around the sidecar, the last word is good for a second; and for a second after it was lost a
-        join keeps its place in any case.
+        The broker may have handled requests that were unanswered at `since` before or after the join. It may never
+        handle requests of lost connections. Any refusal is right for DESCRIPTION_VALID_SECONDS after a request that
+        bypassed the sidecar, and for LOST_REQUEST_SECONDS after the loss of a join.
         """
         if self._now < self._unseen_at + DESCRIPTION_VALID_SECONDS:
             return True
         if any(self._now < until and isinstance(lost.request, JoinGroupRequest) for until, lost in self._lost):
             return True
         if any(isinstance(reply, JoinGroupResponse) for c in self.connections for _, reply in c.down):
-            return True  # Whoever has been answered waits no more, but that is not known before it has passed by.
+            return True  # The copy counts this join as parked until its reply is delivered.
         undone: list[Exchange] = []
         start = self.broker
         for exchange, before in reversed(self._history):
@@ -177,17 +182,18 @@ class LimitedWorld(World):
         ways: Ways = {}
         for exchange in (*undone, *(each for c in self.connections for each in c.up), *lost):
             if isinstance(exchange.request, DescribeGroupsRequest):
-                continue  # It changes nothing, and would only make for more orders.
+                continue  # A description changes nothing, and would only add orders to try.
             ways[_way(exchange)] = (*ways.get(_way(exchange), ()), exchange)
         if start.might_refuse(request, ways, count(1)) or self.broker.refuses(request):
             return True
-        # A broker that delays first rebalances may be behind this one, where that has not answered yet.
+        # A broker that delays first rebalances may not have handled requests yet whose replies are undelivered here.
         return self._hasty and any(handled.exchange.token not in self._delivered for handled in self._history)
 
     def _still_lost(self) -> list[Exchange]:
-        """What may be under way yet.
+        """The requests of lost connections that may still have an effect.
 
-        Of a join a description does not tell whether it waits, or has waited in a generation before and not come again.
+        Joins never expire here. A description does not show whether a member's join is parked in this generation, or
+        was parked in an earlier one and the member has not joined again.
         """
         return [
             exchange
@@ -195,10 +201,10 @@ class LimitedWorld(World):
             if self._now < until or isinstance(exchange.request, JoinGroupRequest)
         ]
 
-    # Who does not come through the sidecar.
+    # Clients that bypass the sidecar.
 
     def join_bypassing_sidecar(self, *, again: bool) -> None:
-        """Somebody joins around the sidecar, or joins again."""
+        """A client that bypasses the sidecar joins. With `again`, the last such client joins again, if there is one."""
         old = self.bypassing_clients.pop() if again and self.bypassing_clients else None
         member_id = old[0].member_id if old else ""
         request = JoinGroupRequest(
@@ -212,7 +218,7 @@ class LimitedWorld(World):
         self.bypassing_clients.append(self._unseen(request))
 
     def bypassing_client_leaves(self) -> None:
-        """The one that joined last leaves, if it has learnt who it is."""
+        """The last client that bypassed the sidecar leaves, if it has received its member id."""
         if self.bypassing_clients[-1]:
             self._unseen(LeaveGroupRequest(group_id="g", member_id=self.bypassing_clients[-1][0].member_id))
 
@@ -229,7 +235,12 @@ def _way(exchange: Exchange) -> str:
 
 @dataclass
 class LimitedClient(Client):
-    """A client behind the policy. `refused`: how often it was; `waiting`: what it has sent and may not pass yet."""
+    """A client to which the sidecar applies the limit.
+
+    Attributes:
+        refused: the number of refusals of its joins.
+        waiting: requests that it has sent and that the sidecar holds, each with its version.
+    """
 
     world: LimitedWorld
     refused: int = 0
@@ -239,7 +250,7 @@ class LimitedClient(Client):
     _removing: bool = False
 
     def send(self, request: Struct, version: int) -> None:
-        """Sends a request, which passes when its turn comes."""
+        """Sends a request. The sidecar handles requests of the client in order."""
         self.waiting.append((request, version))
         self._pass()
 
@@ -290,7 +301,7 @@ class LimitedClient(Client):
         self.forget()
 
     def take(self, reply: Struct) -> None:
-        """Learns from a reply, where it was the client who had asked."""
+        """Handles a reply. Replies to the sidecar's own requests do not reach the client."""
         if self._asked:
             asked, self._asked = self._asked, 0
             self._judge(asked)
@@ -307,7 +318,7 @@ class LimitedClient(Client):
             super().go_on()
 
     def reconnect(self) -> None:
-        """See Client. What has not passed yet is gone."""
+        """See Client. Requests that the sidecar holds are lost."""
         self.waiting.clear()
         self._asked, self._removing = 0, False
         super().reconnect()

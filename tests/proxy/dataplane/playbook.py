@@ -1,7 +1,7 @@
-"""Playbooks: what is said to a session, and what it commands.
+"""Helpers that send bytes to a session and read the commands that the session returns.
 
-Owns: bare frames, a desk that does as it is told, a session at its clock (`SessionDriver`), and one with a real desk
-that speaks in messages (`Line`). Must not know: what any test is about.
+`SessionDriver` drives a session with a clock that the test sets. `ScriptedDispatcher` is a dispatcher whose outcomes
+the test sets. `Line` drives a session that has a real dispatcher, with messages instead of bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +32,12 @@ from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.fakes import PassthroughDispatcher
 
 EPOCH = 1_700_000_000.0
-"""What a playbook's clock reads as zero, in seconds since the epoch."""
+"""The time at which a session's clock reads 0, in seconds since 1970-01-01 UTC."""
 LARGEST_FRAME = 1_000_000
 
 
 def framed(payload: bytes) -> bytes:
-    """Bytes behind their length: a frame, or a SASL token."""
+    """The payload preceded by its length in four bytes: a frame, or a SASL token."""
     return len(payload).to_bytes(4, "big") + payload
 
 
@@ -54,29 +54,29 @@ def reply(correlation: int, body: bytes = b"") -> bytes:
 
 
 def pieces(data: bytes, size: int) -> list[bytes]:
-    """Data cut into pieces of a size; 0 for one piece."""
+    """Cuts data into pieces of `size` bytes; 0 for one piece."""
     return [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
 
 
 def to_client(commands: Sequence[Command]) -> bytes:
-    """All that goes to the client."""
+    """All bytes that the commands send to the client."""
     return b"".join(command.data for command in commands if isinstance(command, ToClient))
 
 
 def to_upstream(commands: Sequence[Command]) -> bytes:
-    """All that goes to the broker."""
+    """All bytes that the commands send to the broker."""
     return b"".join(command.data for command in commands if isinstance(command, ToUpstream))
 
 
 class ScriptedDispatcher(PassthroughDispatcher):
-    """A desk that does as it is told, and remembers what it was shown.
+    """A dispatcher with outcomes that the test sets. Records the frames that it receives.
 
     Attributes:
-        notes: by API key, what a glance says; None for all others.
-        outcomes: by API key, what becomes of a request that is taken.
-        replies: by note, what the client gets.
-        unread: notes whose replies it does not want to be shown.
-        shown: requests and replies in the order they came, as ("request" or the note, frame).
+        notes: by API key, the result of `classify`; None for all other API keys.
+        outcomes: by API key, the outcome of a request that is held.
+        replies: by note, the result of `reply`; an empty `Reply()` for all other notes.
+        unread: the notes whose replies pass without a call of `reply`.
+        shown: all received requests and replies in order, as ("request" or the note, frame).
         lost: the notes of each call of `gone`.
     """
 
@@ -89,7 +89,7 @@ class ScriptedDispatcher(PassthroughDispatcher):
         self.lost: list[list[Any]] = []
 
     def takes(self, key: int, how: RequestOutcome) -> None:
-        """Has requests of an API shown, and says what becomes of them."""
+        """Holds all requests of an API, and sets their outcome."""
         self.notes[key] = FrameAction.HOLD
         self.outcomes[key] = how
 
@@ -112,7 +112,7 @@ class ScriptedDispatcher(PassthroughDispatcher):
 
 
 class SessionDriver:
-    """A session and its clock, which stands still unless it is moved."""
+    """A session and its clock. The clock advances only when a test sets `now`, in seconds."""
 
     def __init__(
         self, dispatcher: Dispatcher, traffic: TrafficCounters | None = None, client_host: str = "10.0.0.1"
@@ -122,11 +122,11 @@ class SessionDriver:
         self.now = 100.0
 
     def client(self, *data: bytes) -> list[Command]:
-        """The client sends all of it at once."""
+        """The client sends all data at once. Returns the session's commands."""
         return self.session.receive_client(b"".join(data), self.now)
 
     def upstream(self, *data: bytes) -> list[Command]:
-        """The broker sends all of it at once."""
+        """The broker sends all data at once. Returns the session's commands."""
         return self.session.receive_upstream(b"".join(data), self.now)
 
     def client_closed(self) -> list[Command]:
@@ -137,7 +137,7 @@ class SessionDriver:
 
 
 class Line(SessionDriver):
-    """A client's connection through a broker's real desk, spoken in messages."""
+    """A client's session with the real dispatcher of a broker. Its methods take messages instead of bytes."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Line(SessionDriver):
         return commands
 
     def frame(self, message: Struct, version: int) -> bytes:
-        """A request as the client would send it next."""
+        """The frame of the client's next request. Advances the correlation id."""
         self._correlation += 1
         return encode_request(message, RequestHeader(message.KEY, version, self._correlation, self._client_id))
 
@@ -174,18 +174,21 @@ class Line(SessionDriver):
         return self.client(self.frame(message, version))
 
     def broker_replies(self, message: Struct, version: int, correlation: int | None = None) -> list[Command]:
-        """The broker sends a reply, to the last request unless told otherwise."""
+        """The broker sends a reply. Without `correlation`, it is the reply to the last request."""
         return self.upstream(encode_reply(message, version, self._correlation if correlation is None else correlation))
 
     def exchange(self, message: Struct, answer: Struct, version: int) -> None:
-        """A request and its reply, of which both pass as they are."""
+        """Exchanges a request and its reply. Asserts that the session forwards both unchanged."""
         frame = self.frame(message, version)
         assert self.client(frame) == [ToUpstream(frame)]
         back = encode_reply(answer, version, self._correlation)
         assert self.upstream(back) == [ToClient(back)]
 
     def reads_reply(self, commands: Sequence[Command], message: Struct, version: int) -> Any:
-        """The reply to its last request that the client gets, decoded: all that was sent, and nothing to the broker."""
+        """Decodes the reply to the last request from the commands.
+
+        Asserts that the commands send this one frame to the client and nothing to the broker.
+        """
         frame = to_client(commands)
         assert to_upstream(commands) == b""
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -197,20 +200,20 @@ class Line(SessionDriver):
 def broker_state(
     facts: Callable[[Fact], None] = lambda fact: None, advertise: Advertise | None = None, **settings: Any
 ) -> BrokerState:
-    """What is known of a broker: nothing yet, but for what `settings` (of the configuration) say."""
+    """The state of a broker before any traffic. `settings` are added to the configuration."""
     config = Config.model_validate({"listen": "127.0.0.1:9092", "upstream": "10.1.1.1:9092", **settings})
     return BrokerState(Address("10.1.1.1", 9092), config, TrafficCounters(), facts, advertise, EPOCH)
 
 
 def complete_state(facts: Callable[[Fact], None] = lambda fact: None, **settings: Any) -> BrokerState:
-    """The same of a broker that had no groups when it was first seen, and to which there is no other way."""
+    """The state of a broker that had no groups at first contact, and whose clients all use this sidecar."""
     state = broker_state(facts, **{"answers": {"exclusive": True, "authorizer": "none"}, **settings})
     state.learn_initial_groups([])
     return state
 
 
 def confirm(state: BrokerState, existing: Mapping[UUID, str], at: float = EPOCH + 100.0) -> None:
-    """The broker confirms these topics by id, and none of the others that it is asked about then."""
+    """The broker confirms the topics in `existing` by id, and no other topics that are due at `at`."""
     state.topic_ids.are_confirmed(existing.keys())
     state.topic_ids.are_fresh(at)
     asked = state.topic_ids.due(at)
@@ -218,7 +221,7 @@ def confirm(state: BrokerState, existing: Mapping[UUID, str], at: float = EPOCH 
 
 
 def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:
-    """A consumer joins."""
+    """The JoinGroup request of a consumer."""
     protocols = (JoinGroupProtocol(name="range", metadata=b"subscription"),)
     return JoinGroupRequest(
         group_id=group,
@@ -231,7 +234,7 @@ def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:
 
 
 def stable_group(state: BrokerState, *members: str, group: str = "g", generation: int = 1) -> list[Line]:
-    """Makes a group of these members Stable; gives each its connection. The first leads."""
+    """Makes a group of these members Stable, with the first as leader. Returns one `Line` per member."""
     lines = [Line(state, client_id=member) for member in members]
     for line, member in zip(lines, members, strict=True):
         known = state.copy.manager.view(group, EPOCH + line.now).members
