@@ -4,7 +4,7 @@ Events are immutable, and their names are in the past tense. An event reports wh
 shows. Only `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may
 have done. These five leave the state of a group unchanged, but may make its copy uncertain.
 
-Times are in seconds since the epoch.
+Times are in seconds since the epoch. The module has more than 400 lines because it contains all events of the wire.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,7 @@
-"""All groups of one broker: their state and offsets, the bounds, and the groups that may have an unseen history."""
+"""All groups of one broker: their state and offsets, the bounds, and the groups that may have an unseen history.
+
+The module has more than 400 lines because creating, forgetting and counting groups change the same tables.
+"""
 
 from collections.abc import Collection, Container, Iterator, Mapping
 from itertools import count

@@ -6,6 +6,8 @@ chooses colours.
 A member lane stands for a client id, host and instance id, not for a member id. A consumer that rejoins gets another
 member id, and the picture must show the gap between both memberships in one lane. If several members have the same
 client id, host and instance id at the same time, each gets a lane of its own.
+
+The module has more than 400 lines because each kind of part has a class that describes it to the template.
 """
 
 from collections import Counter, defaultdict
@@ -146,7 +148,6 @@ def draw_timeline(
         since: start of the picture.
         until: end of the picture.
     """
-    scale = _Scale(since, until)
     named = [_Named(name, cell, parse_time(cell["at"])) for name, cell in zip(event_names(cells), cells, strict=True)]
     scale = _Scale(since, until)
     shown = [event for event in named if since <= event.at <= until]
