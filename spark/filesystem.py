@@ -6,11 +6,11 @@ Hadoop's FileSystem in the JVM that Spark runs in.
 Hadoop reports some failures by an exception and others by returning false. Both become a `FolderError` here.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
@@ -179,14 +179,21 @@ class Folders:
             return self._none_if_missing(path, text)
 
     def write(self, file: str, text: str) -> None:
-        """Writes a small file, and replaces it if it exists. A reader may see an incomplete file.
+        """Writes a small file, and replaces it if it exists.
+
+        On the local file system a reader sees the old file or the new one, even if the writer is killed meanwhile. On
+        other file systems a reader may see an incomplete file.
 
         Raises:
             FolderError: the file cannot be written.
         """
         path = self._path(file)
         with _as_folder_error(f"cannot write {path}"):
-            self._write(path, text, overwrite=True)
+            if self._local:
+                self._make_folder(path.getParent())
+                _replace_file(_local_path(path), text)
+            else:
+                self._write(path, text, overwrite=True)
 
     def write_new_file(self, file: str, text: str) -> None:
         """Writes a small file that does not exist yet. A reader sees either no file or the whole file.
@@ -210,13 +217,14 @@ class Folders:
             self._make_folder(path.getParent())
             if self._local:
                 # Hadoop checks and creates in two steps. The kernel does both in one step.
+                local = _local_path(path)
                 try:
-                    os.close(os.open(unquote(urlsplit(str(path.toUri())).path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                    local.touch(exist_ok=False)
                 except FileExistsError:
                     return False
                 except OSError as error:
                     raise FolderError(f"cannot write {path}: {error.strerror}") from error
-                self._write(path, text, overwrite=True)
+                _replace_file(local, text)
                 return True
             try:
                 self._write(path, text, overwrite=False)
@@ -261,6 +269,19 @@ class Folders:
         numbers = sorted(int(found[1]) for name in self.children(f"{folder}/{day}") if (found := _HOUR.fullmatch(name)))
         for number in numbers:
             yield datetime.strptime(day, "day=%Y-%m-%d").replace(hour=number, tzinfo=UTC)
+
+
+def _local_path(path: Any) -> Path:
+    return Path(unquote(urlsplit(str(path.toUri())).path))
+
+
+def _replace_file(file: Path, text: str) -> None:
+    hidden = file.with_name(f".{file.name}-{uuid4().hex}")
+    try:
+        hidden.write_bytes(text.encode())
+        hidden.replace(file)
+    except OSError as error:
+        raise FolderError(f"cannot write {file}: {error.strerror}") from error
 
 
 @contextmanager

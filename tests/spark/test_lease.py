@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -155,6 +156,29 @@ def test_dead_local_holder_loses_lease(folders: Folders, tmp_path: Path) -> None
     with hold_lease(folders) as lease:
         assert lease.token == 8
     assert [path.name for path in file.parent.iterdir()] == ["00000008"]
+
+
+def test_holder_killed_while_it_renews_loses_lease(folders: Folders, tmp_path: Path) -> None:
+    """The lease of a process that is killed in the middle of a renewal is taken over at once."""
+    program = """if True:
+        import os, sys
+        from pathlib import Path
+        from pyspark.sql import SparkSession
+        from group_sidecar.spark.filesystem import Folders
+        from group_sidecar.spark.lease import hold_lease
+
+        def killed(*_):
+            os.kill(os.getpid(), 9)
+
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
+        with hold_lease(Folders(spark, sys.argv[1])) as lease:
+            Path.replace = killed
+            lease.renew()
+        """
+    died = subprocess.run([sys.executable, "-c", program, tmp_path], check=False, capture_output=True, text=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    with hold_lease(folders) as lease:
+        assert lease.token == 2
 
 
 def test_incomplete_lease_file_expires(folders: Folders, tmp_path: Path) -> None:
