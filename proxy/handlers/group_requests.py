@@ -37,17 +37,20 @@ class _GroupHandler(DecodingHandler):
     def _with_fallback(
         self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
     ) -> RequestOutcome:
-        """Returns the outcome. If an Answer cannot be made, `fallback` decides what happens instead."""
+        """Returns the outcome. If an Answer, or a later Answer in its place, cannot be made, `fallback` decides what
+        happens instead.
+        """
         if not isinstance(outcome, Answer):
             return outcome
         answer = outcome
 
         def make(now: float) -> bytes | RequestOutcome:
             try:
-                return answer.make(now)
+                made = answer.make(now)
             except Exception as error:  # noqa: BLE001  Whatever the error is, the broker decides.
                 self._observer.warn("question", exchange.request.KEY, error)
                 return fallback(now)
+            return made if isinstance(made, bytes) else self._with_fallback(made, exchange, fallback)
 
         return outcome._replace(make=make)
 

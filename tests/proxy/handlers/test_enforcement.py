@@ -376,6 +376,19 @@ def test_join_passes_if_broker_cannot_describe() -> None:
     assert commands == [ToUpstream(join)]
 
 
+def test_failed_judgement_after_confirmation_forwards_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the sidecar fails after the broker has described the group, the join goes to the broker."""
+    line, message = Line(unsure()), joining()
+    join = line.frame(message, 3)
+    assert asks(line.client(join))
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault of the policy")
+
+    monkeypatch.setattr(GroupMaxSize, "judge", fails)
+    assert tells(line, described("Stable", "x")) == [ToUpstream(join)]
+
+
 def test_confirmation_with_odd_client_id() -> None:
     """The confirming request contains a shortened replacement for a client id that is not valid UTF-8."""
     line, message = Line(unsure(), client_id="x" * 0x7FFF), joining()
