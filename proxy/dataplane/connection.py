@@ -3,6 +3,9 @@
 A ready socket is read once, and then the poller serves other sockets. Epoll is edge-triggered and reports new bytes
 once. A connection that leaves bytes unread must call `rearm`.
 
+A client that had a long turn waits for the poller's next turn before more of its requests are served. So clients that
+ask for little do not wait for the others.
+
 While a peer does not accept bytes, the connection does not read the other side. So the backlog of a peer is at most
 about as large as one read.
 
@@ -66,6 +69,8 @@ class Connection:
     __slots__ = (
         "_poller",
         "_traffic",
+        "_turn_events",
+        "_waits_for_turn",
         "awaits_reply",
         "client",
         "client_ended",
@@ -102,6 +107,9 @@ class Connection:
         self.close_reason: CloseReason | None = None
         self.flush_deadline = 0.0
         self.client_hung_up = False
+        self._waits_for_turn = False
+        self._turn_events = 0
+        """The epoll events of the client's socket that wait for a turn."""
 
     # Called by the poller.
 
@@ -110,7 +118,11 @@ class Connection:
         wanted = self.client.interest
         try:
             if wanted & EPOLLIN and events & ~EPOLLOUT:
-                self._read_client(events)
+                if self.session.had_long_turn:
+                    self._turn_events |= events
+                    self._wait_for_turn()
+                else:
+                    self._read_client(events)
             elif wanted & EPOLLOUT and events & ~EPOLLIN:
                 self._flush_client()
             elif not wanted & (EPOLLIN | EPOLLOUT) and events & (EPOLLHUP | EPOLLERR):
@@ -129,6 +141,26 @@ class Connection:
                 self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
+        except Exception:  # noqa: BLE001  As in client_ready.
+            self.fail()
+
+    def _wait_for_turn(self) -> None:
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._poller.add_turn(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Serves waiting requests, or else reads more of them, unless the client must accept bytes first."""
+        events, self._turn_events, self._waits_for_turn = self._turn_events, 0, False
+        session = self.session
+        if session.origin.number not in self.shared.connections or self.client.backlog:
+            return
+        try:
+            if session.paused:
+                self.last_active = self._poller.now
+                self.execute(session.resume(self.last_active))
+            elif events and self.client.interest & EPOLLIN:
+                self._read_client(events)
         except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
 
@@ -310,8 +342,6 @@ class Connection:
         self.last_active = self.shared.poller.now
         if self.close_reason and not self.client.backlog:
             self.finish(self.close_reason)
-        elif self.session.paused and not self.client.backlog:
-            self.execute(self.session.resume(self.last_active))
         else:
             self._watch()
 
@@ -340,9 +370,9 @@ class Connection:
         client, upstream = self.client, self.upstream
         if client.backlog:
             from_client, from_upstream = EPOLLOUT, 0
-        elif self.session.paused:  # A client nearly always accepts bytes, so the next round calls `client_ready`.
-            from_client, from_upstream = EPOLLOUT, READ_EVENTS
         else:
+            if self.session.paused:
+                self._wait_for_turn()
             reads = self.session.should_read_client and not (
                 upstream.backlog or self.client_ended or self.upstream_write_failed
             )

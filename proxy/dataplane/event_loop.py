@@ -28,7 +28,7 @@ async def run_in_task(poller: Poller) -> None:
     """Runs rounds of the poller until cancelled."""
     try:
         while True:
-            if poller.has_deferred_work:
+            if poller.has_waiting_work:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(poller.fileno())

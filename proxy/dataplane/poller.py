@@ -1,7 +1,8 @@
 """Waits for the sockets of clients and brokers with one epoll, and calls their callbacks.
 
 Callbacks move bytes without a task, a lock or a stream object. Slow and rare work runs in ordinary trio tasks. A round
-serves at most `MAX_EVENTS_PER_ROUND` sockets, each once.
+serves at most `MAX_EVENTS_PER_ROUND` sockets, each once. A connection that has much to do asks for turns. The rounds
+share out these turns in order, for at most about `TURNS_SECONDS` in each round, so that the other sockets do not wait.
 """
 
 from collections import deque
@@ -18,6 +19,8 @@ callback of the same round may have closed the descriptor and opened another one
 
 MAX_EVENTS_PER_ROUND = 64
 """The maximum number of sockets of one round. The kernel reports ready sockets in turn, so no socket starves."""
+TURNS_SECONDS = 0.001
+"""No further turn begins in a round after the turns of this round have taken this many seconds."""
 MAX_DEFERRING_ROUNDS = 8
 """After this many rounds with at most one ready socket, the deferred calls are made. The processor's caches are cold
 after each sleep, so eight deferred replies in a row cost little more than one."""
@@ -28,7 +31,6 @@ class Poller:
 
     Attributes:
         now: when this round began, on trio's clock.
-        has_deferred_work: whether a deferred call has more to do. If so, the next round does not wait for sockets.
         time: returns the current time on trio's clock.
         failed: is called with each exception of a deferred call.
     """
@@ -39,10 +41,16 @@ class Poller:
         self._after: list[Callable[[], None]] = []
         self._deferred_calls: list[Callable[[], object]] = []
         self._deferring_rounds = 0
+        self._turns: deque[Callable[[], None]] = deque()
+        self._has_deferred_work = False
         self.time: Callable[[], float] = trio.current_time
         self.failed: Callable[[Exception], None] = _log_failure
         self.now = 0.0
-        self.has_deferred_work = False
+
+    @property
+    def has_waiting_work(self) -> bool:
+        """Whether a turn waits, or a deferred call has more to do. If so, the next round does not wait for sockets."""
+        return self._has_deferred_work or bool(self._turns)
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
         """Calls `callback` whenever a descriptor is ready for one of these events, or broken.
@@ -79,6 +87,10 @@ class Poller:
         """
         self._deferred_calls.append(call)
 
+    def add_turn(self, call: Callable[[], None]) -> None:
+        """Makes a call when its turn has come. The call must not raise."""
+        self._turns.append(call)
+
     def forget(self, fd: int) -> None:
         """Removes the callback of a descriptor that the caller will close. Closing also removes the descriptor from the
         epoll.
@@ -105,27 +117,36 @@ class Poller:
             Whether the deferred calls were made.
         """
         callbacks = self._callbacks
-        ready = self._epoll.poll(0 if self.has_deferred_work else seconds, MAX_EVENTS_PER_ROUND)
+        ready = self._epoll.poll(0 if self.has_waiting_work else seconds, MAX_EVENTS_PER_ROUND)
         self.now = self.time()
         for fd, events in ready:
             callback = callbacks.get(fd)
             if callback is not None:  # An earlier callback of this round may have closed the descriptor.
                 callback(events)
+        if self._turns:
+            self._take_turns()
         for call in self._after:
             call()
         self._deferring_rounds += 1
-        runs_deferred = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self.has_deferred_work
+        runs_deferred = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self._has_deferred_work
         if runs_deferred:
             self.run_deferred()
         return runs_deferred
 
+    def _take_turns(self) -> None:
+        stop = self.time() + TURNS_SECONDS
+        while self._turns:
+            self._turns.popleft()()
+            if self.time() >= stop:
+                return
+
     def run_deferred(self) -> None:
         """Makes the deferred calls. Must be called before trio's tasks run."""
         self._deferring_rounds = 0
-        self.has_deferred_work = False
+        self._has_deferred_work = False
         for call in self._deferred_calls:
             try:
-                self.has_deferred_work = call() is True or self.has_deferred_work
+                self._has_deferred_work = call() is True or self._has_deferred_work
             except Exception as error:  # noqa: BLE001  No exception may end the loop that carries all connections.
                 self.failed(error)
 

@@ -64,9 +64,11 @@ KEPT_REQUEST_OVERHEAD: Final = 256
 """The approximate memory in bytes that a kept request takes in addition to its own bytes."""
 LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
 """A request that takes at most this many bytes is never evicted, because `HeldRequests` does not count small frames."""
-ANSWER_BYTES_PER_TURN = 262_144
+ANSWER_BYTES_PER_TURN: Final = 65_536
 """After this many bytes of local answers the session pauses, until the client has accepted the answers and other
 connections had their turn."""
+LONG_TURN_BYTES: Final = ANSWER_BYTES_PER_TURN // 4
+"""After a longer turn the client's next bytes wait for a turn, so that clients that ask for little are served first."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
 """The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
 30 s of the clients' default `request.timeout.ms`."""
@@ -109,12 +111,15 @@ class Session:
             `socket.request.max.bytes`).
 
     Attributes:
-        can_use_fast_path: whether no frame is incomplete, no local answer waits, and the client is read. Most chunks
-            are then one whole frame, and `inspect_request` or `inspect_reply` decides whether the frame passes.
+        can_use_fast_path: whether no frame is incomplete, no local answer waits, the client is read, and its last turn
+            was short. Most chunks are then one whole frame, and `inspect_request` or `inspect_reply` decides whether
+            the frame passes.
         in_flight: the forwarded requests that have no reply yet, in order.
         fetch_inspection_due: the time from which Fetch requests are classified again.
         kept_bytes: how many bytes of requests are kept until the broker's reply or the local answer.
         paused: whether requests wait until the client has accepted its answers. `resume` ends the pause.
+        had_long_turn: whether much was decoded or answered since the client's last chunk but one. The next chunk must
+            then wait for a turn.
     """
 
     def __init__(self, dispatcher: Dispatcher, traffic: TrafficCounters, origin: Origin, largest_frame: int) -> None:
@@ -126,6 +131,7 @@ class Session:
         self.fetch_inspection_due = 0.0
         self.kept_bytes = 0
         self.paused = False
+        self.had_long_turn = False
         self._answer_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
@@ -249,6 +255,7 @@ class Session:
             return [ToUpstream(chunk)]
         if self._closed:
             return []
+        self.had_long_turn = False
         if self._tls.hello_bytes:
             self._tls.sent(len(chunk))
             self._out.append(ToUpstream(chunk))
@@ -384,8 +391,11 @@ class Session:
         if self._close_reason:
             self.close(self._now)
             self._out.append(Close(self._close_reason))
+        if self._answer_bytes > LONG_TURN_BYTES:
+            self.had_long_turn = True
         self.can_use_fast_path = (
             self.should_read_client
+            and not self.had_long_turn
             and not (self._tokens.tokens_left or self._client_ended or self._tls.hello_bytes)
             and self._requests.between_frames
             and self._replies.between_frames

@@ -191,7 +191,7 @@ def test_evicted_commit_still_gets_its_reply() -> None:
     assert len(to_client(first.broker_replies(PARKED_REPLY, 3, correlation=2))) > 0
     assert len(to_client(first.broker_replies(STORED, 2))) > 0
     assert first.session.held_bytes == 0
-    assert first.session.can_use_fast_path
+    assert first.session.should_read_client
     view = state.copy.manager.view("g", EPOCH + first.now)
     assert view.offsets_fallback_reason is FallbackReason.UNDECODABLE, (
         "what was committed is for the log or the broker to say"

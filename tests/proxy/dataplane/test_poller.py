@@ -228,7 +228,7 @@ async def test_deferred_work_continues_when_idle() -> None:
     poller.add_deferred_call(some)
     poller.add_deferred_call(lambda: False)
     poller.run_deferred()
-    while poller.has_deferred_work:
+    while poller.has_waiting_work:
         poller.run_round(None)
     assert left == [0]
     poller.close()

@@ -200,6 +200,10 @@ def test_nothing_is_lost_doubled_or_out_of_order(
             commands, broker.to_send = play.upstream(broker.to_send[:size]), broker.to_send[size:]
         received += to_client(commands)
         broker.feed(to_upstream(commands))
+        while play.session.paused:
+            commands = play.session.resume(play.now)
+            received += to_client(commands)
+            broker.feed(to_upstream(commands))
 
     assert broker.received == b"".join(asked.forwarded for asked in conversation)
     assert received == b"".join(asked.answered for asked in conversation)

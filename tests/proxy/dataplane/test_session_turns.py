@@ -2,7 +2,7 @@
 
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Answer, Pass
-from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
+from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, LONG_TURN_BYTES, REQUEST_COST
 from tests.proxy.dataplane.playbook import ScriptedDispatcher, SessionDriver, reply, request, to_client
 
 ASKED, FORWARDED, OTHER = 9, 8, 3
@@ -38,7 +38,6 @@ def test_answers_of_one_turn_are_bounded() -> None:
     assert len(made) == count
     assert turns >= count * size // ANSWER_BYTES_PER_TURN // 2
     assert book.session.should_read_client
-    assert book.session.can_use_fast_path
 
 
 def test_small_answers_end_a_turn() -> None:
@@ -70,8 +69,30 @@ def test_single_answers_never_pause() -> None:
     book, made = answering(ANSWER_BYTES_PER_TURN)
     for _ in range(50):
         assert [type(command) for command in book.client(request(ASKED, 1))] == [ToClient]
-        assert book.session.can_use_fast_path
+        assert not book.session.paused
     assert len(made) == 50
+
+
+def test_long_turn_makes_next_chunk_wait() -> None:
+    """After a long turn the client's next chunk waits for a turn, until a chunk needs a short turn only."""
+    few = LONG_TURN_BYTES // REQUEST_COST
+    book, _ = answering(0)
+    for count, waits in ((few - 1, False), (few + 1, True), (few + 1, True), (1, False)):
+        book.client(request(ASKED, 1) * count)
+        assert book.session.had_long_turn == waits
+        assert book.session.can_use_fast_path != waits
+    book.client(request(ASKED, 1) * (few + 1))
+    book.client(request(OTHER, 7))
+    assert not book.session.had_long_turn
+
+
+def test_reply_may_make_turn_long() -> None:
+    """A turn that begins with the broker's reply counts too."""
+    book, made = answering(LONG_TURN_BYTES)
+    book.client(request(OTHER, 7), request(ASKED, 1))
+    assert (made, book.session.had_long_turn) == ([], False)
+    book.upstream(reply(7))
+    assert (len(made), book.session.had_long_turn) == (1, True)
 
 
 def test_paused_requests_keep_their_order() -> None:

@@ -1,0 +1,95 @@
+"""How long a client waits for others that ask for much."""
+
+import os
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import trio
+
+from group_sidecar.proxy.dataplane import connections, poller
+from group_sidecar.proxy.dataplane.outcomes import Answer, Origin
+from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
+from tests.proxy.fakes import AnsweringDispatcher, read_frame, reply_frame, request_frame, running_proxy
+
+QUESTION = 16
+FLOODING = 20
+"""Clients that send many questions and read no answer."""
+QUESTIONS = 400
+"""Questions of each client that floods."""
+REQUESTS_PER_TURN = ANSWER_BYTES_PER_TURN // REQUEST_COST
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["plain", "compiled"])
+def _one_turn_in_a_round(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs each test with and without the compiled fast path. One turn is taken in each round."""
+    if not request.param:
+        monkeypatch.setattr(connections, "FAST_PATH", None)
+    monkeypatch.setattr(poller, "TURNS_SECONDS", 0.0)
+
+
+class FloodDispatcher(AnsweringDispatcher):
+    """Answers questions, whose correlation id is the number of their client.
+
+    A client sends its next `batch` questions when the last one of a batch is answered. When half of all questions are
+    answered, another client sends a request.
+
+    Attributes:
+        clients: the clients that flood.
+        other: the other client.
+        asked: how many questions of each client were answered.
+        most_ahead: by how many questions one client was ahead of another.
+        waited: how many questions were answered while the other client's request waited.
+    """
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(answered=QUESTION)
+        self._batch = batch
+        self.clients: list[trio.SocketStream] = []
+        self.other: trio.SocketStream | None = None
+        self.asked = Counter[int]()
+        self.most_ahead = 0
+        self.waited: int | None = None
+
+    def send(self, number: int) -> None:
+        """Sends the next questions of a client."""
+        data = request_frame(number, api_key=QUESTION) * self._batch
+        assert os.write(self.clients[number].socket.fileno(), data) == len(data)
+
+    def classify(self, api_key: int, api_version: int, size: int) -> Any:
+        if api_key != QUESTION and self.waited is None:
+            self.waited = self.asked.total() - FLOODING * QUESTIONS // 2
+        return super().classify(api_key, api_version, size)
+
+    def request(self, frame: bytes, origin: Origin, now: float) -> Answer:
+        number = int.from_bytes(frame[4:8], "big")
+        self.asked[number] += 1
+        if len(self.asked) == FLOODING:
+            self.most_ahead = max(self.most_ahead, max(self.asked.values()) - min(self.asked.values()))
+        if self.asked[number] % self._batch == 0 and self.asked[number] < QUESTIONS:
+            self.send(number)
+        if self.asked.total() == FLOODING * QUESTIONS // 2:
+            assert self.other is not None
+            os.write(self.other.socket.fileno(), request_frame(1, b"small"))
+        return Answer(lambda _: reply_frame(number))
+
+
+@pytest.mark.parametrize("batch", [QUESTIONS, 8], ids=["in one chunk", "a few at a time"])
+async def test_small_request_overtakes_floods(batch: int) -> None:
+    """A request waits for a few turns of clients that flood, not for a turn of each. Floods get equal turns."""
+    dispatcher = FloodDispatcher(batch)
+    async with (
+        running_proxy(dispatcher=dispatcher) as shell,
+        await shell.connect() as dispatcher.other,
+        AsyncExitStack() as stack,
+    ):
+        for _ in range(FLOODING):
+            dispatcher.clients.append(await stack.enter_async_context(await shell.connect()))
+        for number in range(FLOODING):
+            dispatcher.send(number)
+        assert await read_frame(dispatcher.other) == reply_frame(1, b"small")
+    one_turn = min(batch, REQUESTS_PER_TURN)
+    assert dispatcher.waited is not None
+    assert dispatcher.waited <= 4 * one_turn < FLOODING * one_turn
+    assert dispatcher.most_ahead <= 4 * one_turn
