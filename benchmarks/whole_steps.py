@@ -30,8 +30,11 @@ from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS, partition_for
 from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
+from group_sidecar.metrics.listener_counters import ListenerCounters
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import MAX_KEPT_BYTES, Session
+from group_sidecar.proxy.handlers.api_table import make_reply_builder
 from group_sidecar.proxy.handlers.decode_limits import GROUP_COST, LOGGED_OFFSETS_PER_MICROSECOND, DecodeLimits
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.handlers.reply_builder import MAX_DESCRIBED_GROUPS
@@ -72,9 +75,11 @@ class BrokerWithManyGroups:
             recorder.observe(fact)
 
         self.state = complete_state(observe, limits={"groups": groups + 50_000}, **settings)
-        self.dispatcher = BrokerDispatcher(self.state)
+        self.dispatcher = BrokerDispatcher(
+            self.state, ListenerCounters(DEFAULT_LISTENER), make_reply_builder(self.state)
+        )
         self.manager = self.state.copy.manager
-        self.state.access.learn_anonymous_access()
+        self.state.accesses[DEFAULT_LISTENER].learn_anonymous_access()
         self._load(groups)
         for number in range(MAX_DESCRIBED_GROUPS):
             self.describe(f"{SETTLED}-{number}", MEMBERS)

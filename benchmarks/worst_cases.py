@@ -24,7 +24,7 @@ from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.authorization_cache import required_rights
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER, Config
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
@@ -59,7 +59,11 @@ class BrokerWithManyGroups:
         )
         self.manager = self.state.copy.manager
         self.learning = Observer(
-            self.state.copy, self.state.access, self.state.topic_names, self.state.traffic, config.limits
+            self.state.copy,
+            self.state.accesses[DEFAULT_LISTENER],
+            self.state.topic_names,
+            self.state.traffic,
+            config.limits,
         )
         self.now = 1000.0
         self.manager.set_existing_groups(())

@@ -3,7 +3,8 @@
 The package only observes. It does no network I/O and changes nothing in the coordinator.
 
 - `families`, `metric_family`: every metric family, declared once; docs/metrics.md is generated from them
-- `traffic_counters`, `fact_counters`, `log_read_counters`: counters of the data path, of facts, and of the log's reader
+- `traffic_counters`, `listener_counters`: counters of requests, and of each listener's connections
+- `fact_counters`, `log_read_counters`: counters of facts, and of the log's reader
 - `collector`, `detail_rows`, `exposition`: a scrape, its rows per group and partition, and its text formats
 - `group_snapshot`: one walk over all groups, for scrapes, pages and records
 - `flight_recorder`, `refusal_totals`, `why`: the latest facts of each group, and why it rebalanced

@@ -38,8 +38,9 @@ from group_sidecar.metrics.group_snapshot import (
     newest_log_ends,
     walk,
 )
+from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.log_read_counters import LOAD_SECONDS, LogReadCounters
-from group_sidecar.metrics.metric_family import Detail, Row
+from group_sidecar.metrics.metric_family import Detail, Family, Row
 from group_sidecar.metrics.traffic_counters import REQUEST_SECONDS, Histogram, TrafficCounters, Verification
 
 LOCALLY_ANSWERED_APIS = (
@@ -271,14 +272,23 @@ def _pace_by_rows(steps: Iterable[int]) -> Iterator[None]:
 # Counters of the data path.
 
 
+def _connections(listeners: Sequence[ListenerCounters]) -> Iterator[Metric]:
+    def by_listener(family: Family, count: Callable[[ListenerCounters], float]) -> Metric:
+        return family.fill(((each.name,), count(each)) for each in listeners)
+
+    yield by_listener(f.CLIENT_CONNECTIONS, lambda each: each.open_connections)
+    yield by_listener(f.CONNECTIONS_OPENED, lambda each: each.connections_opened)
+    yield f.CONNECTIONS_CLOSED.fill(
+        ((each.name, reason), n) for each in listeners for reason, n in each.connections_closed.items()
+    )
+    yield by_listener(f.UPSTREAM_CONNECT_FAILURES, lambda each: each.upstream_connect_failures)
+    yield by_listener(f.TLS_CONNECTIONS, lambda each: each.tls_passed)
+    yield by_listener(f.RECEIVED_BYTES, lambda each: each.received_bytes)
+    yield by_listener(f.SENT_BYTES, lambda each: each.sent_bytes)
+
+
 def _traffic(t: TrafficCounters) -> Iterator[Metric]:
-    yield f.CLIENT_CONNECTIONS.single(t.client_connections)
-    yield f.CONNECTIONS_OPENED.single(t.connections_opened)
-    yield f.CONNECTIONS_CLOSED.fill(((reason,), n) for reason, n in t.connections_closed.items())
-    yield f.UPSTREAM_CONNECT_FAILURES.single(t.upstream_connect_failures)
-    yield f.TLS_CONNECTIONS.single(t.tls_connections)
-    yield f.RECEIVED_BYTES.single(t.received_bytes)
-    yield f.SENT_BYTES.single(t.sent_bytes)
+    yield from _connections(t.listeners)
     seconds = {key: Histogram(REQUEST_SECONDS) for key in APIS} | t.durations
     requests = defaultdict(int, t.unanswered)
     for key, durations in seconds.items():

@@ -280,23 +280,29 @@ POLICY_CONFIRMATIONS = _counter(
 )
 
 # Traffic.
-CLIENT_CONNECTIONS = _gauge("client_connections", "Client connections open (Kafka: connection-count).")
+CLIENT_CONNECTIONS = _gauge("client_connections", "Client connections open (Kafka: connection-count).", "listener")
 CONNECTIONS_OPENED = _counter(
-    "client_connections_opened_total", "Client connections accepted (Kafka: connection-creation-total)."
+    "client_connections_opened_total", "Client connections accepted (Kafka: connection-creation-total).", "listener"
 )
 CONNECTIONS_CLOSED = _counter(
-    "client_connections_closed_total", "Client connections ended, by why (Kafka: connection-close-total).", "reason"
+    "client_connections_closed_total",
+    "Client connections ended, by why (Kafka: connection-close-total).",
+    "listener",
+    "reason",
 )
 UPSTREAM_CONNECT_FAILURES = _counter(
-    "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client."
+    "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client.", "listener"
 )
 TLS_CONNECTIONS = _counter(
     "tls_connections_total",
     "Client connections that began with TLS where plain Kafka is expected: a sidecar passes them unread, a gateway "
     "closes them.",
+    "listener",
 )
-RECEIVED_BYTES = _counter("received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).")
-SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).")
+RECEIVED_BYTES = _counter(
+    "received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).", "listener"
+)
+SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).", "listener")
 HELD_BYTES = _gauge("held_bytes", "Bytes held for connections: unfinished frames, and requests until their replies.")
 TABLE_ENTRIES = _gauge("table_entries", "Entries of a table that grows with what clients send, by table.", "table")
 TABLE_BYTES = _gauge(

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from group_sidecar.codecs.api_registry import api_name
 from group_sidecar.coordinator.model.views import FallbackReason
+from group_sidecar.metrics.listener_counters import ListenerCounters
 
 K = TypeVar("K")
 
@@ -22,37 +23,6 @@ UNKNOWN_API = -1
 
 REQUEST_SECONDS = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0)
 """Bucket bounds. A local answer takes well under a millisecond; a parked JoinGroup takes minutes."""
-
-
-class CloseReason(StrEnum):
-    """Why a client connection ended. These are all values of the label."""
-
-    CLIENT_CLOSED = "client_closed"
-    BROKER_CLOSED = "broker_closed"
-    BAD_FRAME_LENGTH = "bad_frame_length"
-    TRUNCATED_FRAME = "truncated_frame"
-    CORRELATION_MISMATCH = "correlation_mismatch"
-    MALFORMED_REQUEST = "malformed_request"
-    """A request that only the sidecar could answer, and that the sidecar cannot read."""
-    REQUEST_TOO_LONG = "request_too_long"
-    """A request that only the sidecar could answer or that a policy judges, and that is too long for the sidecar."""
-    UNSUPPORTED_VERSION = "unsupported_version"
-    """A request in a version unknown to the sidecar, if a policy judges it or its reply may contain addresses."""
-    UNREADABLE = "unreadable"
-    """A reply that must not be forwarded unchanged, and that the sidecar cannot read or rewrite."""
-    UNAUTHENTICATED_FRAME = "unauthenticated_frame"
-    """A request that is longer than Kafka accepts before SASL authentication is complete."""
-    UPSTREAM_UNREACHABLE = "upstream_unreachable"
-    CONNECTION_LIMIT = "connection_limit"
-    TLS_TO_GATEWAY = "tls_to_gateway"
-    """A TLS connection to a gateway. A gateway cannot rewrite addresses inside TLS."""
-    IDLE = "idle"
-    STALLED = "stalled"
-    """The client sent a part of a request and did not send the rest in time."""
-    NO_REPLY = "no_reply"
-    """The broker sent no reply, or the client did not read its reply."""
-    ERROR = "error"
-    SHUTDOWN = "shutdown"
 
 
 class Verification(StrEnum):
@@ -98,14 +68,10 @@ class Histogram:
 class TrafficCounters:
     """Counters of all traffic since the start of the process.
 
-    The data path adds directly to the first four attributes. The owners of distrusted groups and of the caches add to
-    the next three and subtract from them.
+    The owners of distrusted groups and of the caches add to the attributes of these and subtract from them.
 
     Attributes:
-        received_bytes: bytes received from clients.
-        sent_bytes: bytes sent to clients.
-        upstream_connect_failures: failed attempts to reach the broker.
-        tls_connections: client connections that started with TLS.
+        listeners: the counters of the listeners' connections.
         distrusted_groups: groups for which verification found a difference.
         reply_cache_bytes: current size of cached questions and encoded answers.
         cached_authorizations: current number of cached grants of authorizers.
@@ -118,36 +84,26 @@ class TrafficCounters:
         "broker_rejections",
         "cached_answers",
         "cached_authorizations",
-        "connections_closed",
-        "connections_opened",
         "decode_failures",
         "distrusted_groups",
         "durations",
         "fallbacks",
+        "listeners",
         "policy_audits",
         "policy_confirmations",
         "policy_evaluations",
         "policy_rejections",
-        "received_bytes",
         "relays",
         "reply_cache_bytes",
-        "sent_bytes",
-        "tls_connections",
         "unanswered",
-        "upstream_connect_failures",
         "verifications",
     )
 
     def __init__(self) -> None:
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.upstream_connect_failures = 0
-        self.tls_connections = 0
+        self.listeners: list[ListenerCounters] = []
         self.distrusted_groups = 0
         self.reply_cache_bytes = 0
         self.cached_authorizations = 0
-        self.connections_opened = 0
-        self.connections_closed = dict.fromkeys(CloseReason, 0)
         self.durations: dict[int, Histogram] = {}
         self.unanswered: dict[int, int] = {}
         self.decode_failures: dict[int, int] = {}
@@ -162,18 +118,21 @@ class TrafficCounters:
         self.policy_confirmations: dict[str, int] = {}
         self.broker_rejections: dict[tuple[str, int], int] = {}
 
+    def add_listener(self, name: str) -> ListenerCounters:
+        """Adds the counters of a listener."""
+        counters = ListenerCounters(name)
+        self.listeners.append(counters)
+        return counters
+
     @property
     def client_connections(self) -> int:
-        """Client connections open now."""
-        return self.connections_opened - sum(self.connections_closed.values())
+        """Client connections open now, at all listeners."""
+        return sum(listener.open_connections for listener in self.listeners)
 
-    def connection_opened(self) -> None:
-        """Counts an accepted client connection."""
-        self.connections_opened += 1
-
-    def connection_closed(self, reason: CloseReason) -> None:
-        """Counts the end of an accepted client connection."""
-        self.connections_closed[reason] += 1
+    @property
+    def connections_opened(self) -> int:
+        """Client connections accepted so far, at all listeners."""
+        return sum(listener.connections_opened for listener in self.listeners)
 
     def request_done(self, api_key: int, seconds: float) -> None:
         """Counts a request that was answered, by the broker or the sidecar, `seconds` after it was received."""

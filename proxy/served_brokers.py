@@ -3,7 +3,7 @@
 `sidecar` decides which client connection belongs to which broker.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from group_sidecar.coordinator.answer_requirements import fallback_reason
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import TopicPartition
 from group_sidecar.coordinator.state.bounded_table import TableSize
+from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.proxy.admin.sources import LogStatuses, Unreachable
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
@@ -23,7 +24,7 @@ from group_sidecar.proxy.broker.shrink import shrink_forever
 from group_sidecar.proxy.broker.verification import Verifier
 from group_sidecar.proxy.broker.verification_window import VerificationWindows
 from group_sidecar.proxy.config.model import Config
-from group_sidecar.proxy.handlers.api_table import reply_builder
+from group_sidecar.proxy.handlers.api_table import make_reply_builder
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.offsets_log.tail import OffsetsTail
 from group_sidecar.proxy.runtime.addresses import Address
@@ -32,23 +33,36 @@ from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 @dataclass(frozen=True, slots=True)
 class ServedBroker:
-    """One broker with its parts. `tail` is None if the sidecar does not read ``__consumer_offsets``."""
+    """One broker with its parts.
+
+    Attributes:
+        state: what is known of the broker.
+        dispatchers: the dispatcher of each listener, by the listener's name.
+        tail: reads ``__consumer_offsets``, or None if the sidecar does not read it.
+        probe_trigger: starts the next probe early.
+    """
 
     state: BrokerState
-    dispatcher: BrokerDispatcher
+    dispatchers: Mapping[str, BrokerDispatcher]
     tail: OffsetsTail | None
     probe_trigger: ProbeTrigger
 
     @classmethod
-    def create(cls, state: BrokerState, config: Config) -> "ServedBroker":
+    def create(cls, state: BrokerState, config: Config, listeners: Iterable[ListenerCounters]) -> "ServedBroker":
         """Creates the parts that work with what is known of a broker. `start` runs them."""
+        reply_builder = make_reply_builder(state)
         log = config.offsets_log
         tail = (
             OffsetsTail(state.copy, state.versions, state.coordinators, state.own_connections, log.load_buffer_size)
             if log.read
             else None
         )
-        return cls(state, BrokerDispatcher(state), tail, ProbeTrigger())
+        dispatchers = {each.name: BrokerDispatcher(state, each, reply_builder) for each in listeners}
+        return cls(state, dispatchers, tail, ProbeTrigger())
+
+    def apply_lost_requests(self) -> bool:
+        """Handles the next slice of the lost requests. Returns whether more of them wait."""
+        return next(iter(self.dispatchers.values())).apply_lost_requests()
 
     def start(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
         """Starts the background tasks."""
@@ -63,10 +77,10 @@ class ServedBroker:
 
     async def _verify(self, supervisor: Supervisor) -> None:
         state, copy, tail = self.state, self.state.copy, self.tail
-        reply = reply_builder(state).build_uncached
+        reply = make_reply_builder(state).build_uncached
         verifier = Verifier(
             copy,
-            VerificationWindows(copy, state.access, state.answer_settings, state.samples, reply),
+            VerificationWindows(copy, state.authorization, state.answer_settings, state.samples, reply),
             state.samples,
             state.own_connections,
             state.traffic,

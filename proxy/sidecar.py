@@ -14,7 +14,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import ScrapeSources
 from group_sidecar.metrics.fact_counters import DISTRIBUTION, FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
+from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.metric_family import Detail
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.patterns import group_filter
@@ -38,6 +39,7 @@ from group_sidecar.proxy.broker.authentication import connect_with_credentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerError
+from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ConfigReloader, ReloadOutcome
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
@@ -47,6 +49,7 @@ from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.journal.writer import JournalWriter
+from group_sidecar.proxy.listeners.admission import ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
 from group_sidecar.proxy.listeners.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.runtime import garbage_collection
@@ -74,10 +77,20 @@ NODES_SECONDS = 5.0
 
 
 class Addresses(NamedTuple):
-    """The addresses that the sidecar listens on. `admin` is None if no admin port is configured."""
+    """The addresses that the sidecar listens on.
 
-    listen: Address
+    Attributes:
+        listeners: the address of each listener, by its name.
+        admin: the address of the admin port, or None if no admin port is configured.
+    """
+
+    listeners: Mapping[str, Address]
     admin: Address | None
+
+    @property
+    def listen(self) -> Address:
+        """The address of the first listener."""
+        return next(iter(self.listeners.values()))
 
 
 async def run_sidecar(
@@ -175,13 +188,14 @@ class Sidecar:
     ) -> None:
         self._config = config
         self._traffic = TrafficCounters()
+        self._listeners = {each: self._traffic.add_listener(each.name) for each in config.client_listeners}
         self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
         self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
         limits = config.limits
         timeouts = InactivityTimeouts(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
-        self._connection_manager = ConnectionManager(self._poller, self._traffic, timeouts, batched=config.io_uring)
+        self._connection_manager = ConnectionManager(self._poller, timeouts, batched=config.io_uring)
         self._max_connections = limits.connections if connections is None else connections
         self._server = Server(
             self._connection_manager,
@@ -194,7 +208,7 @@ class Sidecar:
         self._recorder = FlightRecorder(config.limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
         own = config.own_connection
-        connect = partial(connect_with_credentials, own.address or config.upstream, own)
+        connect = partial(connect_with_credentials, own.address or config.broker_address, own)
         self._journal_writer = JournalWriter(config.sidecar_id, config.journal, connect) if config.journal else None
         self._observers = (
             self._fact_counters.observe,
@@ -254,14 +268,13 @@ class Sidecar:
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`. Exceptions are raised in an exception group."""
         self._clock = WallClock()
-        listeners = listen(self._config.listen)
-        bound = Address(self._config.listen.host, port_of(listeners))
+        opened = {each: listen(each.listen) for each in self._listeners}
+        bound = {each.name: Address(each.listen.host, port_of(sockets)) for each, sockets in opened.items()}
         async with trio.open_nursery() as self._tasks:
             async with trio.open_nursery() as self._servers:
                 self._accepting = True
-                self._servers.start_soon(
-                    self._server.serve, listeners, lambda: self._config.upstream, self._bootstrap_session
-                )
+                for each, sockets in opened.items():
+                    self._servers.start_soon(self._server.serve, sockets, self._client_port(each))
                 addresses = Addresses(bound, await self._start_admin())
                 self._start_tasks()
                 log.info("started", **self._started_fields(addresses))
@@ -302,7 +315,7 @@ class Sidecar:
         self._tasks.start_soon(self._connection_manager.run, supervisor)
         self._tasks.start_soon(supervisor.keep_running, Task.SWEEP, self._sweep)
         self._tasks.start_soon(supervisor.keep_running, Task.RELIST, self._relist)
-        self._broker_at(self._config.upstream)
+        self._broker_at(self._config.broker_address)
         if self._config.mode == "gateway":
             self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._learn_nodes)
         if self._journal_writer:
@@ -310,8 +323,8 @@ class Sidecar:
 
     def _started_fields(self, addresses: Addresses) -> dict[str, str | None]:
         return {
-            "listen": str(addresses.listen),
-            "upstream": str(self._config.upstream),
+            "listen": ", ".join(map(str, addresses.listeners.values())),
+            "upstream": ", ".join(str(each.upstream) for each in self._listeners),
             "admin": str(addresses.admin) if addresses.admin else None,
             "mode": self._config.mode,
             "connections": str(self._max_connections),
@@ -336,34 +349,47 @@ class Sidecar:
                 log_end_partitions=self._brokers.committed_partitions,
                 active_policies=self._active_policies,
             )
-            broker = ServedBroker.create(state, self._config)
+            broker = ServedBroker.create(state, self._config, self._listeners.values())
             self._brokers.put(address, broker)
             self._poller.add_deferred_call(state.deferred.apply)
-            self._poller.add_deferred_call(broker.dispatcher.apply_lost_requests)
+            self._poller.add_deferred_call(broker.apply_lost_requests)
             self._poller.add_deferred_call(
-                lambda: self._connection_manager.evict_held_request(broker.dispatcher.take_evicted())
+                lambda: self._connection_manager.evict_held_request(state.held_requests.take_evicted())
             )
             broker.start(self._tasks, self._supervisor)
         return broker
 
-    def _bootstrap_session(self, client_host: str, peer: Address) -> Session:
-        self._bootstrap_peer = peer
-        return self._session(self._broker_at(self._config.upstream), client_host)
+    def _client_port(self, listener: Listener) -> ClientPort:
+        """Returns the port of a listener. All listeners lead to the same broker."""
+
+        def new_session(client_host: str, peer: Address) -> Session:
+            self._bootstrap_peer = peer
+            return self._session(self._broker_at(self._config.broker_address), counters.name, client_host)
+
+        counters = self._listeners[listener]
+        return ClientPort(counters, lambda: listener.upstream, new_session)
 
     def _node_session(self, node_id: int, client_host: str, peer: Address) -> Session:
         address = self._address_book.upstream(node_id)
         if address not in self._brokers and peer == self._bootstrap_peer:
             # This node is the bootstrap broker under another address. One broker has one copy.
-            self._brokers.put(address, self._broker_at(self._config.upstream))
-        return self._session(self._broker_at(address), client_host)
+            self._brokers.put(address, self._broker_at(self._config.broker_address))
+        return self._session(self._broker_at(address), self._gateway_counters.name, client_host)
 
-    def _session(self, broker: ServedBroker, client_host: str) -> Session:
-        return Session(broker.dispatcher, self._traffic, Origin(client_host), self._config.limits.largest_frame)
+    def _session(self, broker: ServedBroker, listener: str, client_host: str) -> Session:
+        dispatcher = broker.dispatchers[listener]
+        return Session(dispatcher, self._traffic, Origin(client_host), self._config.limits.largest_frame)
+
+    @property
+    def _gateway_counters(self) -> ListenerCounters:
+        """The counters of a gateway's only listener, which has a port for each broker."""
+        return next(iter(self._listeners.values()))
 
     def _open_node(self, node_id: int) -> int:
         """Opens the gateway's port for a node, and returns the port's number."""
         first = self._config.gateway.first_port
-        wanted = Address(self._config.listen.host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
+        host = self._config.client_listeners[0].listen.host
+        wanted = Address(host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
         try:
             listeners = listen(wanted)
         except ListenError as error:
@@ -372,7 +398,8 @@ class Sidecar:
             log.warning("a node gets another port", node=node_id, cause=str(error))
             listeners = listen(wanted._replace(port=0))
         upstream = partial(self._address_book.upstream, node_id)
-        self._servers.start_soon(self._server.serve, listeners, upstream, partial(self._node_session, node_id))
+        port = ClientPort(self._gateway_counters, upstream, partial(self._node_session, node_id))
+        self._servers.start_soon(self._server.serve, listeners, port)
         log.info("node opened", node=node_id, port=port_of(listeners), upstream=str(upstream()))
         return port_of(listeners)
 
@@ -380,7 +407,7 @@ class Sidecar:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart."""
         while True:
             try:
-                async with self._broker_at(self._config.upstream).state.own_connections.connect() as client:
+                async with self._broker_at(self._config.broker_address).state.own_connections.connect() as client:
                     for node in await brokers(client):
                         self._address_book.advertise(node.id, node.host, node.port)
                 return
@@ -406,7 +433,7 @@ class Sidecar:
         A gateway stays ready while another broker is down, because clients can still connect and reach the rest of the
         cluster.
         """
-        upstream = self._config.upstream
+        upstream = self._config.broker_address
         return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._accepting}}
 
     def _observe(self, fact: Fact) -> None:

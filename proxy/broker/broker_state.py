@@ -16,6 +16,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
+from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
@@ -29,6 +30,7 @@ from group_sidecar.proxy.broker.reachability import Reachability
 from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.broker.verification import SampleQueue
 from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.dataplane.held_requests import HeldRequests
 from group_sidecar.proxy.runtime.addresses import Address
 
 
@@ -44,6 +46,9 @@ class BrokerState:
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
         log_end_partitions: see `NeededLogBounds`.
         active_policies: the policies in force, which may be replaced; None for those of `config`.
+
+    Attributes:
+        accesses: the access of clients by the name of their listener.
     """
 
     def __init__(
@@ -63,9 +68,18 @@ class BrokerState:
         self.active_policies = ActivePolicies(config.enabled_policies()) if active_policies is None else active_policies
         self.answer_settings = AnswerSettings(config.answers)
         self.deferred = DeferredReplies()
-        self.access = ClientAccess(config, traffic, self.deferred)
+        self.authorization = Authorization(config, traffic, self.deferred)
+        self.accesses = {
+            listener.name: ClientAccess(
+                self.authorization,
+                self.deferred,
+                listener.name,
+                shared_with_sidecar=config.sidecar_connects_like_clients_of(listener),
+            )
+            for listener in config.client_listeners
+        }
         self.copy = CoordinatorCopy(
-            self.answer_settings, config.limits, self.deferred, self.access, traffic, observe, clock_offset
+            self.answer_settings, config.limits, self.deferred, self.authorization, traffic, observe, clock_offset
         )
         self.versions = OfferedVersions(self.answer_settings, self.copy)
         self.own_connections = OwnConnections(address, config.own_connection, self.versions)
@@ -76,24 +90,38 @@ class BrokerState:
         self.reachability = Reachability()
         self.samples = SampleQueue(config.answers.verify, traffic)
         self.lost_requests = LostRequests()
+        self.held_requests = HeldRequests(config.limits.held_frames)
 
     def reset_learned(self) -> None:
         """Forgets what may be wrong after a restart of the broker. Called when the prober has a new connection."""
         self.copy.manager.forget_broker_behaviour()
-        self.access.reset_learned()
+        self.authorization.reset_learned()
+        for access in self.accesses.values():
+            access.reset_learned()
+
+    def learn_authorizer(self, present: bool) -> None:
+        """Stores whether the broker has an authorizer. The broker said so on the sidecar's own connection."""
+        self._own_connection_served()
+        self.authorization.learn_authorizer(present)
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores which groups existed before the sidecar read their traffic.
 
         None: the broker cannot list them. Then `answers.exclusive` states that there were none.
         """
-        self.access.learn_from_own_connection()
+        self._own_connection_served()
         self.copy.manager.set_existing_groups(groups or ())
+
+    def _own_connection_served(self) -> None:
+        for access in self.accesses.values():
+            access.learn_from_own_connection()
 
     def probe_failed(self, reason: str) -> None:
         """Notes that the broker did not answer the prober, and forgets the rights that it granted."""
         self.reachability.probe_failed(reason, self.copy.epoch(trio.current_time()))
-        self.access.broker_lost()
+        self.authorization.broker_lost()
+        for access in self.accesses.values():
+            access.broker_lost()
 
     @property
     def tables(self) -> Iterator[TableSize]:

@@ -1,47 +1,47 @@
-"""Which clients the broker serves, and what it shows to each of them.
+"""Which clients the broker serves at one listener, and what it shows to each of them.
 
-`ClientAccess` owns what replies show about access: whether the broker has an authorizer, whether its listener serves
-clients without authentication, which principal is on each connection (`principals`), and what the broker has granted
-to each principal (`authorization_cache`). It applies the deferred replies before it gives access to anything that such
-a reply may change, so no caller has to remember them.
+`ClientAccess` owns what replies show about access at one listener of the broker: whether the listener serves clients
+without authentication, and which principal is on each connection (`principals`). It shares with the broker's other
+listeners what is true of the broker: whether it has an authorizer, and what it has granted (`authorization`). It
+applies the deferred replies before it gives access to anything that such a reply may change, so no caller has to
+remember them.
 """
 
 from collections.abc import Iterable
 
-from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.authorization_cache import AuthorizationCache, Right
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal, Principals
-from group_sidecar.proxy.config.model import Config
 
 
 class ClientAccess:
-    """The access of clients to one broker, as far as it is known.
+    """The access of one listener's clients to one broker, as far as it is known.
 
     Args:
-        config: all settings.
-        traffic: counts the cached grants.
+        authorization: what the broker grants.
         deferred: the replies that are applied before access is given.
+        listener: the name of the listener.
+        shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
+            do, without TLS and SASL.
     """
 
-    def __init__(self, config: Config, traffic: TrafficCounters, deferred: DeferredReplies) -> None:
+    def __init__(
+        self, authorization: Authorization, deferred: DeferredReplies, listener: str, *, shared_with_sidecar: bool
+    ) -> None:
+        self._authorization = authorization
         self._deferred = deferred
-        self._rights = AuthorizationCache(config.answers.rights_seconds, config.limits.rights, traffic)
-        self._principals = Principals()
+        self._principals = Principals(listener)
+        self._shared_with_sidecar = shared_with_sidecar
         self._allows_anonymous = False
         self._wants_sasl = False
-        self._asks_for_authorizer = config.answers.authorizer == "auto"
-        self._authorizer: bool | None = None if self._asks_for_authorizer else False
-        own = config.own_connection
-        self._connects_as_clients_do = own.address is None and own.sasl is None and own.tls is None
 
     # State that deferred replies may change.
 
     @property
     def rights(self) -> AuthorizationCache:
         """What the broker has granted to its clients."""
-        self._deferred.apply_waiting()
-        return self._rights
+        return self._authorization.rights
 
     @property
     def principals(self) -> Principals:
@@ -64,32 +64,26 @@ class ClientAccess:
 
     @property
     def may_have_authorizer(self) -> bool:
-        """Whether the broker has an authorizer, or may have one. An authorizer hides what a client may not see."""
-        return self._authorizer is not False
+        """See Authorization."""
+        return self._authorization.may_have_authorizer
 
     def may_see(self, principal: Principal | None, rights: Iterable[Right], at: float) -> bool:
         """Whether the broker would show a principal what these rights allow.
 
         `principal`: None if it is not known. `at`: seconds since the epoch.
         """
-        if principal is None or (principal == ANONYMOUS and not self.allows_anonymous):
+        if principal is None or (principal.mechanism == ANONYMOUS and not self.allows_anonymous):
             return False
         return not self.may_have_authorizer or self.rights.has_all(principal, rights, at)
 
     # What is learnt.
-
-    def learn_authorizer(self, present: bool) -> None:
-        """Stores whether the broker has an authorizer. If it has, a client sees only what the broker lately granted."""
-        self.learn_from_own_connection()
-        if self._asks_for_authorizer:
-            self._authorizer = present
 
     def learn_from_own_connection(self) -> None:
         """Notes that the broker has served the sidecar's own connection.
 
         If that connection uses the clients' listener without TLS and SASL, the listener serves anonymous clients.
         """
-        if self._connects_as_clients_do:
+        if self._shared_with_sidecar:
             self.learn_anonymous_access()
 
     def learn_anonymous_access(self) -> None:
@@ -102,12 +96,10 @@ class ClientAccess:
 
     def reset_learned(self) -> None:
         """Forgets what may be wrong after a restart of the broker."""
-        self.rights.forget()
+        self._deferred.apply_waiting()
         self._allows_anonymous = False
-        if self._asks_for_authorizer:
-            self._authorizer = None
 
     def broker_lost(self) -> None:
         """Notes that the broker does not answer. When it is back, it may have other rules, and require SASL."""
-        self.rights.forget()
+        self._deferred.apply_waiting()
         self._allows_anonymous = self._wants_sasl = False

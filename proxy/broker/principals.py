@@ -43,10 +43,12 @@ class Principal(NamedTuple):
 
     mechanism: str
     name: bytes = b""
+    listener: str = ""
+    """The name of the client's listener. Each listener may have its own users (KIP-103)."""
 
 
-ANONYMOUS = Principal("anonymous")
-"""The principal of every client on a listener without SASL. These clients share one principal, because the broker sees
+ANONYMOUS = "anonymous"
+"""The mechanism of every client on a listener without SASL. These clients share one principal, because the broker sees
 the sidecar's address instead of the clients' addresses."""
 
 
@@ -75,9 +77,15 @@ class _Authentication:
 
 
 class Principals:
-    """The principals of one broker's client connections. `now` is on trio's clock."""
+    """The principals of one listener's connections to one broker. `now` is on trio's clock.
 
-    def __init__(self) -> None:
+    Args:
+        listener: the name of the listener.
+    """
+
+    def __init__(self, listener: str = "") -> None:
+        self._listener = listener
+        self._anonymous = Principal(ANONYMOUS, listener=listener)
         self._known: dict[int, _Authentication] = {}
 
     def token(self, token: bytes, version: int, now: float) -> SentToken:
@@ -100,7 +108,7 @@ class Principals:
             return
         known.rounds += 1
         if known.rounds == 1:
-            known.named = _principal_named(known.mechanism, token)
+            known.named = self._named(known.mechanism, token)
         lifetime = reply.session_lifetime_ms / 1000
         known.expires_at = token.sent_at + lifetime if lifetime > 0 else math.inf
         known.served = False
@@ -127,18 +135,24 @@ class Principals:
         return known.served or (known.trusted and known.rounds >= SASL_ROUNDS.get(known.mechanism, math.inf))
 
     def principal_of(self, origin: Origin, now: float) -> Principal | None:
-        """Returns the principal of a connection, or None if it is unknown. Without SASL the principal is ANONYMOUS.
+        """Returns the principal of a connection, or None if it is unknown. Without SASL the principal is anonymous.
 
         The caller must check whether the broker serves anonymous clients.
         """
         if origin.number not in self._known:
-            return ANONYMOUS
+            return self._anonymous
         known = self._known[origin.number]
         if not known.trusted or now >= known.expires_at:
             return None
         if known.named is None:
             return _connection_principal(origin) if known.rounds and known.served else None
         return known.named if known.rounds == SASL_ROUNDS[known.mechanism] else None
+
+    def _named(self, mechanism: str, token: SentToken) -> Principal | None:
+        """Returns the principal that a mechanism's first token names, or None if the principal is unknown."""
+        if mechanism == "PLAIN":
+            return Principal(mechanism, token.digest, self._listener)
+        return Principal(mechanism, token.user, self._listener) if mechanism in SASL_ROUNDS and token.user else None
 
     def gone(self, origin: Origin) -> Principal | None:
         """Forgets a connection that has ended.
@@ -149,13 +163,6 @@ class Principals:
             return None
         del self._known[origin.number]
         return _connection_principal(origin)
-
-
-def _principal_named(mechanism: str, token: SentToken) -> Principal | None:
-    """Returns the principal that a mechanism's first token names, or None if the principal is unknown."""
-    if mechanism == "PLAIN":
-        return Principal(mechanism, token.digest)
-    return Principal(mechanism, token.user) if mechanism in SASL_ROUNDS and token.user else None
 
 
 def _connection_principal(origin: Origin) -> Principal:

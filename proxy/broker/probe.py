@@ -100,16 +100,6 @@ class ProbedVersions(Protocol):
         """Called at each connection with the versions that the broker offers."""
 
 
-class ProbedAccess(Protocol):
-    """Learns which clients the broker serves (`ClientAccess`)."""
-
-    def learn_authorizer(self, present: bool) -> None:
-        """Called at each connection with whether the broker has an authorizer.
-
-        Not called if the broker cannot be asked.
-        """
-
-
 class ProbedLogBounds(Protocol):
     """The log starts and log ends that are needed (`NeededLogBounds`). Times are on trio's clock."""
 
@@ -153,13 +143,17 @@ class ProbedBroker(Protocol):
     @property
     def versions(self) -> ProbedVersions: ...
     @property
-    def access(self) -> ProbedAccess: ...
-    @property
     def log_bounds(self) -> ProbedLogBounds: ...
     @property
     def reachability(self) -> ProbedReachability: ...
     def reset_learned(self) -> None:
         """Called first at each connection. What an earlier connection showed may not hold any more."""
+
+    def learn_authorizer(self, present: bool) -> None:
+        """Called at each connection with whether the broker has an authorizer.
+
+        Not called if the broker cannot be asked.
+        """
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
@@ -211,7 +205,6 @@ class _Prober:
     def __init__(self, state: ProbedBroker, probe_trigger: ProbeTrigger) -> None:
         self._state = state
         self._versions = state.versions
-        self._access = state.access
         self._log_bounds = state.log_bounds
         self._reachability = state.reachability
         self._connections = state.own_connections
@@ -257,7 +250,7 @@ class _Prober:
     async def _ask_for_authorizer(self, client: KafkaClient) -> None:
         if client.speaks(DescribeAclsRequest):
             error = await describe_acls_error(client)
-            self._access.learn_authorizer(error != ErrorCode.SECURITY_DISABLED)
+            self._state.learn_authorizer(error != ErrorCode.SECURITY_DISABLED)
             self._lists_all_groups = error in LISTS_ALL_GROUPS
 
     async def _round(self, client: KafkaClient) -> None:

@@ -56,8 +56,8 @@ class ComparedCopy(Protocol):
     def epoch(self, now: float) -> float: ...
 
 
-class ComparedAccess(Protocol):
-    """The part of the clients' access that is needed here."""
+class ComparedAuthorization(Protocol):
+    """The part of the broker's authorization that is needed here."""
 
     @property
     def may_have_authorizer(self) -> bool:
@@ -117,7 +117,7 @@ class VerificationWindows:
 
     Args:
         copy: the copy.
-        access: whether the broker may hide something.
+        authorization: whether the broker may hide something.
         settings: which hosts the answers contain.
         samples: is paused after a long comparison.
         reply: returns what the copy would answer.
@@ -126,13 +126,13 @@ class VerificationWindows:
     def __init__(
         self,
         copy: ComparedCopy,
-        access: ComparedAccess,
+        authorization: ComparedAuthorization,
         settings: ComparedSettings,
         samples: PausableSampling,
         reply: Reply,
     ) -> None:
         self._copy = copy
-        self._access = access
+        self._authorization = authorization
         self._settings = settings
         self._samples = samples
         self._reply = reply
@@ -190,7 +190,7 @@ class VerificationWindows:
         """
         if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
             ours = [each[1:] for each in ours]  # Remove the header's tagged fields: the sidecar writes none.
-        options = {"sees_all": not self._access.may_have_authorizer, "true_hosts": self._settings.true_hosts}
+        options = {"sees_all": not self._authorization.may_have_authorizer, "true_hosts": self._settings.true_hosts}
         job = partial(compare_over_window, exchange.request, exchange.version, ours, theirs, **options)
         if len(theirs) * len(ours) <= MAX_INLINE_BYTES:
             return job()

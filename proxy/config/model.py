@@ -22,6 +22,7 @@ from pydantic_settings import (
 from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.config.errors import Settings, error_lines
+from group_sidecar.proxy.config.listener_sections import Listener, reject_conflicts
 from group_sidecar.proxy.config.sections import (
     AdminAccess,
     Answers,
@@ -50,8 +51,12 @@ class ConfigError(Exception):
         self.lines = lines
 
 
+DEFAULT_LISTENER = "default"
+"""The name of the listener that the keys `listen` and `upstream` describe."""
+
+
 def _default_id(settings: dict[str, Any]) -> str:
-    listen = settings.get("listen")
+    listen = settings.get("listen") or next((each.listen for each in settings.get("listeners") or ()), None)
     return f"{socket.gethostname()}:{listen.port if listen else 0}"
 
 
@@ -66,16 +71,20 @@ class Config(BaseSettings):
         env_nested_delimiter="__",
     )
 
-    listen: ConfiguredAddress
-    """HOST:PORT on which the sidecar accepts clients. With port 0, the system chooses a free port."""
-    upstream: ConfiguredAddress
-    """HOST:PORT of the broker."""
+    listeners: tuple[Listener, ...] = ()
+    """In place of `listen` and `upstream`: the listeners of one broker. The sidecar has one copy of the broker's group
+    coordinator for all of them. Replication between brokers should not pass the sidecar."""
+    listen: ConfiguredAddress | None = Field(default=None, validate_default=True)
+    """HOST:PORT on which the sidecar accepts clients. With port 0, the system chooses a free port. Required, unless
+    there are `listeners`."""
+    upstream: ConfiguredAddress | None = Field(default=None, validate_default=True)
+    """HOST:PORT of the broker. Required, unless there are `listeners`."""
     admin: ConfiguredAddress | None = None
     """HOST:PORT of the admin port, which serves the page, the JSON under /api/v1/, /metrics, /healthz, /readyz and
     /-/reload. Default: there is no admin port."""
     admin_access: AdminAccess = AdminAccess()
     sidecar_id: str = Field(default_factory=_default_id, min_length=1)
-    """The name of this sidecar in its records. Default: the host name and the port of `listen`."""
+    """The name of this sidecar in its records. Default: the host name and the port of the first listener."""
     mode: Literal["sidecar", "gateway"] = "sidecar"
     """`sidecar`: the broker advertises the sidecar's address. `gateway`: the sidecar puts its own address into replies,
     in place of the brokers' addresses."""
@@ -96,32 +105,75 @@ class Config(BaseSettings):
     metrics: Metrics = Metrics()
     log: Log = Log()
 
+    @field_validator("listen", "upstream")
+    @classmethod
+    def _stands_alone(cls, address: Address | None, info: ValidationInfo) -> Address | None:
+        if "listeners" in info.data and bool(info.data["listeners"]) == (address is not None):
+            raise ValueError("is not allowed beside listeners" if address else "is required")
+        return address
+
     @field_validator("upstream")
     @classmethod
-    def _is_another(cls, upstream: Address, info: ValidationInfo) -> Address:
+    def _is_another(cls, upstream: Address | None, info: ValidationInfo) -> Address | None:
+        if upstream is None:
+            return None
         if upstream == info.data.get("listen"):
             raise ValueError("is the sidecar's own listen address")
         return require_port(upstream)
 
+    @field_validator("listeners")
+    @classmethod
+    def _are_distinct(cls, listeners: tuple[Listener, ...]) -> tuple[Listener, ...]:
+        reject_conflicts(listeners)
+        return listeners
+
     @field_validator("admin")
     @classmethod
     def _is_a_port_of_its_own(cls, admin: Address | None, info: ValidationInfo) -> Address | None:
-        if admin is not None and admin.port and admin == info.data.get("listen"):
+        taken = [info.data.get("listen"), *(listener.listen for listener in info.data.get("listeners") or ())]
+        if admin is not None and admin.port and admin in taken:
             raise ValueError("is the sidecar's own listen address")
         return admin
 
     @model_validator(mode="after")
     def _fits_its_mode(self) -> Self:
-        if self.mode == "gateway" and self.gateway.advertise is None and self.listen.host in WILDCARDS:
-            raise ValueError(f"gateway.advertise: is required where listen is {self.listen}")
-        if self.mode == "gateway" and self.own_connection.address is not None:
-            raise ValueError("own_connection.address: is for mode sidecar")
+        if self.mode == "gateway":
+            if len(self.listeners) > 1:
+                raise ValueError("listeners: mode gateway has one listener")
+            listen = self.client_listeners[0].listen
+            if self.gateway.advertise is None and listen.host in WILDCARDS:
+                raise ValueError(f"gateway.advertise: is required where listen is {listen}")
+            if self.own_connection.address is not None:
+                raise ValueError("own_connection.address: is for mode sidecar")
         return self
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """The listeners. The first one leads to the address at which the sidecar itself reaches the broker."""
+        if self.listeners:
+            return self.listeners
+        assert self.listen is not None
+        assert self.upstream is not None
+        return (Listener.model_construct(name=DEFAULT_LISTENER, listen=self.listen, upstream=self.upstream),)
+
+    @property
+    def broker_address(self) -> Address:
+        """The address of the broker's listener behind the first listener."""
+        return self.client_listeners[0].upstream
+
+    def sidecar_connects_like_clients_of(self, listener: Listener) -> bool:
+        """Whether the sidecar's own connection uses a listener's upstream address as its clients do, without SASL.
+
+        The sidecar then learns from its own connection whether the broker's listener requires SASL.
+        """
+        own = self.own_connection
+        same_address = (own.address or self.broker_address) == listener.upstream
+        return same_address and own.sasl is None and (own.tls is None or listener.upstream_tls is not None)
 
     @property
     def advertised_host(self) -> str:
         """The host under which clients reach the gateway."""
-        return self.gateway.advertise or self.listen.host
+        return self.gateway.advertise or self.client_listeners[0].listen.host
 
     def enabled_policies(self) -> list[Policy]:
         """Returns the policies that are switched on, in the order of the registry."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 
 
 class ToClient(NamedTuple):

@@ -15,7 +15,7 @@ The module has more than 400 lines because reading, sending and closing change t
 from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from typing import NamedTuple
 
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.endpoint_socket import READ_EVENTS, SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
@@ -51,7 +51,6 @@ class SharedResources(NamedTuple):
     """
 
     poller: Poller
-    traffic: TrafficCounters
     splice_pipe: SplicePipe
     connections: dict[int, "Connection"]
 
@@ -60,6 +59,7 @@ class Connection:
     """One client connection and its broker connection. `now`: the time on the poller's clock.
 
     Attributes:
+        counters: the counters of the client's listener.
         last_active: when bytes last moved on either side.
         awaits_reply: whether the client sent the last bytes, so that it probably waits for a reply.
         flowing: whether both sides are read.
@@ -68,7 +68,6 @@ class Connection:
 
     __slots__ = (
         "_poller",
-        "_traffic",
         "_turn_events",
         "_waits_for_turn",
         "awaits_reply",
@@ -76,6 +75,7 @@ class Connection:
         "client_ended",
         "client_hung_up",
         "close_reason",
+        "counters",
         "flowing",
         "flush_deadline",
         "last_active",
@@ -87,11 +87,17 @@ class Connection:
     )
 
     def __init__(
-        self, shared: SharedResources, client: EndpointSocket, upstream: EndpointSocket, session: Session, now: float
+        self,
+        shared: SharedResources,
+        client: EndpointSocket,
+        upstream: EndpointSocket,
+        session: Session,
+        counters: ListenerCounters,
+        now: float,
     ) -> None:
         self.shared = shared
         self._poller = shared.poller
-        self._traffic = shared.traffic
+        self.counters = counters
         self.client = client
         self.upstream = upstream
         self.session = session
@@ -206,7 +212,7 @@ class Connection:
         self.last_active = now = self.shared.poller.now
         if chunk:
             self.awaits_reply = True
-            self.shared.traffic.received_bytes += len(chunk)
+            self.counters.received_bytes += len(chunk)
             self.execute(self.session.receive_client(chunk, now))
         else:
             self.client_ended, self.awaits_reply, self.flowing = True, False, False
@@ -226,7 +232,7 @@ class Connection:
         session = self.session
         self.last_active = now = self._poller.now
         self.awaits_reply = True
-        self._traffic.received_bytes += len(chunk)
+        self.counters.received_bytes += len(chunk)
         action = session.inspect_request(chunk, now)
         if action is PASS and not session.can_use_fast_path:
             self._watch()
@@ -288,7 +294,7 @@ class Connection:
             self.execute(session.upstream_closed(now))
             return
         self.rearm(self.upstream)
-        shared.traffic.sent_bytes += received
+        self.counters.sent_bytes += received
         self.execute(session.forwarded_reply_bytes(received, now))
 
     # Sending.
@@ -305,7 +311,7 @@ class Connection:
                 except OSError:
                     self._give_up_upstream()
             elif isinstance(command, ToClient):
-                self.shared.traffic.sent_bytes += len(command.data)
+                self.counters.sent_bytes += len(command.data)
                 try:
                     client.send(command.data)
                 except OSError:
@@ -449,7 +455,7 @@ class Connection:
         for endpoint in (self.client, self.upstream):
             shared.poller.forget(endpoint.fd)
             endpoint.close()
-        shared.traffic.connection_closed(reason)
+        self.counters.connection_closed(reason)
         try:
             self.session.close(shared.poller.now)
         except Exception:  # noqa: BLE001  As in client_ready.

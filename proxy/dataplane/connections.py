@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import trio
 
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.dataplane.connection import Connection, InactivityTimeouts, SharedResources
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe, keep_read_buffers
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -35,7 +35,6 @@ class ConnectionManager:
 
     Args:
         poller: calls the connections when their sockets are ready.
-        traffic: counts bytes and closed connections.
         timeouts: how long a connection may be without traffic before it is closed.
         batched: whether the small frames of one round leave in one system call. Needs the compiled fast path and a
             kernel that allows io_uring.
@@ -44,7 +43,6 @@ class ConnectionManager:
     def __init__(
         self,
         poller: Poller,
-        traffic: TrafficCounters,
         timeouts: InactivityTimeouts = NO_TIMEOUTS,
         *,
         batched: bool = True,
@@ -54,7 +52,7 @@ class ConnectionManager:
         self._outbox = Outbox(batched) if FAST_PATH else None
         if self._outbox:
             poller.after_rounds(self._outbox.flush)
-        self._shared = SharedResources(poller, traffic, SplicePipe(), {})
+        self._shared = SharedResources(poller, SplicePipe(), {})
         poller.after_rounds(self._shared.splice_pipe.yield_cpu)
         self._connections = self._shared.connections
         self._timeouts = timeouts
@@ -80,14 +78,20 @@ class ConnectionManager:
             for connection in connections
         )
 
-    def add(self, client: int, upstream: int, session: Session) -> None:
+    def add(self, client: int, upstream: int, session: Session, counters: ListenerCounters) -> None:
         """Takes over two non-blocking descriptors, and closes them when the connection ends.
+
+        Args:
+            client: the client's descriptor.
+            upstream: the broker's descriptor.
+            session: the connection's session.
+            counters: counts the connection's bytes and its end.
 
         Raises:
             OSError: the poller cannot watch a socket. The caller still owns both descriptors.
         """
         connection = Connection(
-            self._shared, EndpointSocket(client), EndpointSocket(upstream), session, trio.current_time()
+            self._shared, EndpointSocket(client), EndpointSocket(upstream), session, counters, trio.current_time()
         )
         handler = FAST_PATH(connection, self._outbox) if FAST_PATH and self._outbox else connection
         self.poller.watch(connection.client.fd, connection.client.interest, handler.client_ready)

@@ -18,7 +18,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.endpoint_socket import SMALL_READ_BYTES
 from group_sidecar.proxy.dataplane.framing import PASS as _PASS
@@ -120,13 +120,13 @@ cdef class Outbox:
 cdef class FastPath:
     """Serves both sockets of one connection. The poller calls `client_ready` and `upstream_ready`."""
 
-    cdef object connection, connections, traffic, number
+    cdef object connection, connections, counters, number
     cdef Outbox outbox
     cdef int client_fd, upstream_fd
 
     def __cinit__(self, connection, Outbox outbox):
         self.connection, self.outbox = connection, outbox
-        self.connections, self.traffic = connection.shared.connections, connection.shared.traffic
+        self.connections, self.counters = connection.shared.connections, connection.counters
         self.number = connection.session.origin.number
         self.client_fd, self.upstream_fd = connection.client.fd, connection.upstream.fd
 
@@ -211,7 +211,7 @@ cdef class FastPath:
         """Counts the bytes that the peer accepted, and hands the rest to the connection. `sent` below 0 is an error."""
         sent = max(sent, 0)
         if fd == self.client_fd:
-            self.traffic.sent_bytes += sent
+            self.counters.sent_bytes += sent
         if sent < PyBytes_GET_SIZE(chunk) and self.is_open():
             rest = chunk[sent:]
             self.connection.execute([ToClient(rest) if fd == self.client_fd else ToUpstream(rest)])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal, NamedTuple, Protocol, TypeAlias, final
 
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 
 OPAQUE = -1

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple, cast
 
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.framing import (
     COPY,

@@ -7,7 +7,7 @@ to handle the reply returns a subclass of `PendingReply`.
 from abc import ABC, abstractmethod
 
 from group_sidecar.codecs.errors import TooManyElements
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction

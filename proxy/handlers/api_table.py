@@ -7,6 +7,7 @@ from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
@@ -38,7 +39,13 @@ _Rows = Iterator[tuple[Iterable[int], ApiHandler]]
 
 
 class ApiTable:
-    """The handlers of one broker's APIs.
+    """The handlers of the APIs for the clients of one listener of one broker.
+
+    Args:
+        state: of the broker.
+        access: of the listener's clients.
+        reply_builder: builds local answers; all listeners of the broker share it.
+        disconnector: logs the connections that must be closed.
 
     Attributes:
         observer: applies requests and replies to the copy; the handlers share it.
@@ -47,8 +54,12 @@ class ApiTable:
         by_api: the handlers by API key. A request with any other key passes unread.
     """
 
-    def __init__(self, state: BrokerState, disconnector: Disconnector) -> None:
-        copy, access, traffic, limits = state.copy, state.access, state.traffic, state.config.limits
+    def __init__(
+        self, state: BrokerState, access: ClientAccess, reply_builder: ReplyBuilder, disconnector: Disconnector
+    ) -> None:
+        copy, traffic, limits = state.copy, state.traffic, state.config.limits
+        self._access = access
+        self._reply_builder = reply_builder
         kip40_enabled, gateway = state.config.group_metadata_request, state.advertise is not None
         self._rewritten = rewritten_apis(gateway=gateway, kip40=kip40_enabled)
         decoded = exchange_events.GROUP_API_KEYS | LOCAL_APIS | self._rewritten | SASL_APIS
@@ -71,12 +82,12 @@ class ApiTable:
 
     def _decoding_handlers(self, state: BrokerState) -> _Rows:
         """Yields the handlers that decode requests."""
-        copy, access, replies = state.copy, state.access, self.replies
+        copy, access, replies = state.copy, self._access, self.replies
         judged = state.active_policies, state.versions, self.observer, self._disconnector
         yield DEFERRED_APIS, GroupRequests(COPY, *judged, self.enforcement, replies)
         yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, *judged, self.enforcement, replies)
-        questions = BrokerQuestions(copy, state.versions, access, replies, state.traffic)
-        answers = LocalAnswers(self._reasons, reply_builder(state), questions, copy, state.samples, state.traffic)
+        questions = BrokerQuestions(copy, state.versions, state.authorization, replies, state.traffic)
+        answers = LocalAnswers(self._reasons, self._reply_builder, questions, copy, state.samples, state.traffic)
         yield LOCAL_APIS, GroupQuestions(*judged, answers, questions)
         gateway = state.advertise is not None
         yield SASL_APIS, SaslRequests(*judged, access, replies.decode_limits, gateway=gateway)
@@ -86,7 +97,7 @@ class ApiTable:
         copy, observer, rewriter, traffic = state.copy, self.observer, self._rewriter, state.traffic
         yield exchange_events.GROUP_ONLY_KEYS, NamedGroupWrites(observer)
         yield (ApiKey.DELETE_TOPICS,), TopicDeletions(copy)
-        yield RULE_CHANGE_APIS, RuleChanges(state.access, copy)
+        yield RULE_CHANGE_APIS, RuleChanges(self._access, copy)
         yield (ApiKey.FETCH,), Fetches(observer, state.config.limits.inspected_frame)
         api_versions = ApiVersionsRequests(rewriter, traffic, state.versions, self._api_versions)
         yield (ApiKey.API_VERSIONS,), api_versions
@@ -106,12 +117,12 @@ class ApiTable:
         yield others, RewrittenReplies(rewriter, traffic)
 
 
-def reply_builder(state: BrokerState) -> ReplyBuilder:
+def make_reply_builder(state: BrokerState) -> ReplyBuilder:
     """Returns what builds the local answers of one broker."""
     return ReplyBuilder(
         state.copy,
         state.versions,
-        state.access,
+        state.authorization,
         state.topic_ids,
         state.answer_settings,
         state.traffic,

@@ -12,7 +12,7 @@ from group_sidecar.coordinator.answer_requirements import groups_of
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
-from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import Forward, Pass, RequestOutcome
@@ -27,7 +27,7 @@ class BrokerQuestions:
     Args:
         copy: learns from the broker's answers.
         versions: of the broker.
-        access: whether the broker may have an authorizer.
+        authorization: whether the broker may have an authorizer.
         replies: handles the broker's answers.
         traffic: counts the questions that were translated.
     """
@@ -36,13 +36,13 @@ class BrokerQuestions:
         self,
         copy: CoordinatorCopy,
         versions: OfferedVersions,
-        access: ClientAccess,
+        authorization: Authorization,
         replies: ExchangeReplies,
         traffic: TrafficCounters,
     ) -> None:
         self._copy = copy
         self._versions = versions
-        self._access = access
+        self._authorization = authorization
         self._replies = replies
         self._traffic = traffic
 
@@ -54,14 +54,14 @@ class BrokerQuestions:
         """Leaves a question to the broker. A version that the broker lacks is translated, in the question's turn."""
         if self.is_translated(exchange):
             self._traffic.relayed(header.api_key)
-            steps = translate(exchange.request, exchange.version, self._versions, self._access)
+            steps = translate(exchange.request, exchange.version, self._versions, self._authorization)
             return relay(steps, exchange, header, self._copy, self._replies, now)
         if exchange.request.KEY not in exchange_events.GROUP_API_KEYS:
             return Pass()
         manager = self._copy.manager
         if (
             isinstance(exchange.request, ListGroupsRequest)
-            and not self._access.may_have_authorizer
+            and not self._authorization.may_have_authorizer
             and not manager.learns_from_listings
         ):
             return Pass()  # Nothing is learnt, and decoding a list of 100,000 groups takes 0.1 s.

@@ -1,4 +1,4 @@
-"""Classifies each request and reply of one broker's clients, and calls the handler of its API.
+"""Classifies each request and reply of one listener's clients, and calls the handler of its API.
 
 `api_table` has the handler of each API. A handler returns a pending reply, which handles the reply. The dispatcher
 contains the rules for all APIs: how long a frame may be, which requests may be held, and what happens when a
@@ -10,13 +10,13 @@ The dispatcher fails open: a frame that cannot be decoded is forwarded and count
 from collections.abc import Sequence
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplyHandler
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.broker.principals import UNAUTHENTICATED
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
-from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME, HeldRequests
+from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
     Classified,
@@ -33,6 +33,7 @@ from group_sidecar.proxy.handlers.api_table import ApiTable
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.observer import CLOSED, PASSED_ON
 from group_sidecar.proxy.handlers.pending_exchange import PendingCopy
+from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from group_sidecar.proxy.handlers.sasl import SASL_APIS
 from group_sidecar.proxy.runtime.garbage_collection import LONG_FRAME, CollectionPaused
 from group_sidecar.proxy.runtime.logging import log
@@ -47,24 +48,31 @@ _NOT_HELD_CAUSES = {
 
 
 class BrokerDispatcher(DeferredReplyHandler):
-    """The dispatcher of one broker. The sessions of all its clients share the dispatcher."""
+    """The dispatcher of one listener of one broker. The sessions of all its clients share the dispatcher.
 
-    def __init__(self, state: BrokerState) -> None:
+    Args:
+        state: of the broker; all listeners of the broker share it.
+        counters: of the listener.
+        reply_builder: see ApiTable.
+    """
+
+    def __init__(self, state: BrokerState, counters: ListenerCounters, reply_builder: ReplyBuilder) -> None:
         limits = state.config.limits
         self._deferred = state.deferred
-        self._access = state.access
+        self._access = state.accesses[counters.name]
+        self._counters = counters
         self._versions = state.versions
         self._policies = state.active_policies
         self._lost_requests = state.lost_requests
         self._traffic = state.traffic
         self._disconnector = Disconnector()
-        table = ApiTable(state, self._disconnector)
+        table = ApiTable(state, self._access, reply_builder, self._disconnector)
         self._observer = table.observer
         self._enforcement = table.enforcement
         self._exchange_replies = table.replies
         self._handlers = table.by_api
         self._actions = {key: handler.action for key, handler in self._handlers.items()}
-        self._held_requests = HeldRequests(limits.held_frames)
+        self._held_requests = state.held_requests
         self._longest = limits.inspected_frame
         self._longest_held = limits.largest_frame
         self._passable = GATEWAY_VERSIONS if state.advertise else None
@@ -118,10 +126,6 @@ class BrokerDispatcher(DeferredReplyHandler):
         elif self._held_requests.try_hold(origin.number, origin.client_host, size, admitted=admitted):
             return HOLD
         return self._outcome_if_not_held(api_key, api_version, origin, CloseReason.REQUEST_TOO_LONG)
-
-    def take_evicted(self) -> list[int]:
-        """Returns the numbers of connections whose requests may not be held any longer, each once."""
-        return self._held_requests.take_evicted()
 
     def evict_partial(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
@@ -231,11 +235,12 @@ class BrokerDispatcher(DeferredReplyHandler):
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
         """See Dispatcher."""
         gateway = self._passable is not None
-        self._traffic.tls_connections += 1
-        if self._traffic.tls_connections == 1:  # Log the first only; the metric counts all.
+        self._counters.tls_passed += 1
+        if self._counters.tls_passed == 1:  # Log the first only; the metric counts all.
             log.warning(
                 "a client speaks TLS where plain Kafka is expected",
                 client=origin.client_host,
+                listener=self._counters.name,
                 outcome="closed" if gateway else "passed unread",
             )
         # If a gateway cannot rewrite addresses, clients bypass it.

@@ -19,7 +19,8 @@ from group_sidecar.coordinator.model.facts import ClientRefused
 from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.policy import Policy
 from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict

@@ -40,7 +40,7 @@ from group_sidecar.coordinator.answers.kip40_group_metadata import (
 )
 from group_sidecar.coordinator.model.views import GroupState, GroupView
 from group_sidecar.coordinator.state.log_partitions import partition_for
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy

@@ -26,7 +26,7 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.verdicts import RefusePartitions
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, Reply, RequestOutcome

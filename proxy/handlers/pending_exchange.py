@@ -1,7 +1,7 @@
 """Handles the replies to group requests, which were decoded before they were forwarded or are decoded afterwards."""
 
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, CopiedRequest, HangUp, Origin, PendingReply, Reply

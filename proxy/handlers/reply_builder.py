@@ -28,7 +28,7 @@ from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
-from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
@@ -48,7 +48,7 @@ class ReplyBuilder:
     Args:
         copy: of the broker.
         versions: of the broker.
-        access: whether the broker may have an authorizer.
+        authorization: whether the broker may have an authorizer.
         topic_ids: which topics the broker still has.
         settings: which hosts a reply contains.
         traffic: counts the replies that were remembered.
@@ -59,7 +59,7 @@ class ReplyBuilder:
         self,
         copy: CoordinatorCopy,
         versions: OfferedVersions,
-        access: ClientAccess,
+        authorization: Authorization,
         topic_ids: TopicIds,
         settings: AnswerSettings,
         traffic: TrafficCounters,
@@ -67,7 +67,7 @@ class ReplyBuilder:
     ) -> None:
         self._copy = copy
         self._versions = versions
-        self._access = access
+        self._authorization = authorization
         self._topic_ids = topic_ids
         self._true_hosts = settings.true_hosts
         self._decode_limits = DecodeLimits(limits.inspected_elements)
@@ -134,7 +134,10 @@ class ReplyBuilder:
             changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
             return (self._topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)
         if isinstance(request, DescribeGroupsRequest):
-            return (self._access.may_have_authorizer, *(manager.changes_of(group)[0] for group in request.groups))
+            return (
+                self._authorization.may_have_authorizer,
+                *(manager.changes_of(group)[0] for group in request.groups),
+            )
         if isinstance(request, OffsetFetchRequest):
             groups = group_replies.groups_asked(request, question.version)
             return (self._topic_ids.revision, *(manager.changes_of(group)[1] for group in groups))
@@ -157,7 +160,7 @@ class ReplyBuilder:
                 version,
                 views,
                 true_hosts=self._true_hosts,
-                operations=operations(request, self._access) if added else group_replies.OPERATIONS_UNKNOWN,
+                operations=operations(request, self._authorization) if added else group_replies.OPERATIONS_UNKNOWN,
                 empty=self._versions.includes_empty_groups(request.KEY, version),
             )
             return encode_reply_rest(described, version)

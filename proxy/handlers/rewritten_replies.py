@@ -5,7 +5,8 @@ The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinat
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (

@@ -6,7 +6,7 @@ from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import Struct, decode_start
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions

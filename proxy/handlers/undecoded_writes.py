@@ -8,7 +8,7 @@ when the reply arrives or is lost.
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.wire import exchange_events
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.outcomes import PendingNotice, PendingReply
 

@@ -26,7 +26,7 @@ from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.answers.list_groups import matches_filters
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire.group_apis import STATES
-from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_error, translate_offsets
@@ -38,7 +38,7 @@ GROUPS_PER_DESCRIBE = 100
 """Maximum number of groups in one DescribeGroups request, because the metadata of members may be large."""
 
 
-def translate(request: Struct, version: int, versions: OfferedVersions, access: ClientAccess) -> Steps:
+def translate(request: Struct, version: int, versions: OfferedVersions, authorization: Authorization) -> Steps:
     """Returns the steps to answer a question in a version that the sidecar adds (`OfferedVersions.is_added_version`).
 
     If a reply of the broker cannot be decoded, the client gets COORDINATOR_NOT_AVAILABLE. The client then looks for the
@@ -53,7 +53,7 @@ def translate(request: Struct, version: int, versions: OfferedVersions, access: 
             error_reply = DescribeGroupsResponse(
                 groups=tuple(group_replies.error_group(group, error) for group in request.groups)
             )
-            return (yield from _describe(request, version, versions, access))
+            return (yield from _describe(request, version, versions, authorization))
         assert isinstance(request, OffsetFetchRequest)
         error_reply = offset_fetch_error(request, version, error)
         return (yield from translate_offsets(request, version, versions))
@@ -61,9 +61,9 @@ def translate(request: Struct, version: int, versions: OfferedVersions, access: 
         return error_reply
 
 
-def operations(request: DescribeGroupsRequest, access: ClientAccess) -> int:
+def operations(request: DescribeGroupsRequest, authorization: Authorization) -> int:
     """Returns a group's authorized operations if the broker cannot: all if it surely has no authorizer."""
-    everything = request.include_authorized_operations and not access.may_have_authorizer
+    everything = request.include_authorized_operations and not authorization.may_have_authorizer
     return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
 
 
@@ -104,13 +104,15 @@ def _states(
 # DescribeGroups.
 
 
-def _describe(request: DescribeGroupsRequest, version: int, versions: OfferedVersions, access: ClientAccess) -> Steps:
+def _describe(
+    request: DescribeGroupsRequest, version: int, versions: OfferedVersions, authorization: Authorization
+) -> Steps:
     broker_version = versions.request_version(DescribeGroupsRequest.KEY, version)
     has_operations = broker_version >= OPERATIONS_SINCE
     question = replace(request, include_authorized_operations=has_operations and request.include_authorized_operations)
     [reply] = yield [BrokerRequest(question, broker_version)]
     assert isinstance(reply, DescribeGroupsResponse)
-    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, access)
+    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, authorization)
     described = {
         group.group_id: group_replies.with_authorized_operations(_described(group, version), allowed)
         for group in reply.groups

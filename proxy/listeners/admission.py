@@ -11,19 +11,38 @@ from functools import lru_cache
 from ipaddress import IPv4Address, ip_address
 from typing import NamedTuple
 
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
-SessionFactory = Callable[[str, Address], Session]
-"""Makes a session. The arguments are the client's host and the broker's socket address."""
+
+class ClientPort(NamedTuple):
+    """A port at which clients connect. A gateway has several ports for its listener.
+
+    Attributes:
+        counters: the counters of the listener.
+        upstream: returns the current address of the broker.
+        new_session: makes a session. The arguments are the client's host and the broker's socket address.
+    """
+
+    counters: ListenerCounters
+    upstream: Callable[[], Address]
+    new_session: Callable[[str, Address], Session]
 
 
 class PendingClient(NamedTuple):
-    """A client whose broker connection is not established. `attempt`: the socket that has begun to connect, or None."""
+    """A client whose broker connection is not established.
+
+    Attributes:
+        client: the client's descriptor.
+        host: the client's host.
+        address: the configured address of the broker.
+        attempt: the socket that has begun to connect, or None.
+    """
 
     client: int
     host: str
@@ -36,7 +55,7 @@ class Admission:
 
     Args:
         connection_manager: carries the admitted connections.
-        traffic: counts connections, also refused ones.
+        traffic: knows how many connections are open.
         most_connections: the maximum number of client connections at a time.
 
     Attributes:
@@ -60,7 +79,7 @@ class Admission:
         return self._targets.get(address)
 
     def admit(
-        self, accepted: AcceptedClient, address: Address, target: Target | None, new_session: SessionFactory
+        self, accepted: AcceptedClient, address: Address, target: Target | None, port: ClientPort
     ) -> PendingClient | None:
         """Joins a client and its broker connection if the broker connection is established.
 
@@ -68,23 +87,23 @@ class Admission:
             accepted: the client and its broker connection.
             address: the configured address of the broker.
             target: the socket address to which the broker connection was begun.
-            new_session: makes the session.
+            port: the port at which the client was accepted.
 
         Returns:
             The client if its broker connection is not established yet, or None if the client was joined or refused.
         """
         client, packed, upstream, connected = accepted
-        self._traffic.connection_opened()
+        port.counters.connection_opened()
         if self._traffic.client_connections > self._most_connections:
             if upstream >= 0:
                 os.close(upstream)
-            self.refuse(client, CloseReason.CONNECTION_LIMIT)
+            self.refuse(client, port, CloseReason.CONNECTION_LIMIT)
             self.warn("a client was turned away", f"{self._most_connections} connections are open")
             return None
         host = format_host(packed)
         if target is None or not connected:
             return PendingClient(client, host, address, socket.socket(fileno=upstream) if upstream >= 0 else None)
-        self.join(client, host, upstream, target, new_session)
+        self.join(client, host, upstream, target, port)
         return None
 
     def connected(self, address: Address, upstream: socket.socket) -> Target:
@@ -98,22 +117,23 @@ class Admission:
         """Forgets the socket address of a broker, because the broker may have moved."""
         self._targets.pop(address, None)
 
-    def join(self, client: int, host: str, upstream: int, target: Target, new_session: SessionFactory) -> None:
+    def join(self, client: int, host: str, upstream: int, target: Target, port: ClientPort) -> None:
         """Hands a client and its broker connection to the connection manager."""
         try:
-            self._connection_manager.add(client, upstream, new_session(host, Address(*target.address[:2])))
+            session = port.new_session(host, Address(*target.address[:2]))
+            self._connection_manager.add(client, upstream, session, port.counters)
         except Exception as error:  # noqa: BLE001  No exception of this connection may end other connections.
             os.close(upstream)
             if isinstance(error, OSError):
-                self.refuse(client, CloseReason.CLIENT_CLOSED)
+                self.refuse(client, port, CloseReason.CLIENT_CLOSED)
             else:
-                self.refuse(client, CloseReason.ERROR)
+                self.refuse(client, port, CloseReason.ERROR)
                 log.exception("a connection failed", client=host)
 
-    def refuse(self, client: int, reason: CloseReason) -> None:
+    def refuse(self, client: int, port: ClientPort, reason: CloseReason) -> None:
         """Closes a client's connection and counts the reason."""
         os.close(client)
-        self._traffic.connection_closed(reason)
+        port.counters.connection_closed(reason)
 
     def warn(self, event: str, cause: str, **where: str) -> None:
         """Logs a warning, unless it was logged recently. A later warning contains how often the problem occurred."""

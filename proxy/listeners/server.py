@@ -14,10 +14,11 @@ from select import EPOLLIN
 
 import trio
 
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.listeners.acceptor import Acceptor, Target, start_connect, tune
-from group_sidecar.proxy.listeners.admission import Admission, PendingClient, SessionFactory
+from group_sidecar.proxy.listeners.admission import Admission, ClientPort, PendingClient
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
@@ -111,7 +112,7 @@ class Server:
 
     Args:
         connection_manager: carries the connections.
-        traffic: counts connections, also refused ones.
+        traffic: knows how many connections are open.
         most_connections: the maximum number of client connections at a time.
         supervisor: handles unexpected failures.
         on_reachability_changed: called with a broker's address after a failed connection, and when the broker is
@@ -127,28 +128,19 @@ class Server:
         on_reachability_changed: Callable[[Address], None] = lambda _: None,
     ) -> None:
         self._poller = connection_manager.poller
-        self._traffic = traffic
         self._supervisor = supervisor or Supervisor()
         self._on_reachability_changed = on_reachability_changed
         self._admission = Admission(connection_manager, traffic, most_connections)
 
-    async def serve(
-        self, listeners: list[socket.socket], upstream: Callable[[], Address], new_session: SessionFactory
-    ) -> None:
-        """Accepts clients until cancelled, then closes the listeners.
-
-        Args:
-            listeners: the sockets that `listen` opened.
-            upstream: returns the current address of the broker.
-            new_session: makes the sessions.
-        """
+    async def serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
+        """Accepts clients until cancelled, then closes the sockets that `listen` opened."""
         acceptors: list[Acceptor | AcceptorThread] = []
         try:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
                     acceptor = ACCEPTOR(listener)
                     acceptors.append(acceptor)
-                    ready = partial(self._accept_ready, acceptor, upstream, new_session, nursery)
+                    ready = partial(self._accept_ready, acceptor, port, nursery)
                     self._poller.watch(acceptor.fileno(), EPOLLIN, ready)
                 try:
                     await trio.sleep_forever()
@@ -164,19 +156,18 @@ class Server:
     def _accept_ready(
         self,
         acceptor: "Acceptor | AcceptorThread",
-        upstream: Callable[[], Address],
-        new_session: SessionFactory,
+        port: ClientPort,
         nursery: trio.Nursery,
         events: int,
     ) -> None:
         """Admits the accepted clients."""
-        address = upstream()
+        address = port.upstream()
         target = self._admission.target(address)
         try:
             for accepted in acceptor.take_accepted(target):
-                pending_client = self._admission.admit(accepted, address, target, new_session)
+                pending_client = self._admission.admit(accepted, address, target, port)
                 if pending_client is not None:
-                    nursery.start_soon(self._connect_and_admit, pending_client, new_session)
+                    nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
             self._admission.warn("no connection can be accepted", _reason(error))
             self._poller.pause(acceptor.fileno())
@@ -186,30 +177,30 @@ class Server:
         await trio.sleep(EXHAUSTED_SECONDS)
         self._poller.resume(fd, EPOLLIN)
 
-    async def _connect_and_admit(self, pending_client: PendingClient, new_session: SessionFactory) -> None:
+    async def _connect_and_admit(self, pending_client: PendingClient, port: ClientPort) -> None:
         admission, (client, host, address, attempt) = self._admission, pending_client
         try:
             upstream = await self._connect(address, attempt)
             target = admission.connected(address, upstream)
         except OSError as error:
             # The client sees that its connection is closed at once, and retries later as after a refused connection.
-            self._traffic.upstream_connect_failures += 1
-            admission.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
+            port.counters.upstream_connect_failures += 1
+            admission.refuse(client, port, CloseReason.UPSTREAM_UNREACHABLE)
             admission.warn(UNREACHABLE, _reason(error), address=str(address))
             self._on_reachability_changed(address)
             return
         except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
-            self._traffic.upstream_connect_failures += 1
-            admission.refuse(client, CloseReason.UPSTREAM_UNREACHABLE)
+            port.counters.upstream_connect_failures += 1
+            admission.refuse(client, port, CloseReason.UPSTREAM_UNREACHABLE)
             self._supervisor.failed(Task.CONNECTIONS, error, str(address))
             return
         except BaseException:
-            admission.refuse(client, CloseReason.SHUTDOWN)
+            admission.refuse(client, port, CloseReason.SHUTDOWN)
             raise
         if admission.log_throttle.ended(UNREACHABLE, str(address)):
             log.info("the broker is reachable again", address=str(address))
             self._on_reachability_changed(address)
-        admission.join(client, host, upstream.detach(), target, new_session)
+        admission.join(client, host, upstream.detach(), target, port)
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
         """Returns the attempt when it is established, otherwise a new connection.

@@ -137,11 +137,10 @@ def done(futures: dict[Any, Any]) -> None:
 
 @dataclass
 class AuthorizedBroker:
-    """A broker with an authorizer, and a sidecar in front of each of its listeners."""
+    """A broker with an authorizer, and a sidecar in front of both of its listeners."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
-    open: SidecarProcess
     expected: dict[tuple[str, str], Struct] = field(default_factory=dict)
 
     def directly(self, user: str, question: Question) -> Struct:
@@ -168,7 +167,11 @@ def alike(answer: Any) -> Any:
 
 
 def started(folder: Path, broker: KafkaBroker, answers: dict[str, Any], own: dict[str, Any]) -> SidecarProcess:
-    settings = {"answers": answers, "own_connection": own}
+    listeners = [
+        {"name": "SASL", "listen": host_port(broker.sasl_sidecar), "upstream": host_port(broker.sasl_client)},
+        {"name": "OPEN", "listen": host_port(broker.sidecar), "upstream": host_port(broker.client)},
+    ]
+    settings = {"answers": answers, "own_connection": own, "listeners": listeners}
     return SidecarProcess(folder, listen=broker.sasl_sidecar, upstream=broker.sasl_client, settings=settings)
 
 

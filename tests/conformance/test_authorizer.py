@@ -48,7 +48,6 @@ from tests.conformance.authorized_broker import (
     started,
 )
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import host_port
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
@@ -69,10 +68,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedBrok
                 commit(wire, group)
         member = connected(stack, broker.sasl_sidecar, ADMIN)
         become_stable(member, "b")
-        own_there = {**own, "address": host_port(broker.sasl_client)}
-        settings = {"answers": {**answers, "exclusive": False}, "own_connection": own_there}
-        other = SidecarProcess(folder / "open", listen=broker.sidecar, upstream=broker.client, settings=settings)
-        yield AuthorizedBroker(broker, sidecar, stack.enter_context(other))
+        yield AuthorizedBroker(broker, sidecar)
 
 
 # What is asked.
@@ -213,7 +209,7 @@ def test_anonymous_users_without_sasl(
     guarded: AuthorizedBroker,
 ) -> None:
     """On a listener without SASL, each client gets the broker's answer for the anonymous user."""
-    sidecar = guarded.open
+    sidecar = guarded.sidecar
     everything = questions(OPEN_GROUPS)
     sidecar.process.wait_until(lambda: asked_alone(guarded, fetching(5, ("open-a",), ("t1",))))
     for _ in range(2):
@@ -228,10 +224,10 @@ def test_anonymous_users_without_sasl(
 
 def asked_alone(guarded: AuthorizedBroker, question: Question) -> bool:
     """Asks on a connection of its own; gives whether the sidecar answered."""
-    before = answers(guarded.open, "OffsetFetch")
+    before = answers(guarded.sidecar, "OffsetFetch")
     with Wire(guarded.broker.sidecar) as wire:
         tell_apart(ANONYMOUS, question, alike(wire.ask(*question)), guarded.directly(ANONYMOUS, question))
-    return answers(guarded.open, "OffsetFetch") > before
+    return answers(guarded.sidecar, "OffsetFetch") > before
 
 
 def test_revoked_right_is_gone_at_once(guarded: AuthorizedBroker) -> None:

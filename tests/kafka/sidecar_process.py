@@ -24,7 +24,8 @@ class SidecarProcess:
         listen: the address that the broker advertises.
         upstream: the broker's own address.
         group_max_size: the limit, which is given as a flag.
-        settings: further settings, nested as in the file. With them, all settings are in a file.
+        settings: further settings, nested as in the file. With them, all settings are in a file. `listeners` among them
+            replace `listen` and `upstream`.
         until: the page whose status 200 shows that the sidecar is up.
     """
 
@@ -69,7 +70,8 @@ class SidecarProcess:
 
     def write(self, settings: dict[str, Any]) -> None:
         """Writes its configuration file again. The sidecar reads it at the next reload."""
-        self.file.write_text(yaml.safe_dump({**self._places, **settings}))
+        places = {"admin": self._places["admin"]} if "listeners" in settings else self._places
+        self.file.write_text(yaml.safe_dump({**places, **settings}))
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
         """Returns status and body of a page of the admin port; status 0 if the port does not respond."""

@@ -79,6 +79,7 @@ class MetricsWorld:
         self.copies = list(copies)
         self.logs: list[LogReadCounters] = []
         self.traffic = TrafficCounters()
+        self.counters = self.traffic.add_listener("clients")
         self.fact_counters = FactCounters(CollectorRegistry(), max_groups=max_groups)
         tables = GroupMetadataManager(exclusive=False).tables
         always = {"copies_ready": lambda: True, "held_bytes": lambda: 0, "tables": tables}

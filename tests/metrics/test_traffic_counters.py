@@ -6,9 +6,9 @@ import pytest
 
 from group_sidecar.codecs.api_registry import APIS, api_name
 from group_sidecar.coordinator.model.views import FallbackReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import (
     REQUEST_SECONDS,
-    CloseReason,
     Histogram,
     TrafficCounters,
     Verification,
@@ -81,26 +81,26 @@ def test_connections_open_and_closed() -> None:
     """Connection metrics report open connections, and closed connections by reason."""
     world = MetricsWorld()
     for _ in range(3):
-        world.traffic.connection_opened()
-    world.traffic.connection_closed(CloseReason.BAD_FRAME_LENGTH)
-    assert world.value("client_connections") == 2
-    assert world.value("client_connections_opened_total") == 3
+        world.counters.connection_opened()
+    world.counters.connection_closed(CloseReason.BAD_FRAME_LENGTH)
+    assert world.value("client_connections", listener="clients") == 2
+    assert world.value("client_connections_opened_total", listener="clients") == 3
     closed = world.series("client_connections_closed_total")
-    assert closed.pop(("bad_frame_length",)) == 1
-    assert closed == {(reason,): 0 for reason in CloseReason if reason != CloseReason.BAD_FRAME_LENGTH}
+    assert closed.pop(("clients", "bad_frame_length")) == 1
+    assert closed == {("clients", reason): 0 for reason in CloseReason if reason != CloseReason.BAD_FRAME_LENGTH}
 
 
 def test_bytes_and_failed_connects() -> None:
     """Metrics report received, sent and held bytes, failed upstream connects and TLS connections."""
     world = MetricsWorld(held_bytes=lambda: 12)
-    world.traffic.received_bytes += 100
-    world.traffic.sent_bytes += 250
-    world.traffic.upstream_connect_failures += 1
-    assert world.value("received_bytes_total") == 100
-    assert world.value("sent_bytes_total") == 250
-    assert world.value("upstream_connect_failures_total") == 1
-    world.traffic.tls_connections += 3
-    assert world.value("tls_connections_total") == 3
+    world.counters.received_bytes += 100
+    world.counters.sent_bytes += 250
+    world.counters.upstream_connect_failures += 1
+    assert world.value("received_bytes_total", listener="clients") == 100
+    assert world.value("sent_bytes_total", listener="clients") == 250
+    assert world.value("upstream_connect_failures_total", listener="clients") == 1
+    world.counters.tls_passed += 3
+    assert world.value("tls_connections_total", listener="clients") == 3
     assert world.value("held_bytes") == 12
 
 

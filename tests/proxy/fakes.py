@@ -15,7 +15,9 @@ from typing import Any
 import trio
 
 from group_sidecar.codecs.headers import REQUEST_HEAD
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import NO_TIMEOUTS, ConnectionManager
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
@@ -33,6 +35,7 @@ from group_sidecar.proxy.dataplane.outcomes import (
 )
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.listeners.admission import ClientPort
 from group_sidecar.proxy.listeners.server import Server, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -234,6 +237,7 @@ class RunningProxy:
     address: Address
     connection_manager: ConnectionManager
     traffic: TrafficCounters
+    counters: ListenerCounters
     broker: FakeBroker
 
     async def connect(self) -> trio.SocketStream:
@@ -248,8 +252,8 @@ class RunningProxy:
 
     async def closed(self, reason: CloseReason, times: int = 1) -> None:
         """Waits until exactly `times` connections have been closed for this reason."""
-        await holds(lambda: self.traffic.connections_closed[reason] >= times)
-        assert self.traffic.connections_closed[reason] == times
+        await holds(lambda: self.counters.connections_closed[reason] >= times)
+        assert self.counters.connections_closed[reason] == times
 
 
 @asynccontextmanager
@@ -262,8 +266,9 @@ async def running_proxy(
 ) -> AsyncIterator[RunningProxy]:
     """Runs a connection manager and a server in front of a fake broker. Yields the running proxy."""
     traffic = TrafficCounters()
+    counters = traffic.add_listener(DEFAULT_LISTENER)
     poller = Poller()
-    connection_manager = ConnectionManager(poller, traffic, timeouts)
+    connection_manager = ConnectionManager(poller, timeouts)
     server = Server(connection_manager, traffic, most_connections)
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()
@@ -275,10 +280,12 @@ async def running_proxy(
         nursery.start_soon(
             server.serve,
             listeners,
-            lambda: address,
-            lambda host, peer: Session(chosen, traffic, Origin(host), LARGEST_FRAME),
+            ClientPort(
+                counters, lambda: address, lambda host, peer: Session(chosen, traffic, Origin(host), LARGEST_FRAME)
+            ),
         )
-        yield RunningProxy(Address("127.0.0.1", port_of(listeners)), connection_manager, traffic, broker)
+        listening = Address("127.0.0.1", port_of(listeners))
+        yield RunningProxy(listening, connection_manager, traffic, counters, broker)
         nursery.cancel_scope.cancel()
 
 

@@ -25,7 +25,6 @@ from group_sidecar.codecs.messages.describe_groups import (
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, connect
 from group_sidecar.proxy.config.model import Config, ConfigError
@@ -130,7 +129,26 @@ async def test_clients_reach_broker_through_sidecar(nursery: trio.Nursery) -> No
         assert told["brokers"] == {str(upstream): {"reachable": True, "accepting": True}}
         assert told["offsets_log"][str(upstream)].keys() >= {"read", "partitions", "loading", "owned", "failed"}
         _, metrics = await get(at.admin, "/metrics")
-        assert b"group_sidecar_client_connections_opened_total 1.0" in metrics
+        assert b'group_sidecar_client_connections_opened_total{listener="default"} 1.0' in metrics
+    nursery.cancel_scope.cancel()
+
+
+async def test_listeners_share_one_copy(nursery: trio.Nursery) -> None:
+    """Each listener leads to its own upstream address. The broker is one, and the connections are counted apart."""
+    cluster = Cluster()
+    upstreams = {name: await cluster.start(nursery, node) for node, name in enumerate(("ONE", "TWO"))}
+    listeners = [{"name": name, "listen": "127.0.0.1:0", "upstream": str(at)} for name, at in upstreams.items()]
+    config = Config.model_validate({"listeners": listeners, "admin": "127.0.0.1:0"})
+    at = await nursery.start(run_sidecar, config)
+    for name, clients in (("ONE", 1), ("TWO", 2)):
+        for _ in range(clients):
+            async with connect(*at.listeners[name]) as client:
+                await client.ask(ListGroupsRequest())
+    assert len(cluster.scripted[1].requests(ListGroupsRequest)) == 2  # The sidecar asks the first address only.
+    assert list((await ready(at))["brokers"]) == [str(upstreams["ONE"])]
+    _, metrics = await get(at.admin, "/metrics")
+    for name, count in (("ONE", 1), ("TWO", 2)):
+        assert f'group_sidecar_client_connections_opened_total{{listener="{name}"}} {count}.0\n'.encode() in metrics
     nursery.cancel_scope.cancel()
 
 
@@ -252,7 +270,7 @@ async def test_start_line_reports_send_mode(wanted: bool, nursery: trio.Nursery)
     with capture_logs() as lines:
         await nursery.start(run_sidecar, configured(upstream="127.0.0.1:1", io_uring=wanted))
     [started] = [line for line in lines if line["event"] == "started"]
-    possible = ConnectionManager(Poller(), TrafficCounters(), batched=wanted).send_mode
+    possible = ConnectionManager(Poller(), batched=wanted).send_mode
     assert started["small_frames"] == possible
     assert wanted or not possible.endswith("together")
     nursery.cancel_scope.cancel()

@@ -102,7 +102,7 @@ def test_no_version_added_before_first_offer() -> None:
 def test_clients_get_added_versions(version: int, authorizer: bool) -> None:
     """The ApiVersions reply to clients contains the added versions."""
     state = broker_state()
-    state.access.learn_authorizer(authorizer)
+    state.learn_authorizer(authorizer)
     line, question = Line(state), ApiVersionsRequest()
     line.sends(question, version)
     told = ApiVersionsResponse(error_code=0, api_keys=offering(RELEASES["1.1.1"]))

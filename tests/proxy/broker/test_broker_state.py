@@ -5,9 +5,9 @@ import pytest
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.authorization_cache import Operation
-from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal
+from group_sidecar.proxy.broker.principals import Principal
 from tests.as_python import ROOT
-from tests.proxy.dataplane.playbook import EPOCH, broker_state
+from tests.proxy.dataplane.playbook import ANONYMOUS_CLIENT, EPOCH, access_of, broker_state
 
 DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
 
@@ -15,14 +15,14 @@ DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
 async def test_lost_connection_revokes_grants() -> None:
     """A lost connection to the broker revokes all grants, and later grants to anonymous clients do not count."""
     state, bob = broker_state(), Principal("SCRAM-SHA-256", b"n,,n=bob")
-    state.access.learn_authorizer(present=True)
-    state.access.rights.grant(bob, DESCRIBE_G, EPOCH)
-    state.access.rights.grant(ANONYMOUS, DESCRIBE_G, EPOCH)
+    state.learn_authorizer(present=True)
+    access_of(state).rights.grant(bob, DESCRIBE_G, EPOCH)
+    access_of(state).rights.grant(ANONYMOUS_CLIENT, DESCRIBE_G, EPOCH)
     state.reachability.probe_succeeded()
-    assert state.access.may_see(bob, DESCRIBE_G, EPOCH)
+    assert access_of(state).may_see(bob, DESCRIBE_G, EPOCH)
     state.probe_failed("closed the connection")
-    state.access.rights.grant(ANONYMOUS, DESCRIBE_G, EPOCH)
-    assert [state.access.may_see(who, DESCRIBE_G, EPOCH) for who in (bob, ANONYMOUS)] == [False, False]
+    access_of(state).rights.grant(ANONYMOUS_CLIENT, DESCRIBE_G, EPOCH)
+    assert [access_of(state).may_see(who, DESCRIBE_G, EPOCH) for who in (bob, ANONYMOUS_CLIENT)] == [False, False]
 
 
 @pytest.mark.parametrize(("listed", "lacking"), [(["old"], FallbackReason.COLD), ([], None), (None, None)])
@@ -42,15 +42,15 @@ def habits(manager: GroupMetadataManager) -> tuple[str | None, bool | None]:
 def test_reset_clears_learned_state() -> None:
     """A reset clears the authorizer, the grants and the broker's habits."""
     state = broker_state()
-    state.access.learn_authorizer(False)
-    state.access.rights.grant(ANONYMOUS, [(Operation.DESCRIBE_GROUP, "g")], EPOCH)
+    state.learn_authorizer(False)
+    access_of(state).rights.grant(ANONYMOUS_CLIENT, [(Operation.DESCRIBE_GROUP, "g")], EPOCH)
     manager = state.copy.manager
     manager.default_assignor, manager.sends_error_messages = "uniform", True
     state.reset_learned()
-    assert not state.access.allows_anonymous
+    assert not access_of(state).allows_anonymous
     assert [
-        state.access.may_have_authorizer,
-        state.access.rights.has_all(ANONYMOUS, [(Operation.DESCRIBE_GROUP, "g")], EPOCH),
+        access_of(state).may_have_authorizer,
+        access_of(state).rights.has_all(ANONYMOUS_CLIENT, [(Operation.DESCRIBE_GROUP, "g")], EPOCH),
     ] == [
         True,
         False,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from group_sidecar.proxy.broker.authorization_cache import Operation
-from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal
-from tests.proxy.dataplane.playbook import EPOCH, broker_state
+from group_sidecar.proxy.broker.principals import Principal
+from tests.proxy.dataplane.playbook import ANONYMOUS_CLIENT, EPOCH, access_of, broker_state
 
 DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
 
@@ -19,11 +19,11 @@ def test_hidden_groups_need_granted_right(authorizer: str, present: bool | None,
     """If the broker may have an authorizer, a principal sees a group only with a granted right."""
     state = broker_state(answers={"authorizer": authorizer})
     if present is not None:
-        state.access.learn_authorizer(present)
+        state.learn_authorizer(present)
     alice, bob = Principal("SCRAM-SHA-256", b"n,,n=alice"), Principal("SCRAM-SHA-256", b"n,,n=bob")
-    state.access.rights.grant(alice, DESCRIBE_G, EPOCH)
-    assert state.access.may_have_authorizer is may_have_authorizer
-    assert [state.access.may_see(who, DESCRIBE_G, EPOCH) for who in (alice, bob, None)] == [
+    access_of(state).rights.grant(alice, DESCRIBE_G, EPOCH)
+    assert access_of(state).may_have_authorizer is may_have_authorizer
+    assert [access_of(state).may_see(who, DESCRIBE_G, EPOCH) for who in (alice, bob, None)] == [
         True,
         not may_have_authorizer,
         False,
@@ -35,8 +35,8 @@ def test_authorizer_change_is_followed() -> None:
     state = broker_state()
     found = []
     for present in (False, True, False):
-        state.access.learn_authorizer(present)
-        found.append(state.access.may_see(ANONYMOUS, DESCRIBE_G, EPOCH))
+        state.learn_authorizer(present)
+        found.append(access_of(state).may_see(ANONYMOUS_CLIENT, DESCRIBE_G, EPOCH))
     assert found == [True, False, True]
 
 
@@ -54,9 +54,9 @@ def test_authorizer_change_is_followed() -> None:
 def test_anonymous_access_needs_own_plain_probe(own: dict[str, Any], serves: bool, by: str) -> None:
     """Anonymous clients are served only if the sidecar's own connection is anonymous and on the same listener."""
     state = broker_state(answers={"authorizer": "none"}, own_connection=own)
-    assert not state.access.may_see(ANONYMOUS, [], EPOCH)
+    assert not access_of(state).may_see(ANONYMOUS_CLIENT, [], EPOCH)
     if by == "authorizer":
-        state.access.learn_authorizer(present=False)
+        state.learn_authorizer(present=False)
     else:
         state.learn_initial_groups([])
-    assert state.access.may_see(ANONYMOUS, [], EPOCH) is serves
+    assert access_of(state).may_see(ANONYMOUS_CLIENT, [], EPOCH) is serves

@@ -65,7 +65,7 @@ def test_offsets_of_forgotten_groups_are_wanted(
     """Offsets of forgotten groups are requested, within a bound, if the broker hides none of them."""
     monkeypatch.setattr(room, "MAX_OFFSETS_WANTED", 2)
     state = broker_state()
-    state.access.learn_authorizer(present)
+    state.learn_authorizer(present)
     for group in "abc":
         state.copy.forget_group_state(group, 0.0)
     assert list(state.copy.offsets_wanted) == wanted

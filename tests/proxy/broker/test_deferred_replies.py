@@ -16,12 +16,17 @@ from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact, OffsetsCommitted
-from group_sidecar.proxy.broker import client_access, coordinator_copy
+from group_sidecar.proxy.broker import authorization, client_access, coordinator_copy
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.principals import ANONYMOUS
-from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.as_python import ROOT
-from tests.proxy.dataplane.playbook import SessionDriver, broker_state, complete_state
+from tests.proxy.dataplane.playbook import (
+    ANONYMOUS_CLIENT,
+    SessionDriver,
+    access_of,
+    broker_state,
+    complete_state,
+    new_dispatcher,
+)
 
 VERSION = 2
 ACCEPTED = OffsetCommitResponse(
@@ -51,20 +56,21 @@ def waits(state: BrokerState) -> bool:
 
 ACCESSES: dict[str, Callable[[BrokerState], object]] = {
     "manager": lambda state: state.copy.manager,
-    "rights": lambda state: state.access.rights,
-    "principals": lambda state: state.access.principals,
-    "allows_anonymous": lambda state: state.access.allows_anonymous,
+    "rights": lambda state: access_of(state).rights,
+    "principals": lambda state: access_of(state).principals,
+    "allows_anonymous": lambda state: access_of(state).allows_anonymous,
     "apply": lambda state: state.copy.apply((), 0),
     "refresh": lambda state: state.copy.refresh("g", 0),
     "relearn": lambda state: state.copy.forget_group_state("g", 0),
     "refused": lambda state: state.copy.refused(REFUSAL),
     "learn_topic_names": lambda state: state.topic_names.learn({}),
-    "may_see": lambda state: state.access.may_see(ANONYMOUS, (), 0),
+    "may_see": lambda state: access_of(state).may_see(ANONYMOUS_CLIENT, (), 0),
     "learn_versions": lambda state: state.versions.learn({}),
     "coordinator": lambda state: state.coordinators.coordinator("g"),
     "stale_log_ends": lambda state: state.log_bounds.stale_log_ends((), 0),
     "learn_initial_groups": lambda state: state.learn_initial_groups([]),
-    "broker_lost": lambda state: state.access.broker_lost(),
+    "broker_lost": lambda state: access_of(state).broker_lost(),
+    "reset_access": lambda state: access_of(state).reset_learned(),
     "reset_learned": lambda state: state.reset_learned(),
 }
 
@@ -74,7 +80,7 @@ def test_access_applies_deferred_replies_in_order(access: Callable[[BrokerState]
     """Every access to a broker's state first applies the deferred replies in their order."""
     facts: list[Fact] = []
     state = complete_state(facts.append)
-    line = SessionDriver(BrokerDispatcher(state))
+    line = SessionDriver(new_dispatcher(state))
     for correlation in range(3):
         commit(line, correlation)
     assert waits(state)
@@ -88,7 +94,11 @@ def test_access_applies_deferred_replies_in_order(access: Callable[[BrokerState]
     assert [fact.group_id for fact in facts if isinstance(fact, OffsetsCommitted)][3:] == ["g3"]
 
 
-GUARDED = {coordinator_copy: ("_manager",), client_access: ("_rights", "_principals", "_allows_anonymous")}
+GUARDED = {
+    coordinator_copy: ("_manager",),
+    authorization: ("_rights",),
+    client_access: ("_principals", "_allows_anonymous"),
+}
 """By module, the attributes that a deferred reply may change, and that have a property of the same name."""
 
 
@@ -113,10 +123,10 @@ def test_only_its_property_reads_guarded_state(module: ModuleType, name: str) ->
 def test_closed_connection_applies_deferred_first() -> None:
     """A closed connection is forgotten after its deferred replies, which would otherwise look anonymous."""
     state = broker_state()
-    line = SessionDriver(BrokerDispatcher(state))
-    state.access.principals.distrust(line.session.origin)
+    line = SessionDriver(new_dispatcher(state))
+    access_of(state).principals.distrust(line.session.origin)
     commit(line, 1)
     assert waits(state)
     line.upstream_closed()
     assert not waits(state)
-    assert not state.access.allows_anonymous
+    assert not access_of(state).allows_anonymous

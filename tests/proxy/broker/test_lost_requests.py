@@ -6,7 +6,15 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.lost_requests import BYTES_AT_ONCE, MAX_WAITING_BYTES
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import EPOCH, Line, complete_state, stable_group, to_client, to_upstream
+from tests.proxy.dataplane.playbook import (
+    EPOCH,
+    Line,
+    complete_state,
+    new_dispatcher,
+    stable_group,
+    to_client,
+    to_upstream,
+)
 
 GROUPS = tuple(f"a-group-of-some-length-{number:05}" for number in range(100))
 OWED = 12
@@ -40,7 +48,7 @@ def is_answered(dispatcher: BrokerDispatcher, state: BrokerState, group: str) ->
 def test_many_lost_requests_handled_in_slices() -> None:
     """Many lost requests of a closed connection are handled in slices, because one pass would delay all clients."""
     state = complete_state()
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     stable_group(state, "m1")
     lose(dispatcher, state)
     assert waiting(state) == OWED
@@ -57,7 +65,7 @@ def test_many_lost_requests_handled_in_slices() -> None:
 def test_no_answers_until_losses_are_applied() -> None:
     """No question is answered locally before all lost requests are applied."""
     state = complete_state()
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     stable_group(state, "m1", group="other")
     assert is_answered(dispatcher, state, "other")
     lose(dispatcher, state)
@@ -72,7 +80,7 @@ def test_few_lost_requests_handled_at_once() -> None:
     """A few lost requests are handled at once."""
     state = complete_state()
     stable_group(state, "m1")
-    lose(BrokerDispatcher(state), state, BYTES_AT_ONCE // REQUEST)
+    lose(new_dispatcher(state), state, BYTES_AT_ONCE // REQUEST)
     assert waiting(state) == 0
     assert lacking(state) is FallbackReason.IN_DOUBT
 
@@ -80,7 +88,7 @@ def test_few_lost_requests_handled_at_once() -> None:
 def test_waiting_requests_are_bounded() -> None:
     """The bytes of waiting lost requests are bounded."""
     state = complete_state()
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     for _ in range(MAX_WAITING_BYTES // (OWED * REQUEST) + 10):
         lose(dispatcher, state)
     assert waiting(state) * REQUEST <= MAX_WAITING_BYTES

@@ -13,10 +13,22 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.broker import principals as room
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal, Principals
+from group_sidecar.proxy.broker.principals import Principal, Principals
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Origin
-from tests.proxy.dataplane.playbook import Line, broker_state, framed, pieces, reply, request, to_client, to_upstream
+from tests.proxy.dataplane.playbook import (
+    ANONYMOUS_CLIENT,
+    Line,
+    access_of,
+    broker_state,
+    framed,
+    pieces,
+    reply,
+    request,
+    to_client,
+    to_upstream,
+)
 
 PLAIN, SCRAM, OTHER = "PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"
 ALICE, BOB = b"\0alice\0alice-secret", b"\0bob\0bob-secret"
@@ -46,13 +58,13 @@ class Connection:
 
 def connections(count: int) -> list[Connection]:
     """Returns connections to one broker."""
-    principals = Principals()
+    principals = Principals(DEFAULT_LISTENER)
     return [Connection(principals, Origin("10.0.0.1")) for _ in range(count)]
 
 
 def test_no_sasl_is_anonymous() -> None:
     """A connection without SASL has the anonymous principal."""
-    assert [connection.who() for connection in connections(2)] == [ANONYMOUS, ANONYMOUS]
+    assert [connection.who() for connection in connections(2)] == [ANONYMOUS_CLIENT, ANONYMOUS_CLIENT]
 
 
 def test_same_plain_token_is_same_principal() -> None:
@@ -61,7 +73,7 @@ def test_same_plain_token_is_same_principal() -> None:
     for connection, token in ((one, ALICE), (again, ALICE), (other, BOB), (impostor, b"\0alice\0bob-secret")):
         connection.shakes(PLAIN).sends(token)
     assert one.who() == again.who()
-    assert len({one.who(), other.who(), impostor.who(), ANONYMOUS, None}) == 5
+    assert len({one.who(), other.who(), impostor.who(), ANONYMOUS_CLIENT, None}) == 5
 
 
 def test_plain_token_is_not_stored() -> None:
@@ -94,8 +106,8 @@ def test_scram_needs_both_tokens() -> None:
         found.append(connection.who())
         connection.sends(b"c=biws,r=nonce,p=proof")
     assert found == [None, None, None]
-    assert one.who() == again.who() == Principal(SCRAM, b"n,,n=alice")
-    assert other.who() == Principal(SCRAM, b"n,,n=bob")
+    assert one.who() == again.who() == Principal(SCRAM, b"n,,n=alice", DEFAULT_LISTENER)
+    assert other.who() == Principal(SCRAM, b"n,,n=bob", DEFAULT_LISTENER)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +146,7 @@ def test_unclear_scram_name_is_own_principal(token: bytes) -> None:
         assert connection.who() is None
         assert connection.all.served(connection.origin) is False
     assert None not in (one.who(), other.who())
-    assert len({one.who(), other.who(), ANONYMOUS}) == 3
+    assert len({one.who(), other.who(), ANONYMOUS_CLIENT}) == 3
 
 
 def test_unknown_mechanism_gets_own_principal() -> None:
@@ -195,7 +207,7 @@ def test_reauthentication_counts_when_complete() -> None:
     found = [one.shakes(SCRAM).who(), one.sends(first("root")).who()]
     found.append(one.shakes(SCRAM).sends(first("bob")).who())
     assert found == [None, None, None]
-    assert one.sends(b"p").who() == Principal(SCRAM, b"n,,n=bob")
+    assert one.sends(b"p").who() == Principal(SCRAM, b"n,,n=bob", DEFAULT_LISTENER)
     assert one.shakes(PLAIN).sends(ALICE).who() == alice
 
 
@@ -231,7 +243,7 @@ class Client(Line):
         self.state = state
 
     def who(self) -> Principal | None:
-        return self.state.access.principals.principal_of(self.session.origin, self.now)
+        return access_of(self.state).principals.principal_of(self.session.origin, self.now)
 
     def shakes(self, version: int = 1, **answer: Any) -> None:
         self.exchange(SaslHandshakeRequest(mechanism=PLAIN), replace(ACCEPTED, **answer), version)
@@ -249,7 +261,7 @@ def test_sasl_is_forwarded_and_identifies(version: int) -> None:
     client.shakes()
     assert client.who() is None
     client.authenticates(version=version)
-    assert client.who() not in (None, ANONYMOUS)
+    assert client.who() not in (None, ANONYMOUS_CLIENT)
     assert state.traffic.decode_failures == {}
 
 
@@ -262,7 +274,7 @@ def test_sasl_in_pieces_is_forwarded(size: int) -> None:
     assert to_upstream([c for piece in pieces(frame, size) for c in client.client(piece)]) == frame
     answer = framed(b"\0\0\0\2\0" + b"\0\0\0\1" + b"\0" * 9)
     assert to_client([c for piece in pieces(answer, size) for c in client.upstream(piece)]) == answer
-    assert client.who() not in (None, ANONYMOUS)
+    assert client.who() not in (None, ANONYMOUS_CLIENT)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -353,6 +365,6 @@ def test_plain_reply_allows_anonymous(sasl: bool) -> None:
     if sasl:
         client.shakes()
         client.authenticates()
-    assert not state.access.may_see(ANONYMOUS, [], 0)
+    assert not access_of(state).may_see(ANONYMOUS_CLIENT, [], 0)
     client.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=0), 3)
-    assert state.access.may_see(ANONYMOUS, [], 0) is not sasl
+    assert access_of(state).may_see(ANONYMOUS_CLIENT, [], 0) is not sasl

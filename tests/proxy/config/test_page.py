@@ -19,4 +19,4 @@ def test_page_shows_bounds_and_defaults() -> None:
     assert "| `policies.group_max_size.overrides` | list of sections |  |" in page()
     limit = "whole number, at least 1, at most 2147483647"
     assert f"| `policies.group_max_size.overrides[].limit` | {limit} |  |" in page()
-    assert "| `upstream` | HOST:PORT | required |" in page()
+    assert "| `listeners[].upstream` | HOST:PORT | required |" in page()

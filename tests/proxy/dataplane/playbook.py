@@ -19,18 +19,24 @@ from group_sidecar.codecs.messages.join_group import (
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER, Config
 from group_sidecar.proxy.dataplane.commands import Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Dispatcher, Origin, Reply, RequestOutcome
 from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.handlers.api_table import make_reply_builder
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.fakes import PassthroughDispatcher
 
+ANONYMOUS_CLIENT = Principal(ANONYMOUS, listener=DEFAULT_LISTENER)
+"""The principal of a client that does not authenticate, at a broker's only listener."""
 EPOCH = 1_700_000_000.0
 """The time at which a session's clock reads 0, in seconds since 1970-01-01 UTC."""
 LARGEST_FRAME = 1_000_000
@@ -137,7 +143,11 @@ class SessionDriver:
 
 
 class Line(SessionDriver):
-    """A client's session with the real dispatcher of a broker. Its methods take messages instead of bytes."""
+    """A client's session with the real dispatcher of a broker. Its methods take messages instead of bytes.
+
+    Attributes:
+        counters: the counters of the listener, unless another dispatcher is given.
+    """
 
     def __init__(
         self,
@@ -147,7 +157,8 @@ class Line(SessionDriver):
         *,
         dispatcher: BrokerDispatcher | None = None,
     ) -> None:
-        super().__init__(dispatcher or BrokerDispatcher(state), state.traffic, client_host)
+        self.counters = ListenerCounters(DEFAULT_LISTENER)
+        super().__init__(dispatcher or new_dispatcher(state, self.counters), state.traffic, client_host)
         self._state = state
         self._client_id = client_id
         self._correlation = 0
@@ -203,6 +214,16 @@ def broker_state(
     """The state of a broker before any traffic. `settings` are added to the configuration."""
     config = Config.model_validate({"listen": "127.0.0.1:9092", "upstream": "10.1.1.1:9092", **settings})
     return BrokerState(Address("10.1.1.1", 9092), config, TrafficCounters(), facts, advertise, EPOCH)
+
+
+def access_of(state: BrokerState) -> ClientAccess:
+    """The access of the clients of a broker's only listener."""
+    return state.accesses[DEFAULT_LISTENER]
+
+
+def new_dispatcher(state: BrokerState, counters: ListenerCounters | None = None) -> BrokerDispatcher:
+    """A dispatcher for the clients of a broker's only listener."""
+    return BrokerDispatcher(state, counters or ListenerCounters(DEFAULT_LISTENER), make_reply_builder(state))
 
 
 def complete_state(facts: Callable[[Fact], None] = lambda fact: None, **settings: Any) -> BrokerState:

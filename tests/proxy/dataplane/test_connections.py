@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane import connections as pumping
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import FLUSH_SECONDS, InactivityTimeouts
@@ -91,8 +92,8 @@ async def test_bytes_arrive_in_order_for_any_chunking(sizes: list[int], cuts: li
         nursery.start_soon(in_pieces, client, requests)
         assert await read_exactly(client, len(replies)) == replies
         assert reached_broker == requests
-        assert shell.traffic.received_bytes == len(requests)
-        assert shell.traffic.sent_bytes == len(replies)
+        assert shell.counters.received_bytes == len(requests)
+        assert shell.counters.sent_bytes == len(replies)
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["and then its end", "and no end"])
@@ -319,7 +320,7 @@ async def test_client_reset_is_counted() -> None:
     async with running_proxy() as shell:
         client = await shell.connect()
         await client.send_all(request_frame(1, api_key=SILENT_API))
-        await holds(lambda: shell.traffic.received_bytes > 0)
+        await holds(lambda: shell.counters.received_bytes > 0)
         reset(client)
         await shell.closed(CloseReason.CLIENT_CLOSED)
 
@@ -330,10 +331,10 @@ async def test_unread_client_reset_is_noticed() -> None:
         client = await shell.connect()
         waiting = request_frame(1, api_key=SILENT_API) + request_frame(2, api_key=16)
         await client.send_all(waiting)
-        await holds(lambda: shell.traffic.received_bytes == len(waiting))
+        await holds(lambda: shell.counters.received_bytes == len(waiting))
         await client.send_all(request_frame(3))
         await wait_all_tasks_blocked(0.05)
-        assert shell.traffic.received_bytes == len(waiting)
+        assert shell.counters.received_bytes == len(waiting)
         reset(client)
         await shell.closed(CloseReason.CLIENT_CLOSED)
 
@@ -463,7 +464,7 @@ async def test_sweep_yields_to_other_tasks(draining: bool, autojump_clock: MockC
     def look() -> None:
         looked[turn] += 1
 
-    connection_manager = ConnectionManager(Poller(), TrafficCounters())
+    connection_manager = ConnectionManager(Poller())
     links: dict[int, Any] = {number: Quiet(look) for number in range(4 * SWEEP_BATCH)}
     connection_manager._connections.update(links)
     async with trio.open_nursery() as nursery:
@@ -485,7 +486,7 @@ async def test_busy_connection_leaves_others_turns() -> None:
 
     async with running_proxy() as shell, await shell.connect() as busy, trio.open_nursery() as nursery:
         nursery.start_soon(flood, busy)
-        await holds(lambda: shell.traffic.received_bytes > MAX_READ_BYTES)
+        await holds(lambda: shell.counters.received_bytes > MAX_READ_BYTES)
         for _ in range(50):
             await shell.round_trip()
         nursery.cancel_scope.cancel()
@@ -543,7 +544,7 @@ async def test_drain_skips_closed_clients() -> None:
     async with running_proxy(behaviour) as shell, await shell.connect() as client:
         await client.send_all(request_frame(1))
         await client.send_eof()
-        await holds(lambda: shell.traffic.received_bytes > 0)
+        await holds(lambda: shell.counters.received_bytes > 0)
         await shell.connection_manager.drain(30)
         assert shell.connection_manager.connections == 0
 
@@ -552,7 +553,7 @@ async def test_drain_ends_after_timeout() -> None:
     """Draining ends after its timeout, even if connections remain."""
     async with running_proxy() as shell, await shell.connect() as client:
         await client.send_all(request_frame(1, api_key=SILENT_API))
-        await holds(lambda: shell.traffic.received_bytes > 0)
+        await holds(lambda: shell.counters.received_bytes > 0)
         await shell.connection_manager.drain(0.1)
         assert shell.connection_manager.connections == 1
 
@@ -563,7 +564,7 @@ async def test_cancelled_manager_closes_connections() -> None:
         client = await shell.connect()
         await holds(lambda: shell.connection_manager.connections == 1)
     async with client:
-        assert shell.traffic.connections_closed[CloseReason.SHUTDOWN] == 1
+        assert shell.counters.connections_closed[CloseReason.SHUTDOWN] == 1
         assert await read_to_end(client) == b""
 
 
@@ -577,13 +578,13 @@ async def test_idle_timeout_spares_waiting_connections(mock_clock: MockClock) ->
         await idle.send_all(request_frame(1))
         await read_frame(idle)
         await waiting.send_all(request_frame(1, api_key=SILENT_API))
-        await holds(lambda: shell.traffic.received_bytes == 2 * len(request_frame(1)))
+        await holds(lambda: shell.counters.received_bytes == 2 * len(request_frame(1)))
         mock_clock.jump(59)
         await wait_all_tasks_blocked(0.05)
         assert shell.connection_manager.connections == 2
         mock_clock.jump(2 + SWEEP_SECONDS)
         assert await read_to_end(idle) == b""
-        assert shell.traffic.connections_closed[CloseReason.IDLE] == 1
+        assert shell.counters.connections_closed[CloseReason.IDLE] == 1
         assert shell.connection_manager.connections == 1
 
 
@@ -613,7 +614,7 @@ async def test_unread_last_bytes_are_dropped(mock_clock: MockClock) -> None:
             mock_clock.jump(1 + SWEEP_SECONDS)
             await holds(lambda: shell.connection_manager.connections == 0)
             assert len(await read_to_end(client)) < KERNEL_BUFFERS
-        assert shell.traffic.connections_closed[CloseReason.BAD_FRAME_LENGTH] == 1
+        assert shell.counters.connections_closed[CloseReason.BAD_FRAME_LENGTH] == 1
 
 
 def handed(sock: socket.socket) -> int:
@@ -629,18 +630,19 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()
     # Both are ready from the start, and the client is served first: what it sent cannot be passed on.
-    traffic = TrafficCounters()
+    traffic, counters = TrafficCounters(), ListenerCounters("clients")
     poller = Poller()
-    connection_manager = ConnectionManager(poller, traffic)
+    connection_manager = ConnectionManager(poller)
     connection_manager.add(
         handed(at_pump),
         handed(to_broker),
         Session(PassthroughDispatcher(), traffic, Origin("127.0.0.1"), LARGEST_FRAME),
+        counters,
     )
     nursery.start_soon(run_in_task, poller)
     nursery.start_soon(connection_manager.run)
     await holds(lambda: connection_manager.connections == 0)
-    assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
+    assert counters.connections_closed[CloseReason.BROKER_CLOSED] == 1
     with client:
         assert client.recv(1) == b""
     nursery.cancel_scope.cancel()
@@ -659,10 +661,10 @@ def quiet(traffic: TrafficCounters) -> Session:
 async def test_shutdown_follows_queued_bytes(nursery: trio.Nursery) -> None:
     """A shutdown of the broker side that is queued together with bytes follows these bytes."""
     (client, at_pump), (to_broker, broker) = tcp_pair(), tcp_pair()
-    traffic = TrafficCounters()
+    traffic, counters = TrafficCounters(), ListenerCounters("clients")
     poller = Poller()
-    connection_manager = ConnectionManager(poller, traffic)
-    connection_manager.add(handed(at_pump), handed(to_broker), quiet(traffic))
+    connection_manager = ConnectionManager(poller)
+    connection_manager.add(handed(at_pump), handed(to_broker), quiet(traffic), counters)
     nursery.start_soon(run_in_task, poller)
     nursery.start_soon(connection_manager.run)
     with client:
@@ -678,11 +680,11 @@ async def test_broker_reset_keeps_clients_bytes(
 ) -> None:
     """After a broker reset while both sides are blocked, the client still gets all its queued bytes."""
     (client, at_pump), (to_broker, broker) = tcp_pair(), tcp_pair()
-    traffic = TrafficCounters()
+    traffic, counters = TrafficCounters(), ListenerCounters("clients")
     poller = Poller()
-    connection_manager = ConnectionManager(poller, traffic)
+    connection_manager = ConnectionManager(poller)
     kept = bytes(KERNEL_BUFFERS)
-    connection_manager.add(handed(at_pump), handed(to_broker), quiet(traffic))
+    connection_manager.add(handed(at_pump), handed(to_broker), quiet(traffic), counters)
     nursery.start_soon(run_in_task, poller)
     nursery.start_soon(connection_manager.run)
     told(connection_manager, ToClient(kept), ToUpstream(kept))
@@ -692,13 +694,13 @@ async def test_broker_reset_keeps_clients_bytes(
     await holds(lambda: connection_manager.held_bytes < KERNEL_BUFFERS)
     async with trio.SocketStream(trio.socket.from_stdlib_socket(client)) as stream:
         assert len(await read_to_end(stream)) == KERNEL_BUFFERS
-    assert traffic.connections_closed[CloseReason.BROKER_CLOSED] == 1
+    assert counters.connections_closed[CloseReason.BROKER_CLOSED] == 1
     nursery.cancel_scope.cancel()
 
 
 async def test_unconnected_sockets_are_refused() -> None:
     """Sockets that are not connected are refused with OSError."""
-    connection_manager = ConnectionManager(Poller(), TrafficCounters())
+    connection_manager = ConnectionManager(Poller())
     left, right = socket.socketpair()
     gone = left.detach()
     os.close(gone)
@@ -707,6 +709,7 @@ async def test_unconnected_sockets_are_refused() -> None:
             gone,
             right.fileno(),
             Session(PassthroughDispatcher(), TrafficCounters(), Origin("127.0.0.1"), LARGEST_FRAME),
+            ListenerCounters("clients"),
         )
     assert connection_manager.connections == 0
 

@@ -19,7 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from group_sidecar.codecs.api_registry import ApiKey
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connection import Connection, SharedResources
 from group_sidecar.proxy.dataplane.endpoint_socket import SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import FrameAction
@@ -111,16 +112,22 @@ class World:
         self.outbox, self.walks = outbox, walks
         (self.client, near), (self.broker, far) = pair(), pair()
         self.dispatcher, self.traffic, self.rounds = Dispatcher(), TrafficCounters(), Poller()
+        self.counters = ListenerCounters("clients")
         self.origin = Origin("10.0.0.1")
         self.origin.number = 0  # That of the other world, too.
         self.rounds.now = 100.0
         for sock in (near, far):
             sock.setblocking(False)
             self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # It is the test that calls.
-        shared = SharedResources(self.rounds, self.traffic, splice_pipe, {})
+        shared = SharedResources(self.rounds, splice_pipe, {})
         session = Session(self.dispatcher, self.traffic, self.origin, largest)
         self.connection = Connection(
-            shared, EndpointSocket(near.detach()), EndpointSocket(far.detach()), session, self.rounds.now
+            shared,
+            EndpointSocket(near.detach()),
+            EndpointSocket(far.detach()),
+            session,
+            self.counters,
+            self.rounds.now,
         )
         shared.connections[self.origin.number] = self.connection
         self.connections = shared.connections
@@ -176,14 +183,15 @@ class World:
     def seen(self) -> dict[str, Any]:
         """All that a client, a broker, the desk, an operator and the next round can tell."""
         traffic, connection, session = self.traffic, self.connection, self.connection.session
+        counters = self.counters
         return {
             "client": bytes(self.to_client),
             "broker": bytes(self.to_broker),
             "desk": list(self.dispatcher.asked),
-            "bytes": (traffic.received_bytes, traffic.sent_bytes),
+            "bytes": (counters.received_bytes, counters.sent_bytes),
             "done": {key: (each.counts, round(each.sum, 6)) for key, each in traffic.durations.items()},
             "unanswered": traffic.unanswered,
-            "closed": traffic.connections_closed,
+            "closed": counters.connections_closed,
             "link": (connection.last_active, connection.awaits_reply, connection.flowing, bool(self.connections)),
             "session": (
                 list(session.in_flight),
@@ -326,8 +334,8 @@ def test_reset_is_handled_alike(who: str) -> None:
             world.go()
         *_, plain = every
         for world in every:
-            assert world.traffic.connections_closed == plain.traffic.connections_closed
-            assert sum(world.traffic.connections_closed.values()) == 1
+            assert world.counters.connections_closed == plain.counters.connections_closed
+            assert sum(world.counters.connections_closed.values()) == 1
 
 
 def test_untaken_bytes_are_queued() -> None:
@@ -357,7 +365,7 @@ def test_untaken_bytes_are_queued() -> None:
                 world.way.upstream_ready(EPOLLIN)
                 world.leave()
             assert world.connection.client.interest == EPOLLOUT
-            assert world.traffic.received_bytes == sent * len(frame)
+            assert world.counters.received_bytes == sent * len(frame)
 
 
 def test_replies_in_flight_are_bounded() -> None:
@@ -432,10 +440,10 @@ def test_batched_frames_leave_at_round_end(outbox: Any, size: int) -> None:
             for number, world in enumerate(all_of_them):
                 world.collect()
                 assert world.to_client == reply(number)
-                assert world.traffic.sent_bytes == len(reply(number))
+                assert world.counters.sent_bytes == len(reply(number))
                 world.to_broker.clear()
                 world.to_client.clear()
-                world.traffic.sent_bytes = 0
+                world.counters.sent_bytes = 0
 
 
 def test_slow_path_frame_does_not_overtake(outbox: Any) -> None:

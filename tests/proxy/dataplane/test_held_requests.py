@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
@@ -17,8 +17,16 @@ from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME, HeldRequests
 from group_sidecar.proxy.dataplane.outcomes import HangUp, Origin
 from group_sidecar.proxy.dataplane.session import MIN_REQUEST_BYTES_PER_SECOND
-from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, joining, reply, request, to_upstream
+from tests.proxy.dataplane.playbook import (
+    Line,
+    broker_state,
+    complete_state,
+    joining,
+    new_dispatcher,
+    reply,
+    request,
+    to_upstream,
+)
 from tests.proxy.fakes import PassthroughDispatcher, holds, read_exactly, read_to_end, request_frame, running_proxy
 
 LIMITED = {"group_max_size": {"limit": 5}}
@@ -130,7 +138,7 @@ class Clients:
     """Clients of one broker, and the shell, which has requests give way between its rounds."""
 
     def __init__(self, state: BrokerState) -> None:
-        self.state, self.dispatcher = state, BrokerDispatcher(state)
+        self.state, self.dispatcher = state, new_dispatcher(state)
         self.lines: dict[int, Line] = {}
 
     def open(self, host: str) -> Line:
@@ -143,7 +151,7 @@ class Clients:
 
     def end_of_round(self) -> dict[Line, list[Command]]:
         """What those have to do whose requests gave way."""
-        gave_way = [self.lines[number] for number in self.dispatcher.take_evicted()]
+        gave_way = [self.lines[number] for number in self.state.held_requests.take_evicted()]
         return {line: line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG) for line in gave_way}
 
 
@@ -285,7 +293,7 @@ async def test_eviction_ignores_closed_connections() -> None:
         await holds(lambda: shell.connection_manager.held_bytes == 200)
         numbers = list(shell.connection_manager._connections)
         shell.connection_manager.evict_held_request([numbers[0], 10**9])
-        assert shell.traffic.connections_closed[CloseReason.REQUEST_TOO_LONG] == 1
+        assert shell.counters.connections_closed[CloseReason.REQUEST_TOO_LONG] == 1
         assert shell.connection_manager.connections == 1
         shell.connection_manager.evict_held_request(numbers)
         assert shell.connection_manager.connections == 0

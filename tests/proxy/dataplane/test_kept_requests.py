@@ -18,13 +18,22 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import FallbackReason
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close
 from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
 from group_sidecar.proxy.dataplane.session import KEPT_REQUEST_OVERHEAD, MAX_IN_FLIGHT, MAX_KEPT_BYTES
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import EPOCH, Line, complete_state, joining, request, to_client, to_upstream
+from tests.proxy.dataplane.playbook import (
+    EPOCH,
+    Line,
+    complete_state,
+    joining,
+    new_dispatcher,
+    request,
+    to_client,
+    to_upstream,
+)
 
 MANY = 4_000
 COMMIT = OffsetCommitRequest(group_id="g" * 20_000, topics=())
@@ -126,7 +135,7 @@ def test_long_pending_request_counts_as_held() -> None:
     first.
     """
     state = complete_state(limits={"held_frames": 800_000})
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     lines = [Line(state, dispatcher=dispatcher) for _ in range(3)]
     for line in lines:
         line.exchange(BEAT, HeartbeatResponse(error_code=25), 0)
@@ -137,14 +146,14 @@ def test_long_pending_request_counts_as_held() -> None:
         line.client(frame[:1000])
         line.client(frame[1000:])
     assert [line.session.held_bytes > 300_000 for line in lines] == [True, True, True]
-    assert dispatcher.take_evicted() == [lines[0].session.origin.number]
+    assert state.held_requests.take_evicted() == [lines[0].session.origin.number]
     assert lines[0].session.evict_held_request(0, CloseReason.REQUEST_TOO_LONG) == [Close(CloseReason.REQUEST_TOO_LONG)]
     lines[1].broker_replies(PARKED_REPLY, 3, correlation=2)
     lines[1].broker_replies(DescribeGroupsResponse(groups=()), 0)
     again = Line(state, dispatcher=dispatcher)
     again.exchange(BEAT, HeartbeatResponse(error_code=25), 0)
     again.client(again.frame(question, 0)[:1000])
-    assert dispatcher.take_evicted() == []
+    assert state.held_requests.take_evicted() == []
 
 
 def committing(offset: int, metadata: str) -> OffsetCommitRequest:
@@ -166,7 +175,7 @@ STORED = OffsetCommitResponse(
 def parked_commits(**settings: Any) -> tuple[BrokerState, BrokerDispatcher, list[Line]]:
     """Two clients that each wait for a join and for a long commit behind it. There is room for one such commit."""
     state = complete_state(limits={"held_frames": 50_000}, **settings)
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     lines = [Line(state, dispatcher=dispatcher) for _ in range(2)]
     for line in lines:
         line.exchange(committing(1, ""), STORED, 2)
@@ -183,8 +192,8 @@ def test_evicted_commit_still_gets_its_reply() -> None:
     """An evicted pending commit is dropped from memory, its client gets the reply, and the group's offsets become
     incomplete.
     """
-    state, dispatcher, (first, _) = parked_commits()
-    assert dispatcher.take_evicted() == [first.session.origin.number]
+    state, _, (first, _) = parked_commits()
+    assert state.held_requests.take_evicted() == [first.session.origin.number]
     assert first.session.evict_held_request(first.now, CloseReason.REQUEST_TOO_LONG) == []
     assert first.session.held_bytes < SMALL_FRAME
     assert state.copy.manager.view("g", EPOCH + first.now).offsets_fallback_reason is FallbackReason.UNDECODABLE

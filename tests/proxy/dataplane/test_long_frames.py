@@ -22,7 +22,7 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import MAX_LAYOUT_BYTES, decode_start, encode
 from group_sidecar.coordinator.model.views import FallbackReason
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME, UNAUTHENTICATED_FRAME
@@ -33,6 +33,7 @@ from tests.proxy.dataplane.playbook import (
     broker_state,
     complete_state,
     joining,
+    new_dispatcher,
     reply,
     request,
     stable_group,
@@ -156,17 +157,17 @@ def test_audit_policy_closes_no_long_request() -> None:
 def test_evicted_pending_request_closes() -> None:
     """A long pending request counts as held until its reply arrives. Its eviction closes its connection."""
     state = complete_state(limits={"held_frames": 100_000})
-    dispatcher, frame = BrokerDispatcher(state), begun(90_000)
+    dispatcher, frame = new_dispatcher(state), begun(90_000)
     first, second, third = (opened(state, dispatcher) for _ in range(3))
     assert first.client(frame) == []
     assert first.client(bytes(90_004 - len(frame))) != []
     assert second.client(frame) == []
-    assert dispatcher.take_evicted() == [first.session.origin.number]
+    assert state.held_requests.take_evicted() == [first.session.origin.number]
     assert first.session.evict_held_request(0, CloseReason.REQUEST_TOO_LONG) == [Close(CloseReason.REQUEST_TOO_LONG)]
     assert second.client(bytes(90_004 - len(frame))) != []
     assert second.upstream(reply(1)) == [ToClient(reply(1))]
     assert third.client(frame) == []
-    assert dispatcher.take_evicted() == []
+    assert state.held_requests.take_evicted() == []
 
 
 def test_unheld_handshake_closes() -> None:
@@ -174,7 +175,7 @@ def test_unheld_handshake_closes() -> None:
     later frames.
     """
     state = broker_state(policies=LIMITED, limits={"held_frames": 8 * 30_000})
-    dispatcher, frame = BrokerDispatcher(state), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
+    dispatcher, frame = new_dispatcher(state), begun(20_000, ApiKey.SASL_HANDSHAKE, 0)
     assert Line(state, dispatcher=dispatcher).client(frame) == []
     long = begun(30_001, ApiKey.SASL_HANDSHAKE, 0)
     assert Line(state, dispatcher=dispatcher).client(long) == [Close(CloseReason.REQUEST_TOO_LONG)]

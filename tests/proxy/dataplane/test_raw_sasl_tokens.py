@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from group_sidecar.codecs.api_registry import ApiKey
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import OPAQUE, Forward, Pass, Reply

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from group_sidecar.codecs.api_registry import ApiKey
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Pass, Reply
 from group_sidecar.proxy.dataplane.session import MAX_IN_FLIGHT, Session

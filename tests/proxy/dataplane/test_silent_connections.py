@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import SWEEP_SECONDS
 from group_sidecar.proxy.handlers.observer import JOIN_SLACK_SECONDS
@@ -65,7 +65,7 @@ async def standing(sent: bytes, *, ends: bool = False) -> AsyncIterator[RunningP
         await client.send_all(sent)
         if ends:
             await client.send_eof()
-        await holds(lambda: shell.traffic.received_bytes == len(sent))
+        await holds(lambda: shell.counters.received_bytes == len(sent))
         await wait_all_tasks_blocked(0.05)
         yield shell
 
@@ -139,7 +139,7 @@ async def test_no_timeouts_keep_silent_connection(mock_clock: MockClock) -> None
     """Without timeouts, a silent connection stays open."""
     async with running_proxy(accepts_and_never_answers) as shell, await shell.connect() as client:
         await client.send_all(request_frame(1))
-        await holds(lambda: shell.traffic.received_bytes > 0)
+        await holds(lambda: shell.counters.received_bytes > 0)
         mock_clock.jump(1e6)
         await wait_all_tasks_blocked(0.05)
         assert shell.connection_manager.connections == 1
@@ -194,7 +194,7 @@ async def test_drain_closes_busy_client_between_frames() -> None:
         with trio.fail_after(20):
             await shell.connection_manager.drain(60)
         assert shell.connection_manager.connections == 0
-        assert shell.traffic.connections_closed[CloseReason.SHUTDOWN] == 1
+        assert shell.counters.connections_closed[CloseReason.SHUTDOWN] == 1
 
 
 async def test_drain_stops_reads_and_delivers_reply() -> None:
@@ -209,7 +209,7 @@ async def test_drain_stops_reads_and_delivers_reply() -> None:
 
     async with running_proxy(behaviour) as shell, await shell.connect() as client:
         await client.send_all(request_frame(1, b"first"))
-        await holds(lambda: shell.traffic.received_bytes > 0)
+        await holds(lambda: shell.counters.received_bytes > 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shell.connection_manager.drain, 60)
             await holds(

@@ -7,11 +7,11 @@ import trio
 import trustme
 
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES
-from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
-from tests.proxy.dataplane.playbook import Line, broker_state
+from tests.proxy.dataplane.playbook import Line, broker_state, new_dispatcher
 from tests.proxy.fakes import holds, read_to_end, running_proxy
 
 HELLO = bytes.fromhex("16030100c8") + bytes(200)
@@ -39,7 +39,7 @@ def test_tls_passes_if_broker_speaks_tls(cut: int, answer: bytes) -> None:
         assert line.upstream(b"whatever") == [ToClient(b"whatever")]
     assert line.session.held_bytes == 0
     assert not line.session.can_use_fast_path
-    assert line.traffic.tls_connections == 1
+    assert line.counters.tls_passed == 1
 
 
 def test_plain_reply_to_tls_closes() -> None:
@@ -68,17 +68,18 @@ def test_gateway_closes_tls_connections(capsys: pytest.CaptureFixture[str]) -> N
     """A gateway closes and logs a TLS connection, because encrypted replies cannot be rewritten."""
     line = gateway()
     assert line.client(HELLO) == [Close(CloseReason.TLS_TO_GATEWAY)]
-    assert line.traffic.tls_connections == 1
+    assert line.counters.tls_passed == 1
     assert "closed" in capsys.readouterr().out
 
 
 def test_tls_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     """TLS clients of one dispatcher are logged once and counted each time."""
     state = broker_state()
-    dispatcher = BrokerDispatcher(state)
+    counters = ListenerCounters(DEFAULT_LISTENER)
+    dispatcher = new_dispatcher(state, counters)
     for _ in range(3):
         Line(state, dispatcher=dispatcher).client(HELLO)
-    assert state.traffic.tls_connections == 3
+    assert counters.tls_passed == 3
     assert capsys.readouterr().out.count("a client speaks TLS") == 1
 
 
@@ -88,7 +89,7 @@ def test_tls_hello_after_request_is_not_tls() -> None:
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     line.sends(beat, 3)
     line.client(HELLO)
-    assert line.traffic.tls_connections == 0
+    assert line.counters.tls_passed == 0
     commands = line.broker_replies(HeartbeatResponse(error_code=0), 3)
     assert commands[-1] == Close(CloseReason.BAD_FRAME_LENGTH)
 

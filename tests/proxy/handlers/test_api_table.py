@@ -6,7 +6,7 @@ import pytest
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.coordinator.wire import exchange_events
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
@@ -15,9 +15,8 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, HangUp, Origin, PendingReply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
-from group_sidecar.proxy.handlers.api_table import DEFERRED_APIS, ApiTable
+from group_sidecar.proxy.handlers.api_table import DEFERRED_APIS, ApiTable, make_reply_builder
 from group_sidecar.proxy.handlers.disconnect import Disconnector
-from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.handlers.fetches import Fetches
 from group_sidecar.proxy.handlers.find_coordinator import FindCoordinatorRequests
 from group_sidecar.proxy.handlers.group_requests import GroupQuestions, GroupRequests
@@ -27,7 +26,7 @@ from group_sidecar.proxy.handlers.rule_changes import RuleChanges
 from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
 from group_sidecar.proxy.handlers.unread_apis import NamedGroupWrites, TopicDeletions
-from tests.proxy.dataplane.playbook import EPOCH, broker_state, complete_state, request
+from tests.proxy.dataplane.playbook import EPOCH, access_of, broker_state, complete_state, new_dispatcher, request
 
 ORIGIN = Origin("10.0.0.1")
 ANYWHERE: tuple[tuple[frozenset[int], type[ApiHandler], FrameAction], ...] = (
@@ -50,7 +49,7 @@ def gateway() -> BrokerState:
 
 
 def handlers(state: BrokerState) -> dict[int, ApiHandler]:
-    return ApiTable(state, Disconnector()).by_api
+    return ApiTable(state, access_of(state), make_reply_builder(state), Disconnector()).by_api
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_judged_requests_are_decoded(policy: type[Policy]) -> None:
 def test_lost_copied_request_marks_group() -> None:
     """A copied commit that is lost before it is decoded marks its group as incomplete."""
     state = complete_state()
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     commit = request(ApiKey.OFFSET_COMMIT, 1, version=2, body=b"\x00\x01g" + b"\xff")[4:]
     assert state.copy.manager.view("g", EPOCH).fallback_reason is None
     dispatcher.gone([CopiedRequest(commit, ORIGIN, 0)], ORIGIN, 0)

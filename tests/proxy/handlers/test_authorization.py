@@ -21,12 +21,13 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_SECONDS
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.principals import ANONYMOUS
 from group_sidecar.proxy.dataplane.commands import ToUpstream
 from tests.proxy.broker.test_authorization_cache import answered, described, group
 from tests.proxy.dataplane.playbook import (
+    ANONYMOUS_CLIENT,
     EPOCH,
     Line,
+    access_of,
     broker_state,
     complete_state,
     reply,
@@ -45,7 +46,7 @@ FETCHING = OffsetFetchRequest(group_id="g", topics=None)
 def guarded(**answers: Any) -> BrokerState:
     """A broker with an authorizer, of which all is known: a Stable group g, with an offset for topic t."""
     state = broker_state(answers={"exclusive": True, **answers})
-    state.access.learn_authorizer(present=True)
+    state.learn_authorizer(present=True)
     state.learn_initial_groups([])
     (line,) = stable_group(state, "m1")
     line.exchange(committing(42), COMMITTED, 7)
@@ -124,7 +125,7 @@ def test_unlisted_group_may_be_hidden(present: bool) -> None:
     counts as absent.
     """
     state = broker_state(answers={"exclusive": True})
-    state.access.learn_authorizer(present)
+    state.learn_authorizer(present)
     state.learn_initial_groups(["old"])
     user(state, "bob").exchange(ListGroupsRequest(), ListGroupsResponse(error_code=0, groups=()), 4)
     assert state.copy.manager.view("old", EPOCH + 100).fallback_reason is (FallbackReason.COLD if present else None)
@@ -235,7 +236,7 @@ def test_clients_without_sasl_share_one_user() -> None:
     state = guarded()
     Line(state).exchange(DESCRIBING, DESCRIBED, 5)
     assert answers_itself(Line(state), DESCRIBING, 5)
-    assert state.access.rights.has_all(ANONYMOUS, [group("g")], EPOCH + 100)
+    assert access_of(state).rights.has_all(ANONYMOUS_CLIENT, [group("g")], EPOCH + 100)
 
 
 def test_zero_rights_seconds_grants_nothing() -> None:

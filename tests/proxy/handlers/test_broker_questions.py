@@ -11,18 +11,18 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, Pass, PendingReply, RequestOutcome
-from group_sidecar.proxy.handlers.api_table import ApiTable
+from group_sidecar.proxy.handlers.api_table import ApiTable, make_reply_builder
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.disconnect import Disconnector
-from tests.proxy.dataplane.playbook import EPOCH, broker_state, complete_state
+from tests.proxy.dataplane.playbook import EPOCH, access_of, broker_state, complete_state
 
 DESCRIBING = DescribeGroupsRequest(groups=("g",))
 
 
 def asked(state: BrokerState, request: Struct, version: int = 0) -> RequestOutcome:
     """Returns the outcome of a question that is left to the broker."""
-    replies = ApiTable(state, Disconnector()).replies
-    questions = BrokerQuestions(state.copy, state.versions, state.access, replies, state.traffic)
+    replies = ApiTable(state, access_of(state), make_reply_builder(state), Disconnector()).replies
+    questions = BrokerQuestions(state.copy, state.versions, state.authorization, replies, state.traffic)
     exchange = Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=EPOCH)
     return questions.ask(exchange, RequestHeader(request.KEY, version, 1, "c"), 100.0)
 

@@ -27,7 +27,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 from group_sidecar.coordinator.model.events import FOREVER
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState
 from group_sidecar.coordinator.wire import exchange_events
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream

@@ -27,7 +27,7 @@ from group_sidecar.codecs.messages.leave_group import (
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.model.facts import ClientRefused, Departure, Fact, MemberGone
 from group_sidecar.coordinator.model.views import GroupState
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
@@ -36,6 +36,7 @@ from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION, MA
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
+    access_of,
     broker_state,
     complete_state,
     joining,
@@ -300,7 +301,7 @@ def test_parked_member_may_rejoin() -> None:
 def unsure(**policy: Any) -> BrokerState:
     """A broker that clients may reach around the sidecar, before which groups have a limit."""
     state = broker_state(policies={"group_max_size": {"limit": 1, **policy}}, answers={"authorizer": "none"})
-    state.access.learn_anonymous_access()
+    access_of(state).learn_anonymous_access()
     return state
 
 

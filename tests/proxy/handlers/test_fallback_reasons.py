@@ -15,7 +15,7 @@ from group_sidecar.proxy.broker.lost_requests import BYTES_AT_ONCE
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
 from group_sidecar.proxy.handlers import fallback_reasons as room
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
-from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group
+from tests.proxy.dataplane.playbook import EPOCH, access_of, complete_state, stable_group
 
 ORIGIN = Origin("10.0.0.1")
 DESCRIBING = DescribeGroupsRequest(groups=("g",))
@@ -25,7 +25,7 @@ NOW = 100.0
 def reason(state: BrokerState, request: Struct = DESCRIBING, version: int = 0) -> FallbackReason | None:
     """Returns why a question of a client that has not authenticated is left to the broker."""
     exchange = Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=EPOCH)
-    reasons = FallbackReasons(state.copy, state.versions, state.access, state.answer_settings, state.lost_requests)
+    reasons = FallbackReasons(state.copy, state.versions, access_of(state), state.answer_settings, state.lost_requests)
     return reasons.fallback_reason(exchange, ORIGIN, NOW)
 
 
@@ -37,7 +37,7 @@ def lose_requests(state: BrokerState) -> None:
 CHANGES: dict[FallbackReason, Callable[[BrokerState], object]] = {
     FallbackReason.UNDECODABLE: lambda state: state.copy.manager.note_unread_write("g"),
     FallbackReason.STALE: lose_requests,
-    FallbackReason.UNAUTHORIZED: lambda state: state.access.broker_lost(),
+    FallbackReason.UNAUTHORIZED: lambda state: access_of(state).broker_lost(),
     FallbackReason.VERSION: lambda state: state.versions.learn({ApiKey.DESCRIBE_GROUPS: (1, 1)}),
 }
 """By reason, what brings it about. A later one comes before all earlier ones."""
@@ -70,7 +70,7 @@ def test_long_list_is_not_authorized_here(authorizer: bool, monkeypatch: pytest.
     """With an authorizer, the right to see each group of a long list is not looked up."""
     monkeypatch.setattr(room, "MAX_RIGHTS_LOOKED_UP", 1)
     state = complete_state(answers={"exclusive": True})
-    state.access.learn_authorizer(authorizer)
+    state.learn_authorizer(authorizer)
     for group in "gh":
         stable_group(state, f"of {group}", group=group)
     assert reason(state, ListGroupsRequest()) is (FallbackReason.UNAUTHORIZED if authorizer else None)

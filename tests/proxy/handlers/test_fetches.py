@@ -12,7 +12,6 @@ from group_sidecar.coordinator.model.views import TopicPartition
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.session import FETCH_INSPECTION_SECONDS
-from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.handlers.fetches import EMPTY_FETCH_BYTES, FETCH_INSPECTION_INTERVAL, MAX_WHOLE_FETCH_BYTES
 from tests.codecs.declarations import brought_down
 from tests.proxy.dataplane.playbook import (
@@ -22,6 +21,7 @@ from tests.proxy.dataplane.playbook import (
     broker_state,
     complete_state,
     framed,
+    new_dispatcher,
     pieces,
     reply,
     request,
@@ -134,7 +134,7 @@ def test_empty_fetch_reply_keeps_inspection(version: int) -> None:
 def test_connections_share_fetch_inspections() -> None:
     """All connections of a broker share one inspected Fetch reply per FETCH_INSPECTION_INTERVAL."""
     state = named_copy()
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     plays = [SessionDriver(dispatcher, state.traffic) for _ in range(3)]
     for play, seconds, end in zip([*plays, plays[2]], (0, 0, 0, FETCH_INSPECTION_INTERVAL), (1, 2, 3, 4), strict=True):
         play.now += seconds

@@ -17,7 +17,15 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Command, ToUpstream
 from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION
 from group_sidecar.proxy.handlers.group_read_access import PROBE_CORRELATION
-from tests.proxy.dataplane.playbook import EPOCH, Line, complete_state, joining, reply, to_client, to_upstream
+from tests.proxy.dataplane.playbook import (
+    EPOCH,
+    Line,
+    complete_state,
+    joining,
+    reply,
+    to_client,
+    to_upstream,
+)
 
 DENIED, UNKNOWN_MEMBER = 30, 25
 LIMITED = {"group_max_size": {"limit": 1}}
@@ -26,7 +34,7 @@ LIMITED = {"group_max_size": {"limit": 1}}
 def authorizing(**answers: Any) -> BrokerState:
     """A broker with an authorizer, before which groups have a limit of one member."""
     state = complete_state(policies=LIMITED, answers={"exclusive": True, **answers})
-    state.access.learn_authorizer(True)
+    state.learn_authorizer(True)
     return state
 
 

@@ -31,7 +31,7 @@ from group_sidecar.codecs.messages.group_metadata import (
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.schema import Struct, decode, decode_start, encode
 from group_sidecar.coordinator.state.log_partitions import PartitionState
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from tests.proxy.dataplane.playbook import (

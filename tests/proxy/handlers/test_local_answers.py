@@ -281,9 +281,9 @@ def test_withheld_answers_forward_questions(
 def test_broker_with_authorizer_is_asked() -> None:
     """A question goes to the broker while the broker has an authorizer, and is answered locally otherwise."""
     state, line = known(answers={"exclusive": True})
-    state.access.learn_authorizer(present=True)
+    state.learn_authorizer(present=True)
     forwarded(line, DESCRIBING, 5)
-    state.access.learn_authorizer(present=False)
+    state.learn_authorizer(present=False)
     assert to_upstream(line.sends(DESCRIBING, 5)) == b""
     assert state.traffic.fallbacks == {(DESCRIBE, FallbackReason.UNAUTHORIZED): 1}
 

@@ -19,7 +19,7 @@ from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataRes
 from group_sidecar.codecs.messages.produce import ProduceResponse
 from group_sidecar.codecs.schema import decode, encode
 from group_sidecar.coordinator.wire import exchange_events
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream

@@ -9,7 +9,7 @@ import pytest
 
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close
 from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 

@@ -22,7 +22,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Forward
 from group_sidecar.proxy.handlers import partial_commit
-from group_sidecar.proxy.handlers.api_table import ApiTable
+from group_sidecar.proxy.handlers.api_table import ApiTable, make_reply_builder
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.partial_commit import PartialCommit, without_refused_partitions
 from group_sidecar.proxy.runtime.addresses import Address
@@ -31,6 +31,7 @@ from tests.codecs.declarations import present as fields_of
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
+    access_of,
     complete_state,
     framed,
     pieces,
@@ -342,9 +343,9 @@ def test_broker_metadata_error_stays_on_partition(key: int, version: int) -> Non
     whole = commit(key, version, [("a", [(0, LONG), (1, SHORT), (1, "")])])
     exchange = Exchange(request=whole, version=version, token="1:1", client_id="", client_host="", sent_at=0)
     refusal = RefusePartitions(error_code=42, sizes={(0, 0): 5}, limit=LIMIT)
-    way = without_refused_partitions(
-        exchange, RequestHeader(key, version, 1), refusal, ApiTable(limited(), Disconnector()).replies
-    )
+    state = limited()
+    replies = ApiTable(state, access_of(state), make_reply_builder(state), Disconnector()).replies
+    way = without_refused_partitions(exchange, RequestHeader(key, version, 1), refusal, replies)
     assert isinstance(way, Forward)
     assert isinstance(way.pending, PartialCommit)
     told = way.pending.merge_reply(answer(key, version, [("a", [(1, 12), (1, 0)])]))

@@ -23,7 +23,7 @@ from group_sidecar.codecs.messages.offset_commit import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState, GroupView
-from group_sidecar.metrics.traffic_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.added_versions import added_versions
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
@@ -241,13 +241,13 @@ def test_state_filter_ignores_case_and_spaces(odd: str) -> None:
 def test_authorizer_change_invalidates_answer() -> None:
     """A change of the broker's authorizer invalidates cached answers with authorized operations."""
     state = old(complete_state(answers={"exclusive": True}))
-    state.access.learn_authorizer(present=False)
+    state.learn_authorizer(present=False)
     stable_group(state, "m1")
     line = Line(state)
     broker = OldBroker(RELEASES[OLD], {"g": state.copy.manager.view("g", EPOCH + line.now)})
     question = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
     for present, operations in ((False, 328), (True, -2147483648), (False, 328), (True, -2147483648)):
-        state.access.learn_authorizer(present=present)
+        state.learn_authorizer(present=present)
         [group] = line.reads_reply(served(line, broker, line.sends(question, 4)), question, 4).groups
         assert group.authorized_operations == operations
     assert (state.traffic.answers, state.traffic.relays) == ({DESCRIBE: 3}, {DESCRIBE: 1})
@@ -315,7 +315,7 @@ def test_broker_never_gets_added_versions(
     question, version = asked
     state = old((complete_state if certain else broker_state)(), release)
     if authorizer is not None:
-        state.access.learn_authorizer(authorizer)
+        state.learn_authorizer(authorizer)
     if parked:
         Line(state).sends(joining(), 3)
     line, broker = Line(state), OldBroker(RELEASES[release], GROUPS)

@@ -33,7 +33,6 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session
-from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.coordinator.plain_list import list_groups
 from tests.proxy.dataplane.playbook import (
     EPOCH,
@@ -41,6 +40,7 @@ from tests.proxy.dataplane.playbook import (
     Line,
     complete_state,
     joining,
+    new_dispatcher,
     stable_group,
     to_upstream,
 )
@@ -191,7 +191,7 @@ def test_large_answer_parts_are_cached(count: int) -> None:
 def test_clients_share_cached_answers() -> None:
     """Clients with different ids and hosts get the same cached answer."""
     state, _ = known()
-    dispatcher = BrokerDispatcher(state)
+    dispatcher = new_dispatcher(state)
     for client_id in ("one", "two", None):
         line = Line(state, client_id)
         line.session = Session(dispatcher, state.traffic, Origin("10.9.9.9"), LARGEST_FRAME)

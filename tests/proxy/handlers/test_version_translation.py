@@ -71,7 +71,7 @@ def knowing(old: str, **settings: Any) -> BrokerState:
 
 def told(state: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
     """What the client is told, as it comes to it."""
-    steps = translate(request, version, state.versions, state.access)
+    steps = translate(request, version, state.versions, state.authorization)
     try:
         asked = next(steps)
         while True:
@@ -320,7 +320,7 @@ def test_authorized_operations_need_no_authorizer(authorizer: bool | None, opera
     """A translated description contains authorized operations only if the broker is known to have no authorizer."""
     state = knowing(OLDEST)
     if authorizer is not None:
-        state.access.learn_authorizer(authorizer)
+        state.learn_authorizer(authorizer)
     request = DescribeGroupsRequest(groups=("old", "forbidden"), include_authorized_operations=True)
     reply = told(state, LocalAnswers(RELEASES[OLDEST], {}), request, 3)
     assert [group.authorized_operations for group in reply.groups] == [operations, -2147483648]
@@ -347,7 +347,7 @@ def test_unreadable_reply_gets_error_15(old: str, key: int, version: int) -> Non
         FETCH: fetching(version, [("g", None), ("h", None)]),
     }
     state = knowing(old)
-    steps = translate(requests[ApiKey(key)], version, state.versions, state.access)
+    steps = translate(requests[ApiKey(key)], version, state.versions, state.authorization)
     next(steps)
     with pytest.raises(StopIteration) as done:
         steps.throw(UnreadableReply())

@@ -67,7 +67,7 @@ async def test_snapshot_is_written_each_interval(tmp_path: Path) -> None:
     """Each interval writes a heartbeat and the snapshot of the groups, and a fact is written once."""
     outlet = JournalWriter("here", Journal(folder=tmp_path, interval_seconds=0.1), nobody)
     traffic = TrafficCounters()
-    traffic.received_bytes = 11
+    traffic.add_listener("clients").received_bytes = 11
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outlet.run, sources(outlet, GroupView(group_id="g"), traffic=traffic), epoch)
         await holds(lambda: written(outlet) >= 2)

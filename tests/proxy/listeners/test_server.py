@@ -12,7 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from group_sidecar.metrics.traffic_counters import CloseReason, TrafficCounters
+from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Origin
@@ -20,7 +22,7 @@ from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor, packed
-from group_sidecar.proxy.listeners.admission import SessionFactory, format_host
+from group_sidecar.proxy.listeners.admission import ClientPort, format_host
 from group_sidecar.proxy.listeners.server import ListenError, Server, connect, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.supervision import Task
@@ -52,8 +54,9 @@ class Shell:
 
     def __init__(self, nursery: trio.Nursery, upstream: Address, host: str = "127.0.0.1") -> None:
         self.traffic = TrafficCounters()
+        self.counters = self.traffic.add_listener(DEFAULT_LISTENER)
         poller = Poller()
-        self.connection_manager = ConnectionManager(poller, self.traffic)
+        self.connection_manager = ConnectionManager(poller)
         self.server = Server(self.connection_manager, self.traffic, 100)
         self.seen: list[tuple[str, Address]] = []
         self.listeners = listen(Address(host, 0))
@@ -61,7 +64,8 @@ class Shell:
         self.address = Address(host, port_of(self.listeners))
         nursery.start_soon(run_in_task, poller)
         nursery.start_soon(self.connection_manager.run)
-        nursery.start_soon(self.server.serve, self.listeners, lambda: self.upstream, self.new_session)
+        port = ClientPort(self.counters, lambda: self.upstream, self.new_session)
+        nursery.start_soon(self.server.serve, self.listeners, port)
 
     def new_session(self, host: str, peer: Address) -> Session:
         self.seen.append((host, peer))
@@ -83,7 +87,7 @@ async def test_bad_broker_name_fails_one_connection(nursery: trio.Nursery) -> No
     shell = Shell(nursery, Address("a" * 64 + ".example", 9092))
     for times in (1, 2):
         assert await shell.ask() == b""
-        assert shell.traffic.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
+        assert shell.counters.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
     assert shell.server._supervisor.failures[Task.CONNECTIONS] == 2
     nursery.cancel_scope.cancel()
 
@@ -97,8 +101,8 @@ async def test_unreachable_broker_closes_clients(nursery: trio.Nursery, capsys: 
     shell = Shell(nursery, broker.address)
     for times in (1, 2, 3):
         assert await shell.ask() == b""
-        assert shell.traffic.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
-        assert shell.traffic.upstream_connect_failures == times
+        assert shell.counters.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
+        assert shell.counters.upstream_connect_failures == times
     await nursery.start(broker.run)
     assert await shell.ask() == reply_frame(1, b"x")
     lines = capsys.readouterr().out.splitlines()
@@ -165,10 +169,10 @@ async def test_failed_session_closes_its_client(
 
     listeners = listen(ANY_PORT)
     shell.address = Address("127.0.0.1", port_of(listeners))
-    factory: SessionFactory = fail_once
-    nursery.start_soon(shell.server.serve, listeners, lambda: address, factory)
+    port = ClientPort(shell.counters, lambda: address, fail_once)
+    nursery.start_soon(shell.server.serve, listeners, port)
     assert await shell.ask() == b""
-    assert shell.traffic.connections_closed[CloseReason.ERROR] == 1
+    assert shell.counters.connections_closed[CloseReason.ERROR] == 1
     assert "no session today" in capsys.readouterr().out
     assert await shell.ask() == reply_frame(1, b"x")
     nursery.cancel_scope.cancel()
@@ -188,7 +192,7 @@ async def test_connection_limit_closes_extra_clients(capsys: pytest.CaptureFixtu
         await shell.closed(CloseReason.CLIENT_CLOSED, 2)
         await shell.round_trip()
         assert shell.traffic.connections_opened == 6
-        assert shell.traffic.connections_closed[CloseReason.CONNECTION_LIMIT] == 3
+        assert shell.counters.connections_closed[CloseReason.CONNECTION_LIMIT] == 3
     assert capsys.readouterr().out.count("a client was turned away") == 1
 
 
@@ -254,7 +258,8 @@ async def test_accept_errors_do_not_end_loop(
     listener.setblocking(False)
     listener.prepare()
     listeners: list[socket.socket] = [listener]
-    nursery.start_soon(shell.server.serve, listeners, lambda: address, shell.new_session)
+    port = ClientPort(shell.counters, lambda: address, shell.new_session)
+    nursery.start_soon(shell.server.serve, listeners, port)
     shell.address = Address("127.0.0.1", port_of(listeners))
     assert await shell.ask() == reply_frame(1, b"x")
     assert listener.failures == []
@@ -310,7 +315,7 @@ async def test_stop_closes_connecting_clients(monkeypatch: pytest.MonkeyPatch) -
         nursery.cancel_scope.cancel()
     async with client:
         assert await read_to_end(client) == b""
-    assert shell.traffic.connections_closed[CloseReason.SHUTDOWN] == 1
+    assert shell.counters.connections_closed[CloseReason.SHUTDOWN] == 1
     assert shell.traffic.client_connections == 0
 
 

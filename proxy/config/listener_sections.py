@@ -1,0 +1,83 @@
+"""The sections of the configuration that describe listeners: addresses, TLS and the PROXY protocol.
+
+Docstrings of the sections and their fields are published in docs/configuration.md.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, Tls, require_port
+from group_sidecar.proxy.runtime.addresses import Address
+
+ListenerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class ListenerTls(Section):
+    """TLS from clients to the sidecar, which ends here. Without this section, clients connect without TLS. A client
+    that speaks TLS then passes unread if the broker's listener speaks TLS. All files are PEM. They are read again when
+    they have changed, and open connections stay open.
+    """
+
+    certificate_file: Path
+    """The listener's certificate with its chain. Its names must include the address that the broker advertises."""
+    key_file: Path | None = None
+    """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
+    client_ca_file: Path | None = None
+    """Certificates of the authorities that may sign clients' certificates."""
+    client_auth: Literal["none", "requested", "required"] = "none"
+    """Whether clients must present a certificate, as the broker's `ssl.client.auth`. `requested` and `required` need a
+    `client_ca_file`."""
+    min_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
+    """The oldest version of TLS that clients may use."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.client_auth != "none") != (self.client_ca_file is not None):
+            raise ValueError("client_auth and client_ca_file need each other")
+        return self
+
+
+class UpstreamTls(Tls):
+    """TLS from the sidecar to the broker, for clients' connections. Without this section, the sidecar connects to the
+    broker without TLS. The broker's certificate must be trusted. All files are PEM. They are read again when they have
+    changed.
+    """
+
+    verify_hostname: bool = True
+    """Whether the broker's certificate must contain `server_name`. Set to false only if the certificates have no names.
+    Then any certificate of a trusted authority is accepted."""
+
+
+class Listener(Section):
+    """One address at which clients connect, with the listener of the broker that it leads to. All listeners lead to the
+    same broker.
+    """
+
+    name: ListenerName
+    """The name of the listener in metrics and logs, for instance the broker's own name for it (`INTERNAL`)."""
+    listen: ConfiguredAddress
+    """HOST:PORT on which the sidecar accepts clients. With port 0, the system chooses a free port."""
+    upstream: ConfiguredAddress
+    """HOST:PORT of the broker's listener."""
+    tls: ListenerTls | None = None
+    upstream_tls: UpstreamTls | None = None
+
+    @field_validator("upstream")
+    @classmethod
+    def _has_a_port(cls, upstream: Address) -> Address:
+        return require_port(upstream)
+
+
+def reject_conflicts(listeners: tuple[Listener, ...]) -> None:
+    """Raises ValueError if two listeners have the same name or address, or if one leads to another."""
+    for name in ("name", "listen"):
+        values = [getattr(listener, name) for listener in listeners]
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None and not (isinstance(twice, Address) and twice.port == 0):
+            raise ValueError(f"two listeners have the {name} {twice}")
+    addresses = {listener.listen: listener.name for listener in listeners}
+    for listener in listeners:
+        if listener.upstream in addresses:
+            raise ValueError(f"{listener.name}: upstream is the address of the listener {addresses[listener.upstream]}")
