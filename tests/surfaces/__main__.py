@@ -1,6 +1,6 @@
-"""`python -m tests.surfaces [--spark] [NAME ...]` writes the golden files anew, or only those that are named.
+"""`python -m tests.surfaces [--spark] [NAME ...]` rewrites all golden files, or only the named ones.
 
-`--spark` also writes the schemas of the fleet's tables, for which Spark is started.
+`--spark` also writes the schemas of the fleet's tables. For that, it starts Spark.
 """
 
 import argparse
