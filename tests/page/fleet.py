@@ -270,7 +270,10 @@ def log_ends() -> dict[tuple[str, int], int]:
 
 
 def fleet(count: int, **others: Any) -> ASGIApp:
-    """Returns the admin port of a sidecar with CHECKOUT and `count` other groups. `others`: see `served_app.sources`."""
+    """Returns the admin port of a sidecar with CHECKOUT and `count` other groups.
+
+    `others` are passed to `served_app.sources`.
+    """
     view, story = checkout()
     views, facts = crowd(count)
     told = replace(numbers(), answers={9: 18_204, 15: 911, 16: 377}, fallbacks={(9, FallbackReason.IN_DOUBT): 12})
