@@ -1,4 +1,4 @@
-"""Each cause of a rebalance, provoked by real clients in front of a real broker, and what the sidecar tells of it."""
+"""Real clients provoke each cause of a rebalance at a real broker, and the sidecar reports the cause."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ def scene(broker: KafkaBroker, sidecar: SidecarProcess) -> Scene:
 
 
 def whom(told: Cells) -> str:
-    """The client that brought a rebalance about."""
+    """Returns the client id of the client that caused a rebalance."""
     return str(told["by"]["client_id"])
 
 
@@ -74,7 +74,7 @@ def test_java_consumers(scene: Scene) -> None:
         assert (gone["client_id"], gone["how"], gone["said"]) == ("second", "left", left["said"])
         with java_consumer(scene, topic, "third", **quick) as third:
             came = scene.rebalanced("new_member", 3)
-            # Of one that was never heard of after it joined, the session may run out before the sidecar thinks so.
+            # If a member sends nothing after its join, its session may end earlier than the sidecar expects.
             scene.until(lambda: scene.has_committed("third", came["at"]))
             third.kill()
             expired = scene.rebalanced("session_expired")
@@ -163,7 +163,7 @@ def test_librdkafka_revokes_partitions(scene: Scene) -> None:
 
 
 def follow(scene: Scene, shares: Mapping[ConsumerMember, int]) -> None:
-    """The members beat, and do as they are told, until each has so many partitions and the sidecar says it is over."""
+    """Members take their assignments until each has so many partitions and the rebalance is complete."""
 
     def over() -> bool:
         for member in shares:
@@ -230,17 +230,17 @@ def test_kafka_python_consumers(scene: Scene) -> None:
     assert whom(scene.rebalanced("member_left")) == "second"
 
 
-# Bare frames, for what none of these clients does when it is told to.
+# Raw frames, for steps that none of these clients does on request.
 
 
 class Speaker(ClassicMember):
-    """A member whose protocols may be changed."""
+    """A member whose protocols a test can change."""
 
     speaks: tuple[str, ...] = ("range", "sticky")
 
 
 def together(first: ClassicMember, second: ClassicMember) -> None:
-    """The first is in the group and leads it; the second joins, and both go on to the generation with both."""
+    """The second member joins the group that the first member leads. Both complete the next generation."""
     second.send_join()
     until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "there is a rebalance")
     first.send_join()
@@ -312,7 +312,7 @@ def test_member_rejoins_too_late(scene: Scene) -> None:
     ):
         alone(leader)
         together(leader, late)
-        alone(leader)  # Which takes as long as the broker waits for the other one.
+        alone(leader)  # This takes as long as the broker waits for the other member.
         late.member_id = ""
     told = scene.rebalanced("leader_rejoined")
     assert (told["gone"], told["members"]) == (1, 1)

@@ -60,7 +60,7 @@ def told(address: Address, group: str) -> int:
 
 
 def group_of(broker: KafkaBroker) -> str:
-    """A group that this broker coordinates."""
+    """Returns a group that this broker coordinates."""
     names = tuple(f"group-{number}" for number in range(20))
     described = ask(broker.direct, DescribeGroupsRequest(groups=names), 0).groups
     return next(str(group.group_id) for group in described if not group.error_code)
