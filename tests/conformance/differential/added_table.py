@@ -89,12 +89,12 @@ class AddedTable:
 def _columns(cells: Sequence[Added]) -> Iterator[str]:
     yield spans({cell.version for cell in cells})
     for situation in (SAW_HISTORY, STARTED_LATER, ASKING):
-        yield _by_whom([cell for cell in cells if cell.situation == situation])
+        yield _answerers([cell for cell in cells if cell.situation == situation])
     names = {nature.name for cell in cells for nature in cell.natures}
     yield "; ".join(dict.fromkeys(nature.name for nature in EXPECTED_DIFFERENCES if nature.name in names)) or "nowhere"
 
 
-def _by_whom(cells: Sequence[Added]) -> str:
+def _answerers(cells: Sequence[Added]) -> str:
     """Returns who answered for most states, and then the exceptions by state and variant."""
     hows = {}
     for state in (*(state.name for state in HISTORY), SETTLED_ONES, ALL):
