@@ -1,4 +1,4 @@
-"""The pump on real sockets: order, backpressure, ends and failures."""
+"""The connection manager on real sockets: order, back-pressure, ends and failures."""
 
 import os
 import random
@@ -51,7 +51,7 @@ WAYS = [False, True] if pumping.FAST_PATH else [False]
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS, ids=["compiled" if way else "plain" for way in WAYS])
 def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Everything here holds for both ways of small frames."""
+    """Runs each test with and without the compiled fast path of small frames."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.param:
             patch.setattr(pumping, "FAST_PATH", None)
@@ -76,7 +76,7 @@ async def test_bytes_arrive_in_order_for_any_chunking(sizes: list[int], cuts: li
     async def in_pieces(stream: trio.SocketStream, data: bytes) -> None:
         position = 0
         for cut in cycle(cuts):
-            size = max(cut, len(data) // 500)  # A byte at a time is for short ones.
+            size = max(cut, len(data) // 500)  # Only short data is sent byte by byte.
             await stream.send_all(data[position : position + size])
             position += size
             if position >= len(data):
@@ -209,7 +209,7 @@ async def test_local_answers_wait_for_slow_client() -> None:
         async def ask() -> None:
             nonlocal sent
             for i in range(count):
-                # One a segment: what one read brings is answered in one go.
+                # One request per segment, because all requests of one read are answered together.
                 await client.send_all(request_frame(i, bytes(MAX_READ_BYTES), api_key=16))
                 sent += 1
 
@@ -378,10 +378,10 @@ async def test_failing_session_closes_one_connection(capsys: pytest.CaptureFixtu
 
 
 class FailingAtTheEnd(PassthroughDispatcher):
-    """Fails where a connection ends."""
+    """A dispatcher that fails at the end of a connection."""
 
     def gone(self, notes: object, origin: Origin, now: float) -> None:
-        raise RuntimeError("a desk that fails")
+        raise RuntimeError("a dispatcher that fails")
 
 
 async def test_failing_close_affects_no_other() -> None:
@@ -396,7 +396,7 @@ async def test_failing_close_affects_no_other() -> None:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[int]:
-    """Lifts the limit of open files as far as a test may; gives how many connections there can be, four files each."""
+    """Raises the limit of open files as far as possible. Yields how many connections of four files it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else 1 << 16
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
@@ -437,7 +437,7 @@ async def test_thousand_idle_connections_still_work(many_descriptors: int) -> No
 
 
 class Quiet:
-    """A connection on which nothing moves. `looked`: is told of each look at one."""
+    """A connection without traffic. Calls `looked` at each check."""
 
     close_reason = None
 
@@ -473,7 +473,7 @@ async def test_sweep_yields_to_other_tasks(draining: bool, autojump_clock: MockC
             turn += 1
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
-    assert max(looked.values()) <= 2 * SWEEP_BATCH  # Trio runs tasks that are ready in any order.
+    assert max(looked.values()) <= 2 * SWEEP_BATCH  # Trio runs ready tasks in any order.
 
 
 async def test_busy_connection_leaves_others_turns() -> None:
@@ -617,7 +617,7 @@ async def test_unread_last_bytes_are_dropped(mock_clock: MockClock) -> None:
 
 
 def handed(sock: socket.socket) -> int:
-    """A socket as a pump takes it."""
+    """Returns the descriptor of a socket, as the connection manager takes it."""
     sock.setblocking(False)
     return sock.detach()
 
@@ -628,7 +628,7 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
     client.sendall(request_frame(1))
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()
-    # Both are ready from the start, and the client is served first: what it sent cannot be passed on.
+    # Both sockets are ready from the start. The client is served first, so its bytes cannot be passed on.
     traffic = TrafficCounters()
     poller = Poller()
     connection_manager = ConnectionManager(poller, traffic)
@@ -647,7 +647,7 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
 
 
 def told(connection_manager: ConnectionManager, *commands: Command) -> None:
-    """Has the one connection do what a session might say."""
+    """Makes the only connection execute commands of a session."""
     [connection] = connection_manager._connections.values()
     connection.execute([*commands])
 
@@ -730,7 +730,7 @@ async def test_pipelined_local_answers_are_bounded() -> None:
 
 
 class Payload(bytes):
-    """Bytes that tell when nothing holds them any more."""
+    """Bytes that count their deletion in `gone`."""
 
     gone = 0
 
@@ -738,8 +738,8 @@ class Payload(bytes):
         Payload.gone += 1
 
 
-class PayloadDesk(AnsweringDispatcher):
-    """Answers everything of its API with the same bytes."""
+class PayloadDispatcher(AnsweringDispatcher):
+    """Answers the first request of its API with `payload`."""
 
     def __init__(self, payload: Payload) -> None:
         super().__init__(answered=16)
@@ -754,7 +754,7 @@ class PayloadDesk(AnsweringDispatcher):
 async def test_unread_bytes_are_freed_with_connection(mock_clock: MockClock) -> None:
     """Bytes that a client did not read are freed when its connection closes."""
     payload = Payload(reply_frame(1, bytes(2 * KERNEL_BUFFERS)))
-    dispatcher, gone = PayloadDesk(payload), Payload.gone
+    dispatcher, gone = PayloadDispatcher(payload), Payload.gone
     del payload
     async with running_proxy(dispatcher=dispatcher) as shell:
         client = await shell.connect()

@@ -1,4 +1,4 @@
-"""One socket of a connection, on real sockets."""
+"""An endpoint socket of a connection, on real sockets."""
 
 import os
 import random
@@ -44,7 +44,7 @@ MUCH = 16 << 20
 
 
 class Way:
-    """A connection to read from and one to send to, seen from between them."""
+    """A connection that the endpoint reads from, and a connection that it sends to."""
 
     def __init__(self) -> None:
         (self.sender, near), (far, self.receiver) = tcp_pair(), tcp_pair()

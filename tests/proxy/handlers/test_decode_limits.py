@@ -1,4 +1,4 @@
-"""What would hold up all clients is left to the broker, and what it changed is learnt again."""
+"""Messages whose decoding would delay all clients go to the broker. Their changes are learned again afterwards."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def members(count: int) -> list[str]:
 
 
 def is_forwarded(line: Line, request: Struct, version: int) -> bool:
-    """Whether a question goes to the broker as it came; else it is answered."""
+    """Whether a question goes to the broker unchanged. Otherwise the sidecar answers it."""
     frame = line.frame(request, version)
     return line.client(frame) == [ToUpstream(frame)]
 
@@ -59,7 +59,7 @@ def test_api_limits_scale_with_setting() -> None:
 
 
 def leave(state: BrokerState, line: Line, gone: list[str]) -> None:
-    """Members leave together."""
+    """Exchanges a LeaveGroup of these members."""
     identities = tuple(MemberIdentity(member_id=each) for each in gone)
     left = tuple(MemberResponse(member_id=each, group_instance_id=None, error_code=0) for each in gone)
     line.exchange(

@@ -30,7 +30,7 @@ def reason(state: BrokerState, request: Struct = DESCRIBING, version: int = 0) -
 
 
 def lose_requests(state: BrokerState) -> None:
-    """Has requests wait that have lost their replies."""
+    """Defers a lost request that is not applied yet."""
     assert state.lost_requests.defer([CopiedRequest(bytes(BYTES_AT_ONCE + 1), ORIGIN, NOW)], NOW)
 
 
