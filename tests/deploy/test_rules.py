@@ -128,7 +128,7 @@ def test_recorded_names_follow_convention() -> None:
         assert re.fullmatch(r"[a-z_]+:group_sidecar_[a-z_]+:[a-z0-9]+|kafka_(consumergroup|topic)_[a-z_]+", name)
 
 
-def _told() -> set[str]:
+def _exposed_names() -> set[str]:
     """Names of all series that a sidecar shows."""
     names = set()
     for family in FAMILIES:
@@ -142,4 +142,4 @@ def _told() -> set[str]:
 
 FLEET = {f"{textfile.PREFIX}{name}" for name in textfile.NAMES}
 """What the fleet job tells."""
-KNOWN = _told() | FLEET | FOREIGN | {rule["record"] for rule in RECORDS}
+KNOWN = _exposed_names() | FLEET | FOREIGN | {rule["record"] for rule in RECORDS}

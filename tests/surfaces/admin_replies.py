@@ -79,7 +79,9 @@ async def _errors() -> list[str]:
     parts += [await _shown(app, target) for target in ("/nowhere", "/metrics/")]
     parts += [await _shown(app, "/nowhere", note=BROWSER, accept="text/html")]
     for target in ("/metrics", "/api/v1/groups", "/-/reload", "/", "/healthz", "/api/v1/openapi.json"):
-        parts += [await _shown(app, target, method) for method in ("PUT", "POST", "GET") if _is_told(target, method)]
+        parts += [
+            await _shown(app, target, method) for method in ("PUT", "POST", "GET") if _is_included(target, method)
+        ]
     parts.append(await _shown(app, "/group?group=absent", note="a page"))
     parts.append(await _shown(_groups(reload=_no_reload), "/-/reload", "POST", note="a wrong file"))
     strict = await ask(app, "/healthz")
@@ -87,7 +89,7 @@ async def _errors() -> list[str]:
     return parts
 
 
-def _is_told(target: str, method: str) -> bool:
+def _is_included(target: str, method: str) -> bool:
     """Whether the surface contains the reply.
 
     The contents of some paths are left out. The other methods show the status of these paths.

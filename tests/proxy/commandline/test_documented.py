@@ -1,4 +1,4 @@
-"""docs/command-line.md names all that there is."""
+"""docs/command-line.md names all commands, flags and exit statuses."""
 
 import json
 from dataclasses import fields

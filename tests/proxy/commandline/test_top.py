@@ -1,4 +1,4 @@
-"""`groups top`: in a terminal as its users see it, and without one."""
+"""`groups top` in a terminal, and without a terminal."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def terminal(ports: list[AdminPort], *more: str, columns: int = 100, lines: int 
 
 
 def names(picture: str) -> list[str]:
-    """The groups in a picture, from above."""
+    """Returns the groups on a screen, from top to bottom."""
     known = [(picture.find(name), name) for name in ("far-behind", "big", "restless")]
     return [name for place, name in sorted(known) if place >= 0]
 
