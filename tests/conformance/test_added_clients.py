@@ -21,12 +21,12 @@ from tests.kafka.topics import make_topic
 pytestmark = pytest.mark.timeout(300)
 
 OLDEST_FOR_JAVA = "0.10.1.1"
-"""Java's clients since 0.10.2 do not speak to 0.9, which lacks Metadata v1."""
+"""Java clients since 0.10.2 do not support 0.9, which lacks Metadata v1."""
 BROKERS = (OLDEST_FOR_JAVA, "0.9.0.1")
 PARTITIONS, MESSAGES = 4, 10
 GROUPS = ("empty", "simple", "stable")
 OFFSETS = {"empty": {0: 7, 1: 8}, "simple": {0: 3, 2: 0}, "stable": {0: 7, 1: 8}}
-"""Committed, by group and partition."""
+"""The committed offsets by group and partition."""
 GATEWAY = {"mode": "gateway", "answers": {"exclusive": True, "authorizer": "none"}}
 
 

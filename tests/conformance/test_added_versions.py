@@ -37,14 +37,14 @@ BROKERS = (
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "1.1.1", "2.8.2")),
 )
 REFERENCES = ("4.4.0", "2.8.2")
-"""Of two that speak a version, the later one here says what is right."""
+"""If both support a version, the answers of the later one in this tuple are expected."""
 
 MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (
     (SAW_HISTORY, SETTLED_ONES, "ListGroups", "*"),
     (SAW_HISTORY, "stable", "DescribeGroups", ""),
     *((SAW_HISTORY, "*", "OffsetFetch", way) for way in ("all", "none", "named", "several")),
 )
-"""Situation, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
+"""Patterns of situation, state, API and way of the questions that the sidecar has to answer itself."""
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
 
 SIDECAR = "/127.0.0.1"
-"""Where the broker sees everybody."""
+"""The host that the broker sees for all clients."""
 FIRST, SECOND, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 ELSEWHERE = {host: f"/{host}" for host in (FIRST, SECOND, THIRD)}
-"""Client ids, and where each is: members are called after their hosts."""
+"""The host of each client id. The client id of a member is its host."""
 
 
 @dataclass

@@ -184,7 +184,7 @@ STATES: dict[str, tuple[Callable[[Run, ExitStack, str], object], GroupState]] = 
     "assignor": (_assignor, GroupState.STABLE),
     "upgraded": (_upgraded, GroupState.RECONCILING),
 }
-"""Each kind of group, and the state that the broker says it is in."""
+"""A function for each kind of group, and the state that the broker reports for it."""
 
 
 # The log, and the comparison.

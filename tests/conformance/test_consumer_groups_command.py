@@ -11,7 +11,7 @@ from tests.conformance.routes import Route, Routes, Run, alike
 from tests.kafka.tools import CONSUMER_GROUPS, ToolFailed, kafka_tool
 
 CLEANUPS = 5
-"""How often the broker's cleanup of empty groups may fall between two listings."""
+"""How often the listings are repeated if the broker's cleanup of empty groups falls between two listings."""
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ LIMIT, JOINERS, BEATS = 10, 100, 3
 JOIN, LEAVE, RESTART = 0, -1, -2
 VERSION, MINUTE = 1, 60_000
 STRAIGHT = 3
-"""The last JoinGroup version in which a member is let in without an id (KIP-394)."""
+"""The last JoinGroup version in which a member without an id is accepted at once (KIP-394)."""
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 

@@ -39,11 +39,11 @@ MUST_BE_LOCAL: tuple[tuple[str, str, str, str, str], ...] = (
     ("*", SEEN, "stable", "DescribeGroups", ""),
     ("*", "*", "simple", "DescribeGroups", ""),
 )
-"""Broker, axis, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
+"""Patterns of broker, axis, state, API and way of the questions that the sidecar has to answer itself."""
 
 EXCLUSIVE = {"answers": {"exclusive": True}}
 WITHOUT_ACLS = {"answers": {"exclusive": True, "authorizer": "none"}}
-"""Brokers before 0.11 cannot be asked whether they have an authorizer."""
+"""A sidecar cannot find out whether a broker before 0.11 has an authorizer."""
 PROPERTIES = {
     "offsets.retention.check.interval.ms": "300",
     "group.min.session.timeout.ms": "100",
@@ -54,7 +54,7 @@ PROPERTIES = {
     "group.streams.initial.rebalance.delay.ms": "0",
 }
 OF_LATER = "4.3.1"
-"""Differs little from the newest, so it is compared with ``make conformance``."""
+"""A version that differs little from the newest, so only ``make conformance`` tests it."""
 RECENT = tuple(
     pytest.param(version, marks=pytest.mark.long) if version == OF_LATER else version for version in RELEASES
 )
@@ -63,17 +63,17 @@ BROKERS = (
     "0.9.0.1",
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "0.10.1.1")),
 )
-"""0.9 differs most from the others; what lies between is compared with ``make conformance``."""
+"""0.9 differs most from the others. Only ``make conformance`` tests the versions in between."""
 _LOADS = 5
-"""So often a broker may load until all has been asked meanwhile; once does, unless the machine is very busy."""
+"""The maximum number of loads in which all questions are asked. One is enough, unless the machine is very busy."""
 _PLAIN = ("", "all")
-"""Ways to ask that stand for the others."""
+"""The ways to ask that represent all others."""
 _WILL_NOT_SETTLE = (LOCAL, "forwarded", "forwarded (version)")
-"""What time does not change."""
+"""Outcomes that do not change with time."""
 _SETTLING_SECONDS = 0.5
 _ROUND_SECONDS = 0.05
 _BY_ITSELF_SECONDS = 20.0
-"""What the broker does without an exchange reaches the sidecar by the log: so long it may take."""
+"""The maximum seconds until the log shows the sidecar a change that the broker makes by itself."""
 
 
 @dataclass(frozen=True)

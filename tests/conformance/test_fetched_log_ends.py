@@ -23,7 +23,7 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
 PARTITIONS = 2
-"""Seconds: less than the sidecar lets pass between its own questions."""
+"""Seconds, less than the interval of the sidecar's own requests."""
 Step = Callable[[], object]
 Client = Callable[[Run, Path], AbstractContextManager[Step]]
 

@@ -31,7 +31,7 @@ from tests.spark.conftest import spark
 __all__ = ["spark"]  # pytest finds the imported fixtures.
 
 pytestmark = pytest.mark.timeout(900)
-"""Seconds: who comes first waits for the cluster, for all that happens there, and for Spark."""
+"""Seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
 
 MOMENTS = ("quiet", "damaged")
 Answers = dict[str, dict[str, Rows]]

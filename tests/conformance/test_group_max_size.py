@@ -22,7 +22,7 @@ SMALL = Plan(name="small", clients=60, limit=20, seconds=4)
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 SOON_FORGOTTEN = {"group.min.session.timeout.ms": "100"}
 ITSELF = "4.4.0 itself"
-"""The broker with a limit of its own. 1.1.1 has none: what comes of its sidecars is compared with 4.4.0's too."""
+"""The way to the broker with a limit. 1.1.1 has no limit, so its sidecars are compared with 4.4.0 too."""
 THROUGH = ("4.4.0, exclusive", "4.4.0", "1.1.1, exclusive", "1.1.1")
 STORMS = ((ITSELF, LARGE), *product(THROUGH, (LARGE, SMALL)))
 

@@ -25,9 +25,9 @@ from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
 SESSION_MS = "2000"
-"""After so many milliseconds without a heartbeat the broker drops a member of the new protocol."""
+"""Milliseconds without a heartbeat after which the broker removes a member of the new protocol."""
 PARTITIONS = 50
-"""Of the offsets topic."""
+"""The number of partitions of the offsets topic."""
 TOPIC, GROUP = "topic", "mixed"
 EXCLUSIVE = {"answers": {"exclusive": True}}
 DOWNGRADE = {

@@ -19,7 +19,7 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 CODES = (int(ErrorCode.GROUP_MAX_SIZE_REACHED), int(ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389))
-"""What the two sidecars refuse with."""
+"""The error codes with which the two sidecars refuse."""
 REJECTIONS, FAILURES = "group_sidecar_policy_rejections_total", "group_sidecar_decode_failures_total"
 FLEXIBLE_SINCE = JoinGroupRequest.FLEXIBLE
 

@@ -34,7 +34,7 @@ ODD = {
     "<metadata>": b"m\xff\xff\xf1\x80\xff\xed\xae\x80",
     "<stranger>": b"s\xff\xed\xa0\x80\xc3\xff\xff\xff",
 }
-"""What is sent in place of these words."""
+"""The bytes that replace these words."""
 SAME_GROUP = "g\ufffd\ufffd\ufffd"
 SUBSCRIPTION = b"\0\0" + encode(ConsumerProtocolSubscription(topics=()), 0)
 REJECTIONS = "group_sidecar_policy_rejections_total"

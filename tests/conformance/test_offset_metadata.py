@@ -63,7 +63,7 @@ STORED_IN_TRANSACTION = [
     ("c", 2, 2, SHORT),
     ("c", 3, 0, ""),
 ]
-"""What is there after MIXED and another commit."""
+"""The offsets after MIXED and another commit."""
 
 
 class Way:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 
 SILENT = "0.9.0.1"
 FULL = 77
-"""The error as the sidecar gives it by default; brokers before 2.2 have none of that kind."""
+"""The sidecar's default error code. Brokers before 2.2 have no code for a full group."""
 VALUES = [f"value {number}" for number in range(20)]
 BROKERS = ("0.10.1.1", SILENT)
 

@@ -19,7 +19,7 @@ from tests.kafka.processes import host_port
 from tests.kafka.sidecar_process import SidecarProcess
 
 SESSION_MS = 2000
-"""How long a session lasts that was authenticated by PLAIN on the plain listener."""
+"""The lifetime in milliseconds of a session with PLAIN on the listener without TLS."""
 
 
 class Secured(NamedTuple):

@@ -48,16 +48,16 @@ from tests.kafka.transactions import Transaction
 EXAMPLES = settings().max_examples * 3 // 10
 STEPS = 25
 ANY = st.integers(0, 7)
-"""Which of those who are there. Nothing drawn may depend on the broker: a step that makes no sense does nothing."""
+"""Selects a client. Drawn values must not depend on the broker, so an impossible step does nothing."""
 CLASSIC_GROUPS = ("classic one", "classic two")
 CONSUMER_GROUP = "consumer"
 SHORT_MS = 300
 _MOMENT = 0.02
-"""Seconds in which the broker answers what it does not keep waiting."""
+"""Seconds within which the broker answers a request that it does not park."""
 _MOST_MEMBERS = 4
 _UNKNOWN_MEMBER = 25
 _HEARD = (0, 27)
-"""NONE and REBALANCE_IN_PROGRESS: the broker took the heartbeat."""
+"""NONE and REBALANCE_IN_PROGRESS: the broker accepted the heartbeat."""
 _PROPERTIES = {"group.min.session.timeout.ms": "100"}
 
 
@@ -133,7 +133,7 @@ class History(RuleBasedStateMachine):
 
     world: ClassVar[World]
     found: ClassVar[list[str]]
-    """Differences: a broker does not do the same twice, so Hypothesis may not see one again to tell it."""
+    """The differences that were found. Hypothesis may not reproduce one, because a broker's timing varies."""
 
     @initialize()
     def begin(self) -> None:

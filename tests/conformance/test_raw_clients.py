@@ -28,7 +28,7 @@ from tests.kafka.wire import Wire
 
 UNKNOWN_KEY = 9_999
 FEATURES_SINCE = 3
-"""The version of ApiVersions from which features are told (KIP-584)."""
+"""The first version of ApiVersions with features (KIP-584)."""
 
 
 def frame(key: int, version: int, body: bytes, correlation: int = 7) -> bytes:

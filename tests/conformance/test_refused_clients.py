@@ -22,7 +22,7 @@ from tests.kafka.tools import ToolFailed, kafka_tool
 
 RELEASED, KIP_389 = 81, 77
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
-"""The one of Kafka's tools that prints the exception it ends with."""
+"""A tool of Kafka that prints the exception with which it ends."""
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ PROPERTIES = {
     "replica.lag.time.max.ms": "60000",
     "broker.session.timeout.ms": "60000",
 }
-"""A follower that stands still stays in sync for a minute."""
+"""A stopped follower counts as in sync for a minute."""
 SECONDS = 5.0
-"""For so long nothing else is told than what the broker tells."""
+"""Seconds during which the sidecar must report the same as the broker."""
 
 
 def commit(address: Address, group: str, offset: int) -> int:

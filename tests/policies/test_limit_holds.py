@@ -24,7 +24,7 @@ class Limit(RuleBasedStateMachine):
 
     exclusive = True
     fair = False
-    """Whether each refusal must be one that a broker with this limit might have given."""
+    """Whether each refusal must be one that a broker with this limit could have made."""
 
     @initialize(delay=st.sampled_from((0.0, 3.0)))
     def start(self, delay: float) -> None:

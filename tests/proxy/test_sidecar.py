@@ -283,7 +283,7 @@ JOIN = JoinGroupRequest(
 LET_IN = JoinGroupResponse(
     error_code=ErrorCode.REBALANCE_IN_PROGRESS, protocol_name="", leader="", member_id="", generation_id=-1
 )
-"""The broker's own word, whatever it is."""
+"""The broker's own reply. Its contents do not matter."""
 
 
 async def joined(client: KafkaClient) -> int:

@@ -31,7 +31,7 @@ from tests.kafka.processes import ChildProcess
 from tests.metrics.metrics_world import CoordinatorCopy, visits_of
 
 WINDOW, TOLD = 300, 31
-"""Seconds: of a window of the job, and in which all is told."""
+"""Seconds of a window of the job, and seconds within which all records are emitted."""
 
 
 def lately(now: float) -> float:
@@ -217,7 +217,7 @@ def test_times_are_utc_and_rows_limited(
 
 
 BEATS = {"broker-1": 30, "broker-2": 2}
-"""When each told its heartbeat."""
+"""The second of each sidecar's heartbeat."""
 
 
 @pytest.mark.usefixtures("here")

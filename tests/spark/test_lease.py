@@ -18,7 +18,7 @@ from group_sidecar.spark.filesystem import FolderError, Folders
 from group_sidecar.spark.lease import Lease, LeaseLostError, LeaseTakenError, hold_lease
 
 NEVER = 1e6
-"""Seconds: these leases do not expire by themselves, and give no sign of life."""
+"""Seconds. These leases do not expire by themselves, and are not renewed."""
 
 
 @pytest.fixture

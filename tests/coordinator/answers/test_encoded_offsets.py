@@ -137,7 +137,7 @@ def _change(offsets: CommittedOffsets, what: str, partition: TopicPartition, val
 
 
 MORE = 3 * MAX_ROWS_PER_PART
-"""Partitions of more than one part."""
+"""The number of partitions, more than one encoded part holds."""
 
 
 @pytest.mark.parametrize("logged", [True, False])

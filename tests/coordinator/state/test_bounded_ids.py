@@ -24,7 +24,7 @@ from group_sidecar.coordinator.state.group import Group
 from tests.coordinator.large_groups import NOW, describe, joining, knowing_nothing, lose
 
 SESSION_SECONDS = 45.0
-"""Of `joining`: for so long an issued id may be used."""
+"""The session timeout of `joining` in seconds. An issued id is valid for this time."""
 
 
 def issue(manager: GroupMetadataManager, numbers: range) -> None:

@@ -26,7 +26,7 @@ from tests.coordinator.model_log import Entry, batch
 LONGEST = 4_096
 """Kafka's default of `offset.metadata.max.bytes`."""
 ENOUGH = TABLE_BYTES // LONGEST + 1
-"""Offsets whose metadata exceeds the bound."""
+"""The number of offsets whose metadata exceeds the bound."""
 
 
 def copy(max_offsets: int = 2 * ENOUGH) -> GroupMetadataManager:

@@ -38,7 +38,7 @@ from tests.proxy.test_sidecar import JOIN, Cluster, configured, get, ready, side
 
 GROUP = "größe/1"
 LURED = "host: evil.example"
-"""What a browser on this machine says whose page had its name resolve to the loopback: it is not let in for that."""
+"""The Host header of a browser whose page had its name resolve to the loopback address. It must get no access."""
 
 
 async def told(at: Addresses, target: str) -> Any:

@@ -13,7 +13,7 @@ from group_sidecar.proxy.admin.sentences import plain
 UNTIL = datetime(2026, 11, 18, 10, tzinfo=UTC)
 SINCE = UNTIL - timedelta(minutes=100)
 SCALE = (tp.WIDTH - tp.LEFT - tp.RIGHT) / 100
-"""Units of the picture for a minute."""
+"""The width of a minute in units of the picture."""
 
 
 def at(minute: float) -> str:

@@ -89,7 +89,7 @@ def test_access_applies_deferred_replies_in_order(access: Callable[[BrokerState]
 
 
 GUARDED = {coordinator_copy: ("_manager",), client_access: ("_rights", "_principals", "_allows_anonymous")}
-"""By module, the attributes that a deferred reply may change, and that have a property of the same name."""
+"""The attributes that a deferred reply may change, by module. Each has a property of the same name."""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.proxy.commandline.terminal import Terminal
 
 COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli", "groups", "top")
 SHOWN, HIDDEN = "\x1b[?1049h", "\x1b[?1049l"
-"""What has a terminal show its other screen, and its own again."""
+"""The escape sequences that switch a terminal to its alternate screen, and back."""
 CURSOR = "\x1b[?25h"
 
 

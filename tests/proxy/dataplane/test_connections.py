@@ -43,7 +43,7 @@ from tests.proxy.fakes import (
 )
 
 KERNEL_BUFFERS = 32 << 20
-"""More than the kernel takes for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
+"""More bytes than the kernel buffers for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
 
 
 WAYS = [False, True] if pumping.FAST_PATH else [False]
@@ -588,7 +588,7 @@ async def test_idle_timeout_spares_waiting_connections(mock_clock: MockClock) ->
 
 
 ANSWER_AND_END = request_frame(1, api_key=16) + bytes.fromhex("ffffffff") + bytes(8)
-"""A request, and behind it what ends the connection."""
+"""A request, followed by bytes that end the connection."""
 
 
 async def test_last_bytes_arrive_before_close() -> None:

@@ -38,9 +38,9 @@ keep_read_buffers()
 faults()
 print(-faults() + faults())
 """
-"""Prints how many pages the kernel gives for a hundred long reads."""
+"""A program that prints the number of page faults of a hundred long reads."""
 MUCH = 16 << 20
-"""More than two sockets and a pipe take."""
+"""More bytes than two sockets and a pipe buffer."""
 
 
 class Way:

@@ -38,7 +38,7 @@ PASSED, NOTED, TAKEN, ANSWERED, INJECTED, HUNG_UP, FAILING = 3, 10, 11, 15, 16, 
 KEYS = (PRODUCE, FETCH, SHOWN, SHAKEN, PASSED, NOTED, TAKEN, ANSWERED, INJECTED, HUNG_UP, FAILING)
 LARGEST = 1_000_000
 SECONDS = 0.3
-"""Between two steps, so that a Fetch reply may be looked into again after some."""
+"""Seconds between two steps. After some steps, a Fetch reply may be read again."""
 
 
 class Dispatcher(PassthroughDispatcher):

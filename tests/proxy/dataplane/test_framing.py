@@ -12,7 +12,7 @@ from group_sidecar.proxy.dataplane.framing import BadFrameLength, FrameAction, F
 from tests.proxy.dataplane.playbook import framed, pieces
 
 HEAD = 5
-"""Length and one byte: P passes, T is taken, M says more only when five more bytes are there."""
+"""The size of a frame's head: the length and one byte. P is passed, T is held, and M needs five more bytes."""
 LARGEST = 10_000
 
 

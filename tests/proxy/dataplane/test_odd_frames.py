@@ -16,7 +16,7 @@ from tests.codecs.odd_encodings import bodies, frames
 from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 
 FEW, MANY = 6, 120
-"""Requests of each API and version."""
+"""The numbers of requests of each API and version."""
 POLICIES = {"group_max_size": {"limit": 1}, "offset_metadata_max_bytes": {"limit": 3}}
 CASES = [pytest.param(api, id=api.name) for api in APIS.values()]
 Logged = list[MutableMapping[str, Any]]

@@ -23,7 +23,7 @@ from tests.proxy.fakes import Named
 
 HANDSHAKE, FETCH, COMMIT = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.FETCH), int(ApiKey.OFFSET_COMMIT)
 SIZES = pytest.mark.parametrize("size", [0, 1, 3])
-"""Everything at once, byte by byte, and in threes."""
+"""All bytes at once, byte by byte, and in pieces of three."""
 
 
 class SaslDispatcher(ScriptedDispatcher):

@@ -35,7 +35,7 @@ from tests.proxy.dataplane.playbook import EPOCH, Line, broker_state, complete_s
 SIDECAR, CLIENT = "/10.1.1.9", "/10.0.0.1"
 QUESTION = DescribeGroupsRequest(groups=("g",))
 OPERATIONS = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
-"""Which only the broker can answer."""
+"""A question that only the broker can answer."""
 VERSIONS = range(3, 7)
 
 

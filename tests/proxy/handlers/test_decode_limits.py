@@ -32,7 +32,7 @@ from tests.proxy.dataplane.playbook import Line, complete_state, stable_group, t
 MOST = 100
 LIMITS = {"inspected_elements": MOST}
 FEW, MANY = 10, MOST // MEMBER_COST + 1
-"""Members of a group that is described here, and of one that is not."""
+"""The members of a group that the sidecar describes, and of a group that it does not."""
 
 
 def members(count: int) -> list[str]:

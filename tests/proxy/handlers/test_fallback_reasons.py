@@ -40,7 +40,7 @@ CHANGES: dict[FallbackReason, Callable[[BrokerState], object]] = {
     FallbackReason.UNAUTHORIZED: lambda state: state.access.broker_lost(),
     FallbackReason.VERSION: lambda state: state.versions.learn({ApiKey.DESCRIBE_GROUPS: (1, 1)}),
 }
-"""By reason, what brings it about. A later one comes before all earlier ones."""
+"""The change that causes each reason. Each reason has priority over all reasons before it."""
 
 
 def test_known_group_has_no_reason() -> None:

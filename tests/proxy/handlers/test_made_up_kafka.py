@@ -30,7 +30,7 @@ from tests.proxy.dataplane.playbook import Line, broker_state, complete_state
 
 HOST = "broker-7.internal"
 TAGS = ((4711, HOST.encode()),)
-"""Unknown to whom has only today's schemas; in it an address, as KIP-951 put some into Produce and Fetch."""
+"""A tagged field that today's schemas lack. It contains an address, as those of KIP-951 in Produce and Fetch."""
 UNKNOWN_API = 95
 NEWEST_KAFKA = "4.4.0"
 ADDRESS_APIS = (MetadataResponse, FindCoordinatorResponse, DescribeClusterResponse, ProduceResponse)
@@ -45,7 +45,7 @@ def newest(key: int) -> int:
 
 
 SPOKEN = {key: newest(key) + 1 for key, name in schemas.api_keys().items() if schemas.versions(f"{name}Request")}
-"""What the broker to come speaks: from version 0 to this one."""
+"""The newest version of each API of the future broker. It supports all versions from 0 on."""
 
 
 def offered_by_broker() -> ApiVersionsResponse:
@@ -323,7 +323,7 @@ def test_table_of_passable_versions_is_kafkas() -> None:
 
 
 NO_BROKERS = {"DescribeAclsResponse", "DeleteAclsResponse", "StreamsGroupHeartbeatResponse"}
-"""Hosts of ACLs, and those that applications of Kafka Streams give themselves."""
+"""Replies whose hosts belong to ACLs, or are chosen by applications of Kafka Streams."""
 
 
 def tells_addresses(message: str, version: int) -> bool:

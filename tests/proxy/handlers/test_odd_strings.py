@@ -14,7 +14,7 @@ from group_sidecar.proxy.dataplane.commands import Close
 from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 
 MALFORMED = b"\xff" * 20_000
-"""Kafka reads 20,000 characters, which would be 60,000 bytes: more than the 32,767 that a string may have."""
+"""Kafka decodes this as 20,000 characters. Their encoding has 60,000 bytes, more than the maximum of 32,767."""
 
 
 def string(data: bytes) -> bytes:

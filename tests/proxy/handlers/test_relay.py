@@ -68,7 +68,7 @@ QUESTIONS: list[tuple[Struct, int]] = [
     *((DescribeGroupsRequest(groups=("g",)), version) for version in range(1, 7)),
     *((everything(version), version) for version in range(2, 10)),
 ]
-"""All that is added to Kafka 0.10.1."""
+"""All questions in the versions that are added for Kafka 0.10.1."""
 EACH = pytest.mark.parametrize(("question", "version"), QUESTIONS)
 
 

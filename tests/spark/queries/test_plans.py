@@ -10,7 +10,7 @@ from group_sidecar.spark.tables import TABLES
 from tests.spark.record_frames import WIDTH, RecordsOfBoot, frame
 
 SCANS = {"lag": 2, "group_lag": 2, "metrics": 2}
-"""How often the tables read the records that read them more than once: two kinds, or two columns, each by itself."""
+"""The tables that read the records more than once, and how often: for two kinds of records, or for two columns."""
 
 DEAR = r"CartesianProduct|NestedLoop|Window|Python|Arrow|collect_list|collect_set"
 

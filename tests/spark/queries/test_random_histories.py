@@ -17,10 +17,10 @@ from tests.spark.record_frames import WIDTH, RecordsOfBoot, Row, at, by_key, fra
 from tests.spark.table_oracle import ORACLE
 
 FLEETS = 40
-"""Histories in one job. Names begin with the number of the fleet, so none sees the others."""
+"""The number of histories in one job. Names begin with the number of the fleet, so the fleets are separate."""
 
 START, END = 2700.0, 4500.0
-"""Fifteen minutes of one hour and fifteen of the next."""
+"""The last fifteen minutes of an hour, and the first fifteen of the next."""
 
 
 class Fleet:
