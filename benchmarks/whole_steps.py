@@ -131,7 +131,7 @@ class BrokerWithManyGroups:
         )
 
     def crowd(self, members: int) -> None:
-        """Creates the group with very many members anew, at the beginning of its generation."""
+        """Creates the group with very many members again, at the beginning of its generation."""
         self.manager.forget_group_state(CROWD, self.state.copy.epoch(NOW))
         self.describe(CROWD, members)
 

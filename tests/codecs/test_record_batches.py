@@ -136,7 +136,7 @@ def test_truncated_batch_is_left_out(case: Case) -> None:
 
 @each_small_case
 def test_first_batch_size(case: Case) -> None:
-    """first_batch_size returns the first batch's size as soon as 12 bytes are there, and 0 before."""
+    """first_batch_size returns the first batch's size as soon as 12 bytes are available, and 0 before."""
     first = case.heads[0].size
     for end in range(len(case.data)):
         assert first_batch_size(case.data[:end]) == (first if end >= 12 else 0)

@@ -75,7 +75,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedBrok
         yield AuthorizedBroker(broker, sidecar, stack.enter_context(other))
 
 
-# What is asked.
+# Questions.
 
 
 def fetching(version: int, groups: tuple[str, ...], topics: tuple[str, ...] | None) -> Question:

@@ -122,7 +122,7 @@ def sidecar(
 
 @pytest.fixture
 def limited(sidecar: SidecarProcess) -> Iterator[Group]:
-    """A group behind the sidecar with a limit. Its broker has no limit."""
+    """A group whose clients connect through the sidecar with a limit. Its broker has no limit."""
     group = Group(sidecar.listen)
     yield group
     group.close()

@@ -44,7 +44,7 @@ class Pair:
     run: Run
 
     def both(self, request: Struct, version: int) -> tuple[Any, Any]:
-        """Returns the broker's answer, and the answer through the sidecar, whoever gave it."""
+        """Returns the broker's answer, and the answer through the sidecar. The latter may be the broker's too."""
         return ask(self.broker, request, version), ask(self.sidecar.listen, request, version)
 
     def becomes_certain(self) -> None:

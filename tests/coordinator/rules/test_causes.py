@@ -443,7 +443,7 @@ def test_owned_partitions_are_no_new_subscription(world: World) -> None:
 
 
 def test_later_joiner_is_not_the_cause(world: World) -> None:
-    """A member that rejoins because of a rebalance under way is not the cause of this rebalance."""
+    """A member that rejoins because of a current rebalance is not the cause of this rebalance."""
     a, b, c = (member(world, name) for name in "abc")
     stable(world, a, b, c)
     world.around(LeaveGroupRequest(group_id="g", member_id=c.member_id), 0, "c")

@@ -129,7 +129,7 @@ def test_grant_is_cached_by_user_and_group() -> None:
 
 
 def test_uncached_grant_is_asked_each_time() -> None:
-    """With rights_seconds set to 0, the broker authorizes each join anew."""
+    """With rights_seconds set to 0, the broker authorizes each join again."""
     state = authorizing(rights_seconds=0)
     line = user(state, "alice")
     for _ in range(2):

@@ -162,7 +162,7 @@ def test_expired_session_disables_cached_answer(question: Struct, version: int) 
 
 @pytest.mark.parametrize(("question", "version"), QUESTIONS)
 def test_no_cache_room_builds_each_answer(question: Struct, version: int) -> None:
-    """With limits.remembered_answers set to 0, every answer is built anew."""
+    """With limits.remembered_answers set to 0, every answer is newly built."""
     state, line = known(limits={"remembered_answers": 0})
     asking = Line(state)
     for offset in (1, 1, 2):
