@@ -35,9 +35,9 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 def arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="less of everything, in five minutes")
-    parser.add_argument("--fleet", action="store_true", help="the fleet's pipeline instead, on a page of its own")
-    parser.add_argument("--broker-port", type=int, help="where proxies of somebody else expect the broker")
+    parser.add_argument("--quick", action="store_true", help="measure less of everything, in five minutes")
+    parser.add_argument("--fleet", action="store_true", help="measure the fleet pipeline instead")
+    parser.add_argument("--broker-port", type=int, help="the broker's port, to which the user's proxies connect")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder to write into")
     parser.add_argument("others", nargs="*", type=parse_external_proxy, metavar="NAME=HOST:PORT")
     given = parser.parse_args()
@@ -65,7 +65,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             sections.append(measured_in_subprocess(f"benchmarks.{name}", given.quick, **options.get(name, {})))
-        except Exception:  # noqa: BLE001 (whatever it was, the others are still to be measured)
+        except Exception:  # noqa: BLE001 (the other sections are measured after any error)
             failed.append(f"benchmarks.{name} failed\n{traceback.format_exc()}")
             sections.append(Section(name, "Not measured: it failed in this run."))
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

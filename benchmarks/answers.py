@@ -44,11 +44,12 @@ MEMBERS = {"one": 1, "three": 3, "hundred": 100}
 MAX_LARGE_IN_FLIGHT = 16
 """The maximum number of in-flight commits of thousands of partitions."""
 ABOUT = """\
-`python -m benchmarks.answers`: microseconds from sending a question to having the whole answer, over one connection to
-each side, which take turns. {groups:,} groups; the broker with its whole compiler, warm; the sidecar vouches for all
-clients and reads the offsets log. Asserted: both answers are of one size, and the sidecar gave its own by itself.
-"changed": before each question a commit changes an offset of what is asked for. "first time": each question is about
-another group, of which nobody has asked before. {warm_up} rounds to warm up, then {rounds}."""
+`python -m benchmarks.answers`: microseconds from sending a question to the complete answer. Broker and sidecar have one
+connection each, and are asked in turn. There are {groups:,} groups. The broker's JVM uses all its compilers and is
+warm. The sidecar has the `exclusive` setting and reads the offsets log. The benchmark asserts that both answers have
+the same size, and that the sidecar gave its answers itself. "changed": a commit before each question changes an offset
+that the question asks for. "first time": each question is about a group that no earlier question named. {warm_up}
+rounds of warm-up, then {rounds} rounds."""
 
 
 class Plan(NamedTuple):

@@ -31,24 +31,26 @@ from group_sidecar.metrics.records import Record
 PANDAS_BYTES = 1_500
 """Estimated bytes per record that pandas needs, for the first run. pandas is not run without enough memory."""
 ABOUT = """\
-`python -m benchmarks.fleet`: records of a fleet that never was (`benchmarks/fleet_records.py`), {per_hour:,} an hour,
-as its sidecars write them: segments of {segment_seconds} s, few groups with most of the partitions, {damage:.0%} of the
-segments twice and as many two hours late, broken lines of every kind, a clock in five that is wrong, groups that two
-sidecars claim. `group_sidecar.spark run` takes all of them into an empty store and answers every table, in a process of
-its own on {cores} cores, with the 1 GB of heap that Spark itself would take. So its seconds are those of starting, too.
-CPU and memory are those of all its processes. *Late*: another run, after one more line of every hour came, so that all
-is answered again. The last column is CPU per record in that of the first row.
+`python -m benchmarks.fleet`: records of a simulated fleet (`benchmarks/fleet_records.py`), {per_hour:,} per hour, as
+sidecars write them. Segments have {segment_seconds} s. A few groups have most of the partitions. {damage:.0%} of the
+segments arrive twice, and as many arrive two hours late. There are broken lines of every kind, one wrong clock in five,
+and groups that two sidecars report. `group_sidecar.spark run` reads all segments into an empty store and computes every
+table. It is a separate process on {cores} cores with 1 GB of heap, which is Spark's default. So the seconds include its
+start. CPU and memory are those of all its processes. *late* is another run after one more line of every hour has
+arrived, so that all tables are computed again. The last column is the CPU time per record, divided by that of the first
+row.
 
-pandas answers the same questions of the same segments and writes the same tables and records
-(`benchmarks/fleet_pandas.py`), all of them in memory at once. Two ways of reading: *pandas with pyarrow*, whose reader
-of JSON is C++ and is told the types; *pandas alone*, by `pandas.read_json`. All rows of all tables were compared, and
-Spark's with what is known to be true of the fleet: {compared}"""
+pandas computes the same tables from the same segments, and writes the same tables and records
+(`benchmarks/fleet_pandas.py`). It has all records in memory at once. *pandas with pyarrow* reads JSON with pyarrow's
+reader, which is written in C++ and gets the column types. *pandas alone* reads with `pandas.read_json`. *Spark in that*
+is the CPU time of pandas divided by that of Spark. All rows of all tables were compared with each other, and those of
+Spark also with the known truth about the fleet: {compared}"""
 STREAM = """\
-The same as a stream, in one JVM: each hour's segments come when the hour is over, the late ones later. The stream has
-no operator that keeps rows: each batch answers the hours again that it has records of. Open hours are those whose
-records lie in several folders: they are compacted two hours later. The checkpoint grows by {per_segment:,.0f} bytes a
-segment, which are those of its name, until that is forgotten after 30 days. Heap is what a full garbage collection
-leaves."""
+The same pipeline as a stream, in one JVM. Each hour's segments arrive when the hour is over, and late segments arrive
+later. The stream has no operator that keeps rows. Each batch computes the tables of the hours for which it has records.
+*open hours* are hours whose records are in several folders. They are compacted two hours later. The checkpoint grows by
+{per_segment:,.0f} bytes per segment for the segment's name, which is removed after 30 days. *heap* is the heap in use
+after a full garbage collection."""
 
 
 class Plan(NamedTuple):

@@ -102,13 +102,13 @@ def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[s
     """Yields the plan as lines of Markdown."""
     cluster = cluster or Cluster()
     yield (
-        f"Computed by `benchmarks/fleet_plan.py` from the figures above. A record costs {measured.intake * 1e6:,.0f} "
-        f"us of CPU to be read, judged and stored and {measured.answer * 1e6:,.0f} us to be answered, beyond the "
-        f"{measured.start_cpu_seconds:,.0f} s of a start; its line has {measured.bytes_per_record:,.0f} bytes, of "
-        f"which zstd makes {measured.compressed:.0%}; it and what is answered of it take "
-        f"{measured.stored_bytes_per_record:,.1f} bytes in the store. Taken for granted: {cluster.commits} committed "
-        f"partitions a group and {cluster.partitions:,} partitions, so {cluster.restated:,} records a restatement; "
-        f"cores that are busy for {BUSY:.0%} of the time."
+        f"Computed by `benchmarks/fleet_plan.py` from the figures above. It costs {measured.intake * 1e6:,.0f} us of "
+        f"CPU to parse, check and store a record, and {measured.answer * 1e6:,.0f} us to compute its tables. "
+        f"A start costs {measured.start_cpu_seconds:,.0f} s of CPU. The line of a record has "
+        f"{measured.bytes_per_record:,.0f} bytes, which zstd compresses to {measured.compressed:.0%}. A record and its "
+        f"share of the tables take {measured.stored_bytes_per_record:,.1f} bytes in the store. Assumptions: "
+        f"{cluster.commits} committed partitions per group and {cluster.partitions:,} partitions, so "
+        f"{cluster.restated:,} records a restatement. Cores are busy for {BUSY:.0%} of the time."
     )
     yield ""
     heads = ["restated every", "records/s", "GB a day, lines", "GB a day in the topic", "GB a day in the store"]
@@ -117,11 +117,11 @@ def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[s
     yield from table(heads, (_cells(measured, cluster, interval) for interval in INTERVALS))
     yield ""
     yield (
-        f"A batch answers the open hour again, with all that it has by then: so a stream costs the more the more often "
-        f"it looks. The memory is that of {measured.cores} cores here, {measured.peak_bytes / 1e9:,.1f} GB for the "
-        f"largest of these runs: what has no room in the heap is spilled to disk. Segments are "
-        f"{cluster.sidecars * DAY // WINDOW_SECONDS:,} a day at one in five minutes from each sidecar; the store has "
-        f"{measured.files_an_hour:,.0f} files an hour."
+        f"Each batch computes the tables of the open hour again, with all its records so far. So a stream with more "
+        f"frequent batches costs more. The largest of these runs needed {measured.peak_bytes / 1e9:,.1f} GB of memory "
+        f"on {measured.cores} cores. Spark spills to disk what does not fit into the heap. The number of segments is "
+        f"{cluster.sidecars * DAY // WINDOW_SECONDS:,} a day, one per sidecar every five minutes. The store "
+        f"gets {measured.files_an_hour:,.0f} files per hour."
     )
 
 

@@ -145,7 +145,7 @@ class SimulatedSidecar:
         self.sealed.truth.kinds[kind] += records
         return f'{{"version":{VERSION},"kind":"{kind}","sidecar":"{self.name}","boot":"{self.boot}","seq":', numbers
 
-    def _speaks_of(self, groups: Numbers, moment: int) -> np.ndarray:
+    def _is_reported(self, groups: Numbers, moment: int) -> np.ndarray:
         shape = self.shape
         at_home = (shape.home[groups] == self.index) & (
             moment < np.where(shape.moved_at[groups] == NEVER, moment + 1 - STALE, shape.moved_at[groups]) + STALE
@@ -154,7 +154,7 @@ class SimulatedSidecar:
         return taken
 
     def _groups(self, moment: int) -> list[str]:
-        reported = self._speaks_of(self.mine, moment)
+        reported = self._is_reported(self.mine, moment)
         moved = (self.shape.moved_to[self.mine] == self.index) & (self.shape.moved_at[self.mine] <= moment)
         generations = self.generation[self.mine] + moved
         head, numbers = self._head("group", int(reported.sum()))
@@ -168,7 +168,7 @@ class SimulatedSidecar:
 
     def _commits(self, moment: int) -> list[str]:
         shape = self.shape
-        reported = self._speaks_of(shape.group[self.commits], moment)
+        reported = self._is_reported(shape.group[self.commits], moment)
         commits = self.commits[reported]
         home = shape.home[shape.group[commits]] == self.index
         made_at = np.where(home, shape.committed_at(commits, moment, away=True), shape.committed_at(commits, moment))

@@ -129,25 +129,27 @@ def measure(quick: bool, others: Sequence[ExternalProxy] = (), broker_port: int 
 
 
 INTRODUCTION = """\
-`python -m benchmarks.forwarding` starts a broker and all that stand before it, and has the same client do the same
-to each in turn, row by row, in rounds whose order rotates: {rounds} rounds, after one to warm up. Clients, proxies
-and the broker share the machine. The client is one process; produce and consume are librdkafka's, all else are frames
-built beforehand.
+`python -m benchmarks.forwarding` starts a broker and all proxies in front of it. The same client sends the same load to
+each of them in turn, row by row, for {rounds} rounds after a warm-up round. Their order rotates from round to round.
+Clients, proxies and the broker share the machine. The client is one process. librdkafka produces and consumes. All
+other requests are frames that were built in advance.
 """
 RATIOS = """\
-Beside the direct connection: the figure of each in that of direct **in the same round**, as minimum, **median**,
-maximum; more is better for rates, less for times (p50 us). Direct's own figure is the median. Heartbeats are of no
-member of any group, joins of a group that is full: broker and sidecar both refuse them. OffsetFetch, DescribeGroups
-and the refusal of a join are what the sidecar answers by itself."""
+Compared with the direct connection: the figure of each target divided by the direct figure **of the same round**, as
+minimum, **median**, maximum. For rates, more is better. For times (p50 us), less is better. The column of the direct
+connection has its median. Heartbeats are from an unknown member, and joins are for a full group, so the broker and the
+sidecar refuse them. The sidecar itself answers OffsetFetch and DescribeGroups, and refuses the joins."""
 BESIDE = """\
-How many times as good the sidecar is as each of the others in the same round (the rate in theirs, their time in its
-own), as minimum, **median**, maximum: over 1 it is ahead."""
+The sidecar compared with each other target in the same round, as minimum, **median**, maximum. The figure is the
+sidecar's rate divided by the other rate, or the other time divided by the sidecar's time. The sidecar is better if the
+figure is above 1."""
 CPU = """\
-CPU seconds of each process, user and system, by the kernel, over all rounds. In the column of direct: the broker's own
-when asked directly."""
+CPU seconds of each process over all rounds: user and system time, as the kernel reports them. The direct column has the
+CPU seconds of the broker under direct requests."""
 MEMORY = """\
-Memory that the kernel says each process holds. Idle connections have asked ApiVersions once; counted is by how
-much the second {idle:,} make it grow, before any load. Under load: the most after any run."""
+Resident memory of each process, as the kernel reports it. Idle connections have sent one ApiVersions request. Their
+figure is the growth with the second {idle:,} connections, before any load. The figure under load is the maximum after
+any run."""
 
 
 def _leave_out_leaks(stage: RunningTargets) -> None:
@@ -211,7 +213,7 @@ def _wait(ready: Callable[[], bool]) -> None:
     ends = time.monotonic() + MADE_SECONDS
     while not ready():
         if time.monotonic() > ends:
-            raise TimeoutError("topics were made, and the broker does not know them")
+            raise TimeoutError("the broker does not know the created topics")
         time.sleep(0.1)
 
 

@@ -120,7 +120,7 @@ def costs(groups: int, runs: int) -> Mapping[Kind, tuple[float, float]]:
         len(state.copy.manager.view(GROUP, EPOCH).offsets) == max(COMMITTED),
     ]
     if not all(applied):
-        raise RuntimeError(f"what was sent is not in the copy: {applied}")
+        raise RuntimeError(f"the copy lacks what was sent: {applied}")
     return sessions.best
 
 
@@ -219,11 +219,11 @@ def measure(quick: bool) -> Section:
 def page(found: Mapping[Kind, tuple[float, float]], groups: int) -> Iterator[str]:
     """Yields the results as lines of Markdown."""
     yield f"""\
-`python -m benchmarks.group_traffic`: microseconds of CPU for a request and its reply. *Forwarded*: both pass a session
-that looks at frame heads only. *Forwarded and applied*: both are decoded, judged by a policy where they are joins, and
-applied to a group among {groups:,} of {MEMBERS} members each, with the log read, and facts counted and recorded. The
-frames are the same and the clients' own; one process without sockets, so that the kernel's share, the same for both, is
-left out. The best of many runs of {RUN_SECONDS * 1000:g} ms, in which the two took turns.
+`python -m benchmarks.group_traffic`: microseconds of CPU for a request and its reply. *forwarded*: a session forwards
+both and reads only the frame heads. *forwarded and applied*: both are also decoded and applied to one of {groups:,}
+groups of {MEMBERS} members each. A policy judges joins, the log is read, and facts are counted and recorded. Both cases
+have the same frames. There is one process without sockets. So the figures exclude the kernel's share, which is equal in
+both cases. Each figure is the best of many runs of {RUN_SECONDS * 1000:g} ms, in which the two cases took turns.
 """
     yield "| | forwarded | forwarded and applied | above plain forwarding | budget |"
     yield "|---|---|---|---|---|"

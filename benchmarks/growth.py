@@ -176,10 +176,11 @@ def by_connections(plan: Plan, folder: Path, broker: KafkaBroker) -> Section:
         memory.append((count, loaded / MB))
     heads = ["connections", *RATES, "CPU when idle", "kB per idle connection", "MB idle", "MB after load"]
     text = f"""\
-Heartbeats of a stranger, which the broker refuses, so that the way is what they cost: {AT_ONCE} under way (one on each
-connection, where there are fewer), spread over all connections in turn. Rates are requests a second, CPU is the
-sidecar's microseconds for each beyond what it takes without any load, memory what is resident. Where a process may have
-fewer than {2 * 10_000:,} descriptors, the last row is of fewer connections: each takes two.
+Heartbeats of an unknown member. The broker refuses them at once, so their cost is mainly that of the way to the broker
+and back. {AT_ONCE} are in flight, or one per connection if there are fewer connections. All connections take turns.
+Rates are requests per second. CPU is the sidecar's microseconds per request, without its CPU time at idle. Memory is
+resident memory. Each connection needs two descriptors. If a process may have fewer than {2 * 10_000:,} descriptors, the
+last row has fewer connections.
 
 {_table(heads, rows)}
 
@@ -205,7 +206,7 @@ def by_in_flight(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Se
         rates["sidecar"].append((count, median(figures.sidecar)))
     close([*through, *beside])
     text = f"""\
-The same Heartbeats over one connection, with more and more of them under way. A broker handles one request of a
+The same Heartbeats over one connection, with more and more of them in flight. A broker handles one request of a
 connection at a time.
 
 {_table(["in flight", *RATES], rows)}
@@ -243,9 +244,9 @@ def by_size(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section
         rates["direct"].append((size, median(figures.direct) * size / MB))
         rates["sidecar"].append((size, median(figures.sidecar) * size / MB))
     text = f"""\
-Produce requests (acks=1) of more and more bytes over one connection, {FRAMES_AT_ONCE} under way, to a topic that is not
-there: the broker reads each to its end, and stores nothing. Rates are MB a second, CPU is the sidecar's microseconds
-for each request and, in the last column, its seconds for each GB.
+Produce requests (acks=1) of more and more bytes over one connection, {FRAMES_AT_ONCE} in flight. Their topic does not
+exist, so the broker reads each request to its end and stores nothing. Rates are MB per second. CPU is the sidecar's
+microseconds per request. The last column has its seconds per GB.
 
 {_table(["bytes", *RATES, "CPU s per GB"], rows)}
 
@@ -310,19 +311,19 @@ def by_groups(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Secti
         crowds.append(GroupScaling(count, share, beats, commits, tuple(milliseconds), size / 1000))
     for each in ends:
         close(each)
-    return _told_of_groups(crowds)
+    return _groups_section(crowds)
 
 
-def _told_of_groups(crowds: Sequence[GroupScaling]) -> Section:
+def _groups_section(crowds: Sequence[GroupScaling]) -> Section:
     heads = ["groups", *(f"{name}, {head}" for name in ("Heartbeat", "commit") for head in RATES[2:]), "CPU when idle"]
     heads += [f"{which} ms, {way}" for way in ("direct", "sidecar") for which in ("p99", "longest")]
     text = f"""\
-Groups of one member each, made through the sidecar, with one committed offset. Their members send heartbeats
-({AT_ONCE} under way) and commit one partition ({COMMITS_AT_ONCE} under way, for the broker writes them some
-milliseconds later), one group after the other. Ratios are of requests a second, CPU is the sidecar's microseconds for
-each; that of a commit includes reading it in the offsets log, and neither includes the share of a core that it takes
-without any load. The waits are those of 1,000 Heartbeats a second of a stranger, and nothing else. Memory is what
-groups have added to what is resident.
+Groups of one member each with one committed offset, created through the sidecar. The members of all groups take turns
+to send heartbeats ({AT_ONCE} in flight) and to commit one partition ({COMMITS_AT_ONCE} in flight, because the broker
+writes commits some milliseconds later). Ratios compare requests per second. CPU is the sidecar's microseconds per
+request, without its CPU time at idle. For a commit, CPU includes reading the commit in the offsets log. The waits are
+latencies of 1,000 Heartbeats per second of an unknown member, without other load. Memory is the resident memory per
+group, above that of the sidecar without groups.
 
 {_table([*heads, "kB per group"], [crowd.row() for crowd in crowds])}
 

@@ -60,7 +60,7 @@ Sizes = Callable[[int], int]
 class Case(NamedTuple):
     """A request and the broker's reply.
 
-    `crowd` is the number of members of `CROWD`, which is created anew for each case.
+    `crowd` is the number of members of `CROWD`, which is created again for each case.
     """
 
     name: str

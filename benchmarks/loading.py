@@ -38,10 +38,10 @@ _HEAD = struct.Struct(">hiqqqhii")
 
 
 ABOUT = """\
-`python -m benchmarks.loading`: from batches in memory (format 2, not compressed), on one core. A batch has as many
-records as one commit has partitions; brokers since 4.0 gather what is written within some milliseconds into one.
-Records a second by CPU time, the best of {runs}; memory is what the kernel says that a process of its own holds more
-than before the load. The wait is in CPU time of this process: the worst of {runs} loads of {records:,} records."""
+`python -m benchmarks.loading`: loads batches from memory (format 2, not compressed) on one core. A batch has as many
+records as one commit has partitions. Brokers since 4.0 collect all writes of some milliseconds in one batch. Records
+per second are by CPU time, the best of {runs} runs. Memory is the growth of a separate process's resident memory during
+the load. The wait is CPU time of this process, the worst of {runs} loads of {records:,} records."""
 
 
 class Plan(NamedTuple):

@@ -17,7 +17,7 @@ CHARTS = "charts"
 HEAD = """\
 # {title}
 
-Written by `{command}`, which measures every figure on this page: nothing here is typed in. What they say is in
+`{command}` measures every figure on this page and writes the page. No figure is typed in. For their meaning, see
 {meaning}.
 
 | | |

@@ -127,10 +127,10 @@ def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
         for name in names:
             for beside in (False, True) if number % 2 else (True, False):
                 _round(ways[name], seconds, beside=beside)
-    return _told(ways, rounds, seconds)
+    return _section(ways, rounds, seconds)
 
 
-def _told(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
+def _section(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
     heads = ["", "p50", "p99", "max", "p50, fetching", "p99, fetching", "max, fetching"]
     heads += ["ratio of p99 (min, median, max)", "fetched, MB/s"]
     rows = [heads, ["---"] * len(heads)]
@@ -144,10 +144,10 @@ def _told(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     size = FETCHED >> 20
     text = f"""\
-{RATE:,} Heartbeats a second, each sent when it is due on one of {CONNECTIONS} connections, alone and while another
-connection fetches {size} MB after {size} MB. Milliseconds from when a request was due to its reply, so that what waits
-behind a late one is late too; medians of {rounds} x {seconds:.0f} s. The cores are shared by the broker, the
-sidecar and both clients, which is why requests wait without a sidecar, too.
+{RATE:,} Heartbeats per second over {CONNECTIONS} connections. Each is sent when it is due: first without other load,
+then while another connection fetches {size} MB repeatedly. The figures are milliseconds from when a request was due to
+its reply, so they include delays by earlier requests. They are medians of {rounds} rounds of {seconds:.0f} s. The
+broker, the sidecar and both clients share the cores. Therefore requests also wait without a sidecar.
 
 {table}
 

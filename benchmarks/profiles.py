@@ -159,8 +159,8 @@ def run(names: Sequence[str], seconds: float) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10, help="of each load")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(TITLES)}; all, where none is given")
+    parser.add_argument("--seconds", type=float, default=10, help="the duration of each load in seconds")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(TITLES)}; by default all of them")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(TITLES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")

@@ -43,13 +43,13 @@ _TIMEOUT_SECONDS = 60
 _KNOWN_SECONDS = 60
 """Seconds within which the sidecar requests all log ends."""
 ABOUT = """\
-`python -m benchmarks.scrape`: a scrape in OpenMetrics over HTTP from this machine, without a limit on series: from
-the question to the last byte, the median of {scrapes} and the longest, plain and as gzip. Groups have committed
-offsets of as many partitions each, of which all log ends are known. Beside it {rate:,} Heartbeats a second, each sent
-when it is due on one of {connections} connections, alone and while another process scrapes as gzip without a pause.
-Milliseconds from when a request was due to its reply, of {rounds} x {seconds:.0f} s: p50 and p99 as medians of the
-rounds, and the longest of all. Broker, sidecar and both clients share the cores, so that requests wait without a
-scrape, too."""
+`python -m benchmarks.scrape`: scrapes in OpenMetrics over HTTP from this machine, without a limit on series. The times
+of a scrape are from the request to the last byte, as the median of {scrapes} scrapes and the longest, plain and as
+gzip. Each group has committed offsets of the stated number of partitions, and all log ends are known. The last columns
+are latencies of {rate:,} Heartbeats per second over {connections} connections. Each is sent when it is due: first
+without scrapes, then while another process scrapes as gzip without a pause. The figures are milliseconds from when a
+request was due to its reply: p50 and p99 as medians of {rounds} rounds of {seconds:.0f} s, and the longest of all
+rounds. Broker, sidecar and both clients share the cores. Therefore requests also wait without a scrape."""
 
 
 class Groups(NamedTuple):
@@ -217,5 +217,5 @@ def measure(quick: bool) -> Section:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the first groups alone, and one round")
+    parser.add_argument("--quick", action="store_true", help="only the first groups, and one round")
     print(measure(parser.parse_args().quick).text)

@@ -136,7 +136,7 @@ class BrokerWithManyGroups:
         )
 
     def crowd(self, members: int) -> None:
-        """Creates the group with very many members anew, at the beginning of its generation."""
+        """Creates the group with very many members again, at the beginning of its generation."""
         self.manager.forget_group_state(CROWD, self.state.copy.epoch(NOW))
         self.describe(CROWD, members)
 
@@ -257,10 +257,10 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", type=int, default=100_000)
-    parser.add_argument("--only", default="", help="cases whose names have this in them")
-    parser.add_argument("--elements", type=int, help="of each message, in place of as many as are looked into")
-    parser.add_argument("--shortest", action="store_true", help="of the rounds, in place of the longest")
-    parser.add_argument("--profile", action="store_true", help="say where the time goes")
+    parser.add_argument("--only", default="", help="only cases whose names contain this text")
+    parser.add_argument("--elements", type=int, help="elements per message, instead of the decode limit")
+    parser.add_argument("--shortest", action="store_true", help="report the shortest round instead of the longest")
+    parser.add_argument("--profile", action="store_true", help="print a profile of each case")
     asked = parser.parse_args()
     broker = BrokerWithManyGroups(asked.groups, policies=JUDGED)
     most = broker.state.config.limits.inspected_elements

@@ -26,11 +26,11 @@ GROUP_MAX_SIZE = 3
 
 def run_scenarios(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
     """Runs all steps of the demo, in order."""
-    output.heading("A crowd of librdkafka clients, through the sidecar")
+    output.heading("librdkafka clients connect through the sidecar")
     scenarios.start_clients(output, crowd)
-    output.heading("ListGroups, DescribeGroups: the cluster has neither")
+    output.heading("ListGroups and DescribeGroups, which the cluster does not support")
     scenarios.list_and_describe(output, crowd, gateway)
-    output.heading("OffsetFetch v2, null topics (KIP-88), by kafka-python")
+    output.heading("OffsetFetch v2 with null topics (KIP-88), sent by kafka-python")
     scenarios.fetch_offsets(output, crowd, gateway)
     output.heading(f"group.max.size {GROUP_MAX_SIZE} (KIP-389)")
     scenarios.refuse(output, crowd, gateway, GROUP_MAX_SIZE)
@@ -38,13 +38,13 @@ def run_scenarios(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> 
     scenarios.explain(output, crowd, gateway)
     output.heading(f"Prometheus: http://{gateway.admin}/metrics")
     scenarios.scrape(output, gateway)
-    output.heading("Spark, over the records that the sidecar exported")
+    output.heading("Spark aggregates the records that the sidecar exported")
     scenarios.aggregate(output, crowd, gateway)
 
 
 def stay(output: DemoOutput, gateway: Gateway) -> None:
     """Keeps the demo's processes running until Ctrl-C or SIGTERM."""
-    output.heading("Still up. Look around, and end it with Ctrl-C")
+    output.heading("The demo keeps running until Ctrl-C")
     output.say(f"  Kafka clients   {gateway.bootstrap}")
     output.say(f"  groups          {COMMAND} groups list --bootstrap {gateway.bootstrap}")
     output.say(f"  the page        http://{gateway.admin}/")
@@ -63,7 +63,7 @@ def stay(output: DemoOutput, gateway: Gateway) -> None:
 def main() -> int:
     """Runs the demo. Returns its exit status."""
     parser = argparse.ArgumentParser(prog="make demo", description="The whole product in the terminal.")
-    parser.add_argument("--stay", action="store_true", help="keep everything up for looking around")
+    parser.add_argument("--stay", action="store_true", help="keep the demo running after the last step")
     arguments = parser.parse_args()
     output = DemoOutput()
     began = time.monotonic()
@@ -80,12 +80,12 @@ def main() -> int:
                 crowd.leave_all()
     output.heading(f"{time.monotonic() - began:.0f} seconds")
     if output.failed_checks:
-        output.say(f"[bold red]{len(output.failed_checks)} not seen:[/] " + "; ".join(output.failed_checks))
+        output.say(f"[bold red]{len(output.failed_checks)} checks failed:[/] " + "; ".join(output.failed_checks))
         return 1
     if output.skipped_checks:
-        output.say("[bold yellow]all was seen but what this machine cannot show[/]")
+        output.say("[bold yellow]all checks passed, except those that this machine cannot run[/]")
         return scenarios.NO_JAVA
-    output.say("[bold green]all of it was seen[/]")
+    output.say("[bold green]all checks passed[/]")
     return 0
 
 

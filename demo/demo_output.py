@@ -33,7 +33,7 @@ class DemoOutput:
 
     def check(self, seen: bool, what: str) -> None:
         """Prints whether a check passed, and keeps a failed check."""
-        self.console.print(f"  [green]✓[/] {what}" if seen else f"  [bold red]✗ not seen:[/] {what}")
+        self.console.print(f"  [green]✓[/] {what}" if seen else f"  [bold red]✗ failed:[/] {what}")
         if not seen:
             self.failed_checks.append(what)
 

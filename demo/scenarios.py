@@ -52,14 +52,12 @@ def start_clients(output: DemoOutput, crowd: GroupClients) -> None:
             25,
         )
     output.check(
-        settled, f"{len(crowd.members)} consumers of {len(GROUPS) + 1} groups share out {TOPIC}, and read it all"
+        settled, f"{len(crowd.members)} consumers of {len(GROUPS) + 1} groups share {TOPIC} and read all of it"
     )
     for member in crowd.of(ARCHIVE):
         member.leave()
     crowd.produce(TOPIC, 120)
-    output.check(
-        wait_until_committed(crowd, 320), f"{ARCHIVE} is left by its only member; the others read on, and commit"
-    )
+    output.check(wait_until_committed(crowd, 320), f"the only member leaves {ARCHIVE}, and the others continue")
 
 
 def wait_until_committed(crowd: GroupClients, records: int) -> bool:
@@ -96,10 +94,10 @@ def list_and_describe(output: DemoOutput, crowd: GroupClients, gateway: Gateway)
             for group, reported in described.items()
         ],
     )
-    output.check(set(names) == {*GROUPS, ARCHIVE} and not listed.errors, "ListGroups tells all groups, and no other")
+    output.check(set(names) == {*GROUPS, ARCHIVE} and not listed.errors, "ListGroups returns exactly these groups")
     output.check(
         all(_assignment_matches(crowd, group, reported) for group, reported in described.items() if group in GROUPS),
-        "DescribeGroups tells each member's partitions as the member knows them",
+        "DescribeGroups returns each member's partitions as the member knows them",
     )
 
 
@@ -124,19 +122,19 @@ def fetch_offsets(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> 
     )
     output.check(
         all(offsets[group] == expected[group] and len(expected[group]) == PARTITIONS for group in GROUPS),
-        "OffsetFetch v2 with null topics tells all offsets, as the members say",
+        "OffsetFetch v2 with null topics returns all offsets, equal to those that the members fetch",
     )
-    output.check(sum(offsets[ARCHIVE].values()) >= 200, "and those of a group that nobody is in any more")
+    output.check(sum(offsets[ARCHIVE].values()) >= 200, "OffsetFetch returns the offsets of an empty group")
 
 
 def refuse(output: DemoOutput, crowd: GroupClients, gateway: Gateway, limit: int) -> None:
     """Starts one consumer more than the limit allows. The sidecar refuses it."""
     before = {member.name: member.assigned for member in crowd.of("billing")}
     (late,) = [*crowd.join("billing", TOPIC, 1)]
-    with output.waiting("a fourth consumer wants to join billing"):
+    with output.waiting("a fourth consumer tries to join billing"):
         wait_for(lambda: late.error is not None, 15)
     code = late.error.code() if late.error else None
-    output.say(f"  it is told: error {code}, {late.error.str() if late.error else '-'}")
+    output.say(f"  its error: {code}, {late.error.str() if late.error else '-'}")
     output.check(
         code == REFUSED and not late.assigned,
         f"refused with error {REFUSED} at group.max.size {limit}",
@@ -146,7 +144,7 @@ def refuse(output: DemoOutput, crowd: GroupClients, gateway: Gateway, limit: int
     stays = [member for member in crowd.of("billing") if member.name in before]
     output.check(
         wait_until_committed(crowd, 360) and all(before[m.name] == m.assigned and m.error is None for m in stays),
-        "the other three keep their partitions and read on",
+        "the other three keep their partitions and continue to read",
     )
 
 
@@ -163,11 +161,11 @@ def explain(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
     causes = {cause["cause"]: (cause["by"] or {}).get("client_id") for cause in reported["causes"]}
     output.check(
         taken_over and causes.get("member_left") == leaver.name,
-        f"groups why: shipping rebalanced since {leaver.name} left",
+        f"groups why: shipping rebalanced because {leaver.name} left",
     )
     page = gateway.get("/group?group=shipping")
     output.check(
-        "<svg" in page and leaver.name in page, f"the page draws it: http://{gateway.admin}/group?group=shipping"
+        "<svg" in page and leaver.name in page, f"the page shows it: http://{gateway.admin}/group?group=shipping"
     )
 
 
@@ -208,7 +206,7 @@ def aggregate(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None
     ends = crowd.ends(TOPIC, PARTITIONS)
     expected = {g: sum(ends.values()) - sum(o.offset for o in reported[g].values()) for g in reported}
     sealed = len(gateway.sealed())
-    with output.waiting("the sidecar exports what stands now"):
+    with output.waiting("the sidecar exports its current state"):
         wait_for(lambda: len(gateway.sealed()) >= sealed + 2, 15)
     with output.waiting("Spark reads the sidecar's records"):
         job = [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(gateway.journal), "--json"]
@@ -226,7 +224,7 @@ def aggregate(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None
     output.check(bool(rows) and rows["billing"]["refusals"] > 0, "refusals per group")
     output.check(
         bool(rows) and all(rows[g]["lag"] == lag for g, lag in expected.items()) and expected[ARCHIVE] >= 160,
-        f"lag per group, as clients find it ({ARCHIVE}: {expected[ARCHIVE]})",
+        f"lag per group, equal to the lag that clients compute ({ARCHIVE}: {expected[ARCHIVE]})",
     )
 
 

@@ -1,1 +1,1 @@
-"""Tests, room by room; `kafka/` starts real brokers, `conformance/` compares with them."""
+"""Tests, with one folder per room. `kafka/` starts real brokers. `conformance/` compares the sidecar with them."""

@@ -1,4 +1,4 @@
-"""The package's Python sources in a process of their own, where this one has compiled modules."""
+"""Runs code in a new process that imports the package's Python sources, even if this process uses compiled modules."""
 
 import subprocess
 import sys
@@ -25,6 +25,6 @@ if connections.FAST_PATH or not session.__file__.endswith(".py"):
 
 
 def run_as_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs code with nothing compiled. It finds the arguments from `sys.argv[2]` on."""
+    """Runs code in a process without compiled modules. The arguments begin at `sys.argv[2]`."""
     command = [sys.executable, "-c", _SOURCES_ONLY + code, str(ROOT), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

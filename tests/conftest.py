@@ -1,4 +1,4 @@
-"""What holds for every test: Hypothesis' profile, and the option of the conformance scenarios."""
+"""Settings for all tests: the Hypothesis profile, and the option of the conformance scenarios."""
 
 import gc
 
@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from tests.as_python import ROOMS, ROOT
 
-# Helpers that assert on behalf of tests should show what differs, as tests do.
+# pytest shows the compared values of a failed assertion in these helpers too.
 pytest.register_assert_rewrite("tests.conformance", "tests.kafka")
 
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -15,7 +15,7 @@ settings.load_profile("default")
 
 
 def pytest_configure() -> None:
-    """Tests nothing that is not the source: what is compiled hides an edit until it is compiled anew."""
+    """Stops the run if a source is newer than its compiled module, because the tests would import the old code."""
     libraries = [library for room in ROOMS for library in room.rglob("*.so")]
     pairs = ((each, each.with_name(f"{each.name.partition('.')[0]}.py")) for each in libraries)
     if old := [
@@ -27,7 +27,7 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--through``."""
+    """Adds the option ``--through``."""
     parser.addoption(
         "--through",
         choices=("sidecar", "direct"),
@@ -37,6 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What has been collected stays to the end: the garbage collector need not walk 11,000 tests time and again."""
+    """Freezes the collected tests. The garbage collector then does not visit 11,000 tests at each collection."""
     gc.collect()
     gc.freeze()

@@ -1,1 +1,1 @@
-"""Tests of what the benchmarks make of their figures; none of them measures."""
+"""Tests of how the benchmarks process their figures. No test measures anything."""

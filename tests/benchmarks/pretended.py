@@ -1,4 +1,4 @@
-"""A benchmark that measures nothing, but says where it ran."""
+"""A fake benchmark that measures nothing. Its section contains the id of the process in which it ran."""
 
 import os
 
@@ -6,7 +6,7 @@ from benchmarks.section import Section
 
 
 def measure(quick: bool, note: str) -> Section:
-    """See benchmarks.section. Raises ValueError with a note of no text."""
+    """See benchmarks.section. Raises ValueError if the note is empty."""
     if not note:
         raise ValueError("nothing to note")
     return Section(note, str(os.getpid()), {"chart.svg": str(quick)})

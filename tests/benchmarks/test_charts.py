@@ -1,4 +1,4 @@
-"""Charts: whole SVG documents, small, with text as text, the same for the same figures."""
+"""Charts are small, complete SVG documents with text as text, and equal for equal figures."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -27,7 +27,7 @@ def texts(document: str) -> list[str]:
 
 
 def line_of(document: str, colour: str) -> list[tuple[float, float]]:
-    """The points of the first line of that colour, from the top left corner of the document."""
+    """Returns the points of the first line of this colour, relative to the top left corner of the document."""
     path = next(
         each.attrib["d"]
         for each in ElementTree.fromstring(document).iter(f"{SVG}path")
@@ -79,11 +79,11 @@ def test_chart_is_readable_in_both_schemes(document: str) -> None:
             assert contrast(colour, page) >= 2.5
     assert "#ffffff" not in document
     words = list(ElementTree.fromstring(document).iter(f"{SVG}text"))
-    assert all(f"fill: {INK}" in each.get("style", "") for each in words)  # What has no colour is black.
+    assert all(f"fill: {INK}" in each.get("style", "") for each in words)  # Text without a colour is black.
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, as WCAG 2 has it: 1 for none, 21 for black on white."""
+    """Returns the contrast of two colours by WCAG 2: from 1 for equal colours to 21 for black on white."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

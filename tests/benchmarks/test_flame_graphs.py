@@ -1,4 +1,4 @@
-"""What a flame graph tells of the machine that it was made on: nothing."""
+"""A flame graph contains nothing about the machine on which it was made."""
 
 import pytest
 

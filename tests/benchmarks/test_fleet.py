@@ -1,4 +1,4 @@
-"""What is told of the fleet pipeline's figures; nothing is measured here."""
+"""The texts and tables about the fleet pipeline's figures. The tests measure nothing."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A written fleet: its lines are the contract's, and what is said to be true of it is what a plain reader finds."""
+"""The written records of a fleet: each line follows the contract, and the stated truth is what a plain reader finds."""
 
 import json
 from collections import Counter, defaultdict
@@ -32,13 +32,13 @@ FLEET = Fleet(
     damage=0.2,
 )
 RARE = replace(FLEET, hours=1, interval_seconds=300, seed=11)
-"""Each sidecar restates once a window, so that some groups are told of after they moved, and not yet by the other."""
+"""Each sidecar restates once per window. So for a while only the old coordinator's sidecar reports a moved group."""
 
 Cells = dict[str, Any]
 
 
 class Written(NamedTuple):
-    """A fleet on disk, what is said of it, and all of its lines."""
+    """A fleet on disk, the truth about it, and all of its lines."""
 
     folder: Path
     truth: Truth
@@ -54,7 +54,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture(scope="module")
 def records(written: Written) -> list[Cells]:
-    """Each record once."""
+    """The records without duplicates."""
     return list({(cells["sidecar"], cells["boot"], cells["seq"]): cells for cells in accepted(written.lines)}.values())
 
 
@@ -201,7 +201,7 @@ def check_lags(fleet: Fleet, records: list[Cells]) -> None:
 
 
 def newest(records: list[Cells], kind: str) -> dict[tuple[object, ...], int]:
-    """By window, group, topic and partition: the offset that was seen last."""
+    """Returns the last seen offset by window, group, topic and partition."""
     found: dict[tuple[object, ...], tuple[str, int]] = {}
     for cells in records:
         if cells["kind"] == kind:

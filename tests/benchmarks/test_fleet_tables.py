@@ -1,4 +1,4 @@
-"""What pandas answers of a fleet is true, and what the comparisons find."""
+"""The tables that pandas computes of a fleet are true, and the comparisons find differences."""
 
 from collections import Counter
 from dataclasses import replace
@@ -29,7 +29,7 @@ FLEET = Fleet(
 
 
 class Answered(NamedTuple):
-    """A fleet that pandas answered, and its tables in the folders in which Spark would write them."""
+    """A fleet, and the tables that pandas computed, in the folders to which Spark would write them."""
 
     truth: Truth
     judged: Judged

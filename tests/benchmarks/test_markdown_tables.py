@@ -1,4 +1,4 @@
-"""Results as tables: what stands in which column, and what where there is no figure."""
+"""Tables of results: the contents of each column, also without a figure."""
 
 import psutil
 

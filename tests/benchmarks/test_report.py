@@ -1,4 +1,4 @@
-"""The page: what stands in it, and where it is written."""
+"""The contents of the page, and the files to which it is written."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rounds: whose turn it is, and what becomes of the figures; with targets that are not there."""
+"""Rounds with fake targets: the order of the targets, and the processing of the figures."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.kafka.processes import Address
 
 NAMES = (DIRECT, SIDECAR, "other")
 TARGETS = [Target(name, (name, 0), None, "1", "as it comes") for name in NAMES]
-"""Their addresses are their names, by which a row knows who is asked."""
+"""The address of a target is its name, so that a row knows its target."""
 
 
 def row(run: Callable[[Address], float] = lambda at: 1.0, work: float = 1.0) -> Row:

@@ -1,4 +1,4 @@
-"""What is told of scrapes and of the requests beside them."""
+"""The texts about scrapes and about requests at the same time."""
 
 from benchmarks.scrape import Waits, series_in
 

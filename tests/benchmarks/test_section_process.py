@@ -1,4 +1,4 @@
-"""Sections in processes of their own."""
+"""Sections that are measured in separate processes."""
 
 import os
 

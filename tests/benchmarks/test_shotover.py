@@ -1,4 +1,4 @@
-"""Shotover from its crate: built once, and what is said where it cannot be; with a cargo of our own."""
+"""Shotover is built once from its crate, or a reason is reported. The tests use a fake cargo."""
 
 from pathlib import Path
 

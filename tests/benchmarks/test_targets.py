@@ -1,4 +1,4 @@
-"""How proxies of somebody else are named, and how their process is found."""
+"""The names of the user's proxies, and the search for their processes."""
 
 import os
 import socket

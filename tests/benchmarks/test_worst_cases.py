@@ -1,4 +1,4 @@
-"""The steps whose worst cases are told."""
+"""The steps whose worst cases are documented."""
 
 from benchmarks.worst_cases import BrokerWithManyGroups, timed
 

@@ -1,1 +1,1 @@
-"""Tests of the codecs room. Must not need a broker; Kafka's jars are read as files."""
+"""Tests of the codecs room. The tests must not need a broker. They read Kafka's jars as files."""

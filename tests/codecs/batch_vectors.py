@@ -1,6 +1,6 @@
-"""Record batches that Kafka's own classes wrote, with what they read out of them: batch_vectors.txt, read.
+"""Reads batch_vectors.txt: record batches that Kafka's own classes wrote, and the values that these classes decode.
 
-BatchVectors.java says what the lines are.
+BatchVectors.java describes the format of the lines.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,10 @@ FILE = Path(__file__).with_name("batch_vectors.txt")
 
 
 class Head(NamedTuple):
-    """A batch as Kafka sees it. `records`, their number, is None in formats 0 and 1, `marker` where there is none."""
+    """A batch as Kafka decodes it. `records` is the number of records; None in formats 0 and 1.
+
+    `marker` is None if the batch has no marker.
+    """
 
     base_offset: int
     next_offset: int
@@ -29,7 +32,7 @@ class Head(NamedTuple):
 
 @dataclass
 class Case:
-    """One case: its bytes, its batches, and all their records."""
+    """A case: its bytes, its batches, and the records of all batches."""
 
     name: str
     data: bytes
@@ -38,7 +41,7 @@ class Case:
 
 
 def read() -> list[Case]:
-    """All cases."""
+    """Returns all cases of the file."""
     cases: list[Case] = []
     for line in FILE.read_text().splitlines():
         match line.split(" "):

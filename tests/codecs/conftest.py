@@ -1,4 +1,4 @@
-"""Fixtures of the codec tests, and a Hypothesis profile for a long look: HYPOTHESIS_PROFILE=deep."""
+"""Fixtures of the codec tests, and the Hypothesis profile HYPOTHESIS_PROFILE=deep, which tries more examples."""
 
 import os
 
@@ -17,5 +17,5 @@ if "HYPOTHESIS_PROFILE" in os.environ:
 
 @pytest.fixture(scope="session")
 def kafka_schemas() -> KafkaSchemas:
-    """The JSON schemas of Kafka 4.4.0, out of its kafka-clients jar."""
+    """The JSON schemas in the kafka-clients jar of Kafka 4.4.0."""
     return KafkaSchemas(kafka_jars(KAFKA) / f"kafka-clients-{KAFKA}.jar")

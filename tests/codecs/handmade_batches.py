@@ -1,4 +1,4 @@
-"""Record batches made by hand, and what reads them: for the tests."""
+"""Builds record batches by hand for tests, and decodes them."""
 
 import zlib
 from collections.abc import Callable
@@ -24,14 +24,14 @@ def only(data: bytes) -> RecordBatch:
 
 
 def sealed(batch: bytes) -> bytes:
-    """A format 2 batch with its length and checksum put right."""
+    """Returns a format 2 batch with the correct length and checksum."""
     length = (len(batch) - 12).to_bytes(4, "big")
     crc: int = google_crc32c.value(batch[21:])
     return batch[:8] + length + batch[12:17] + crc.to_bytes(4, "big") + batch[21:]
 
 
 def sealed_message(message: bytes) -> bytes:
-    """The same of a message of format 0 or 1."""
+    """Returns a message of format 0 or 1 with the correct length and checksum."""
     length = (len(message) - 12).to_bytes(4, "big")
     return message[:8] + length + zlib.crc32(message[16:]).to_bytes(4, "big") + message[16:]
 

@@ -1,6 +1,6 @@
-"""kafka-python's older message classes: the oracle for versions that Kafka 4.4.0 has dropped.
+"""Encodes messages with kafka-python's older classes. They are the oracle for versions that Kafka 4.4.0 no longer has.
 
-None of those versions is flexible, so a message is nested lists of its fields, in order.
+None of these versions is flexible, so kafka-python represents a message as nested lists of field values.
 """
 
 import warnings
@@ -10,20 +10,20 @@ from group_sidecar.codecs.schema import Struct
 from tests.codecs.declarations import present
 
 with warnings.catch_warnings():
-    # kafka-python 3.0 reads its resources in a way that Python 3.11 would like it to leave.
+    # kafka-python 3.0 reads its resources by functions that Python 3.11 has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol.old import admin, commit, fetch, list_offsets, produce
 
 
 def schema(message: str, version: int) -> Any:
-    """kafka-python's schema of a message in a version."""
+    """Returns kafka-python's schema of a message in a version."""
     name = f"{message}_v{version}"
     holding = next(module for module in (admin, commit, fetch, list_offsets, produce) if hasattr(module, name))
     return getattr(holding, name).SCHEMA
 
 
 def as_lists(value: Any, version: int) -> Any:
-    """A struct as the list of its fields' values in a version."""
+    """Returns a struct as the list of its fields' values in a version."""
     if isinstance(value, Struct):
         return [as_lists(getattr(value, name), version) for name in present(type(value), version)]
     if isinstance(value, tuple):
@@ -32,6 +32,6 @@ def as_lists(value: Any, version: int) -> Any:
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """The body as kafka-python writes it."""
+    """Returns the message body as kafka-python encodes it."""
     body: bytes = schema(type(message).__name__, version).encode(as_lists(message, version))
     return body

@@ -1,4 +1,4 @@
-"""LZ4 frames as Kafka writes them, for the tests: independent blocks, the last one short."""
+"""Builds LZ4 frames as Kafka writes them: the blocks are independent, and only the last block may be shorter."""
 
 import cramjam
 
@@ -6,14 +6,14 @@ import cramjam
 def lz4_frame(
     content: bytes, *, flags: int = 0x60, stored: bool = False, head: bytes = b"", head_checksum: int = 0
 ) -> bytes:
-    """A frame with blocks of at most 64 KiB.
+    """Returns a frame with blocks of at most 64 KiB.
 
     Args:
-        content: what is in it.
-        flags: the frame's; 0x10 adds a checksum to each block, of zeros.
-        stored: whether the blocks are not compressed.
-        head: what the flags promise behind the two bytes of the head: a content size, a dictionary id.
-        head_checksum: never right, as nobody looks.
+        content: the uncompressed content.
+        flags: the flags of the frame. With 0x10, each block gets a checksum of zeros.
+        stored: whether the blocks contain uncompressed bytes.
+        head: the optional fields that the flags announce: a content size, a dictionary id.
+        head_checksum: the checksum of the frame's head. The default is wrong, because no decoder checks it.
     """
     parts = [b"\x04\x22\x4d\x18", bytes((flags, 0x40)), head, bytes((head_checksum,))]
     for start in range(0, len(content), 64 << 10):

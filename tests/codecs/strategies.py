@@ -1,4 +1,4 @@
-"""Random messages, derived from the declarations."""
+"""Hypothesis strategies for random messages, derived from the declarations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,10 +15,10 @@ per_message = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-"""For a test that is run for each message: a share of the profile's examples, however busy the machine is."""
+"""The settings of a test that runs once per message: a fifth of the profile's examples, without a deadline."""
 
 Narrowed = Mapping[str, st.SearchStrategy[Any]]
-"""Strategies by field name, for an oracle that cannot say every value of a type."""
+"""Strategies by field name, for an oracle that cannot represent every value of a type."""
 
 
 def _integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
@@ -47,7 +47,7 @@ WIRE_VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def tags(taken: frozenset[int]) -> st.SearchStrategy[tuple[Tag, ...]]:
-    """Tagged fields that a declaration does not name, in the order that the wire asks for."""
+    """Tagged fields that are not in `taken`, in ascending order, as the protocol requires."""
     tag = st.integers(0, 9) | _integers(32, signed=False)
     some = st.dictionaries(tag.filter(lambda number: number not in taken), st.binary(max_size=4), max_size=2)
     return st.just(()) | some.map(lambda items: tuple(sorted(items.items())))
@@ -63,12 +63,12 @@ def values(kind: FieldType, narrowed: Narrowed, *, tagged: bool) -> st.SearchStr
 
 
 def structs(cls: type[Struct], narrowed: Narrowed | None = None, *, tagged: bool = True) -> st.SearchStrategy[Any]:
-    """Structs with every field of any version filled, null where it may ever be null.
+    """Structs with the fields of all versions. A field that is nullable in some version may be null.
 
     Args:
         cls: the declared struct or message.
-        narrowed: what to draw for fields of these names instead.
-        tagged: whether there may be unknown tagged fields.
+        narrowed: the strategies for fields with these names, instead of the default ones.
+        tagged: whether structs may contain unknown tagged fields.
     """
     narrowed = narrowed or {}
     fields: dict[str, st.SearchStrategy[Any]] = {}

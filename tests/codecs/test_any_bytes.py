@@ -1,4 +1,4 @@
-"""Any bytes give a message or a DecodeError, never another exception, and never more than the bytes can hold."""
+"""Any bytes give a message or a DecodeError, no other exception, and no more elements than the bytes can hold."""
 
 from contextlib import suppress
 
@@ -22,7 +22,7 @@ def decodes_or_says_why(cls: type[Struct], version: int, body: bytes) -> None:
     except DecodeError as error:
         said = str(error)
     else:
-        # What was understood can be said again, and means the same.
+        # A decoded message can be encoded again, and decodes to the same message.
         assert decode(cls, version, encode(message, version)) == message
         return
     assert said.startswith(f"{cls.NAME} v{version}: ")
@@ -47,7 +47,7 @@ def test_mutated_messages_decode_or_fail(cls: type[Struct], data: st.DataObject)
     version, body = data.draw(st.sampled_from(BODIES[cls]))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))
-        # Bytes that lengths, counts and nulls are made of, and a cut or a doubling in between.
+        # Bytes that are frequent in lengths, counts and nulls, and sometimes a cut or a repetition.
         new = data.draw(st.sampled_from((b"", b"\0", b"\1", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff", body)))
         body = body[:at] + new + body[at + data.draw(st.integers(0, 4)) :]
     decodes_or_says_why(cls, version, body)

@@ -1,4 +1,4 @@
-"""The table of APIs."""
+"""Tests the table of APIs."""
 
 import pytest
 
@@ -34,7 +34,7 @@ TABLE_A = {
     "ConsumerGroupHeartbeat": 1,
     "ConsumerGroupDescribe": 1,
 }
-"""Every API that is decoded, from version 0 to this one."""
+"""Every decoded API, with its newest version. All versions from 0 on are decoded."""
 
 
 def test_registry_covers_all_versions() -> None:

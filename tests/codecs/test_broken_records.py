@@ -1,4 +1,4 @@
-"""Record batches that are damaged, that cannot be, or that would be too large, and any bytes at all."""
+"""Record batches that are damaged, impossible or too large, and arbitrary bytes."""
 
 import zlib
 from contextlib import suppress
@@ -120,7 +120,7 @@ def test_message_with_oversized_key_or_value(magic: int, length: int) -> None:
             all_records(sealed_message(patched(whole, at, length.to_bytes(4, "big", signed=True))))
 
 
-# Bombs.
+# Decompression bombs.
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -145,11 +145,11 @@ def test_message_decompression_limit(codec: int) -> None:
         list(batches(data, limit=len(content) - 1))
 
 
-# Any bytes.
+# Arbitrary bytes.
 
 
 def read_all(data: bytes) -> None:
-    """Reads all there is; nothing but a DecodeError may stop it, and every batch has its bytes."""
+    """Reads all batches and records. Only a DecodeError may stop it. Asserts that each batch has bytes."""
     with suppress(DecodeError):
         assert first_batch_size(data) >= 0
     with suppress(DecodeError):
@@ -172,7 +172,7 @@ def test_any_bytes_as_batches(data: bytes) -> None:
     read_all(data)
 
 
-# What lengths, counts and varints are made of.
+# Bytes that are frequent in lengths, counts and varints.
 MUTATIONS = (b"", b"\0", b"\1", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff", b"\x80\x80\x80\x80\x80")
 
 
@@ -185,5 +185,5 @@ def test_mutated_batches_read_or_fail(data: st.DataObject, case: Case) -> None:
         at = data.draw(st.integers(0, len(body)))
         body = body[:at] + data.draw(st.sampled_from(MUTATIONS)) + body[at + data.draw(st.integers(0, 4)) :]
     read_all(body)
-    if len(body) > HEAD:  # Again with the checksum in order, or little gets past it.
+    if len(body) > HEAD:  # Also with the correct checksum, because otherwise few batches pass it.
         read_all(sealed(body) if body[16] >= 2 else sealed_message(body))

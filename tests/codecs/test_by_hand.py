@@ -1,4 +1,4 @@
-"""What is encoded by hand is what the declarations say, byte for byte."""
+"""Messages that are encoded by hand equal those of the declarations, byte by byte."""
 
 import struct
 
@@ -44,7 +44,7 @@ def test_group_form_matches_version(version: int) -> None:
 
 
 def topics_by_hand(topics: tuple[OffsetFetchResponseTopic, ...], version: int) -> list[bytes]:
-    """As `EncodedOffsets` lays them out."""
+    """Returns the encoded topics, laid out as in `EncodedOffsets`."""
     parts = [fetches.start_topics(version, len(topics))]
     for topic in topics:
         parts.append(fetches.start_topic(version, topic.name, topic.topic_id, len(topic.partitions)))

@@ -1,4 +1,4 @@
-"""Compressed bytes, undone within a limit."""
+"""Decompression within a limit."""
 
 import random
 import tracemalloc
@@ -26,7 +26,7 @@ def snappy(content: bytes) -> bytes:
 
 
 def xerial(content: bytes) -> bytes:
-    """As snappy-java frames it: a head, then blocks of 32 KiB, each behind its length."""
+    """Returns content as snappy-java frames it: a head, then blocks of 32 KiB, each after its length."""
     blocks = [snappy(content[start : start + (32 << 10)]) for start in range(0, len(content), 32 << 10)]
     sized = b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
     return b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2 + sized
@@ -126,7 +126,7 @@ def test_truncated_data_is_refused(codec: Codec, write: Callable[[bytes], bytes]
     content = b"some content that is said again: some content that is said again"
     data = write(content)
     for end in range(len(data)):
-        if write is xerial and end == 16:  # Its head alone says that there is nothing.
+        if write is xerial and end == 16:  # The head alone states that the content is empty.
             assert decompress(codec, data[:end]) == b""
         else:
             with pytest.raises(DecodeError) as caught:
@@ -176,7 +176,7 @@ def test_all_lz4_frame_variants(flags: int, head: bytes, stored: bool, head_chec
     content = bytes(range(256)) * 400
     data = lz4_frame(content, flags=flags, stored=stored, head=head, head_checksum=head_checksum)
     assert decompress(Codec.LZ4, data, limit=len(content)) == content
-    assert decompress(Codec.LZ4, data + bytes(4), limit=len(content)) == content  # The content's checksum.
+    assert decompress(Codec.LZ4, data + bytes(4), limit=len(content)) == content  # The checksum of the content.
     with pytest.raises(DecodeError):
         decompress(Codec.LZ4, data, limit=len(content) - 1)
 

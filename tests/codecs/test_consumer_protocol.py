@@ -1,4 +1,4 @@
-"""What consumers say to each other, against bytes of Kafka's own `ConsumerProtocol`, its schemas, and kio."""
+"""The consumer protocol's messages, compared with bytes of Kafka's own `ConsumerProtocol`, its schemas, and kio."""
 
 from contextlib import suppress
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a maker makes is what the class makes: equal, of the same class, and as immutable."""
+"""Instances of a maker are like those of the class: equal, of the same class, and as immutable."""
 
 import copy
 import pickle
@@ -15,7 +15,7 @@ from group_sidecar.codecs.fast_instances import fast_constructor
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Fields that may be given by their place."""
+    """A class with positional fields."""
 
     x: int
     y: int = 0
@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """To be inherited from."""
+    """A base class."""
 
     name: str
     names: Mapping[str, int] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Base):
-    """With a field without a default behind one that has one."""
+    """A class with a field without a default after a field with a default."""
 
     number: int
     more: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Derived(Base):
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Both kinds of fields."""
+    """A class with both kinds of fields."""
 
     first: int
     second: int = field(default=2, kw_only=True)

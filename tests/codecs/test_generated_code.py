@@ -1,4 +1,4 @@
-"""The compiled readers and writers do what the layouts say: all that is declared, every version, right or wrong."""
+"""The compiled readers and writers do the same as the layouts, for all declarations and versions, valid or not."""
 
 import copy
 import dataclasses
@@ -60,7 +60,7 @@ from tests.codecs.strategies import per_message, structs
 
 @struct
 class Inner(Struct):
-    """A struct inside, with lengths and tagged fields of its own."""
+    """An inner struct with lengths and tagged fields."""
 
     word: str = wire_field(STRING)
     words: tuple[str, ...] | None = wire_field(Array(STRING), nullable=1)
@@ -70,7 +70,7 @@ class Inner(Struct):
 
 @request(key=500, versions=(0, 3), flexible=2)
 class Everything(Struct):
-    """Each kind of field: plain, nullable, in arrays, tagged, and in some versions only."""
+    """A message with each kind of field: plain, nullable, in arrays, tagged, and in some versions only."""
 
     flag: bool = wire_field(BOOLEAN)
     port: int = wire_field(UINT16)
@@ -93,7 +93,7 @@ class Everything(Struct):
 
 @struct
 class Nothing(Struct):
-    """Not a byte in its first version."""
+    """A message whose first version has no bytes."""
 
     VERSIONS: ClassVar[range] = range(2)
 
@@ -102,7 +102,7 @@ class Nothing(Struct):
 
 @struct
 class Crowd(Struct):
-    """Elements without a byte."""
+    """A message with elements of no bytes."""
 
     VERSIONS: ClassVar[range] = range(1)
 
@@ -111,7 +111,7 @@ class Crowd(Struct):
 
 @struct
 class Lacking(Struct):
-    """A field that the first version lacks, and no default."""
+    """A message with a field that the first version lacks, and that has no default."""
 
     VERSIONS: ClassVar[range] = range(2)
 
@@ -140,7 +140,7 @@ def samples(cls: type[Struct], version: int) -> list[bytes]:
 
 
 def parsed(cls: type[Struct], version: int, data: bytes) -> tuple[Any, Any]:
-    """What the construct makes of it: the message and where it ends, or where it stopped and why."""
+    """Parses data with the construct. Returns the message and its end, or where and why parsing failed."""
     stream = BytesIO(data)
     try:
         return LAYOUTS[cls, version]._parse(stream, None, ""), stream.tell()
@@ -149,19 +149,19 @@ def parsed(cls: type[Struct], version: int, data: bytes) -> tuple[Any, Any]:
 
 
 def built(cls: type[Struct], version: int, message: Struct) -> Any:
-    """What the construct makes of it: the bytes, or the error's type and words."""
+    """Builds a message with the construct. Returns the bytes, or the type and the text of the error."""
     stream = BytesIO()
     try:
         LAYOUTS[cls, version]._build(message, stream, None, "")
     except ConstructError as error:
         return ValueError, f"{cls.NAME} v{version}: {error.where}: {error}"
-    except Exception as error:  # noqa: BLE001  Whatever it is, it is to be the same.
+    except Exception as error:  # noqa: BLE001  Any error has to be the same.
         return type(error), str(error)
     return stream.getvalue()
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether they are equal, and in their types too. NaN is not itself, hence the text."""
+    """Whether two values are equal, including their types. Texts are compared, because NaN does not equal itself."""
     return repr(one) == repr(other) and (one == other or "nan" in repr(one))
 
 
@@ -302,7 +302,7 @@ def test_invalid_utf8_is_read_like_kafka() -> None:
 def test_false_lengths_use_little_memory(version: int) -> None:
     """A length field that exceeds the remaining bytes does not allocate memory for that length."""
     body = samples(Everything, version)[0]
-    reads_the_same(Everything, version, body)  # To compile a reader takes some.
+    reads_the_same(Everything, version, body)  # The compilation of a reader needs some memory.
     for at in range(len(body)):
         for length in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07"):
             tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Headers of both versions, both ways, and against Kafka's schemas of them."""
+"""Headers of both versions, encoded and decoded, and compared with Kafka's schemas."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ def test_request_header_bytes() -> None:
     assert encode_request(HEARTBEAT, RequestHeader(12, 3, 7, "é")) == bytes.fromhex(
         "00000018 000c 0003 00000007 0002 c3a9" + body
     )
-    # v2: the client id keeps its int16 length, the body's strings do not.
+    # v2: the client id keeps its int16 length, unlike the strings of the body.
     body = "02 67 00000001 02 6d 00 00"
     assert encode_request(HEARTBEAT, RequestHeader(12, 4, 7, None)) == bytes.fromhex(
         "00000015 000c 0004 00000007 ffff 00" + body

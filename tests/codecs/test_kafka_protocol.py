@@ -1,7 +1,7 @@
-"""ApiVersions and Metadata against the PyPI package kafka-protocol 0.1, which knows only these two.
+"""ApiVersions and Metadata, compared with the PyPI package kafka-protocol 0.1, which knows only these two.
 
-Its limits are stepped around: it writes a compact null as -1 where Kafka writes 0, it mistakes the empty string for
-bytes, it reads only the first byte of a UUID and can't write one, and it knows no tagged field by name.
+The tests avoid its limits. The package writes a compact null as -1 instead of 0. It takes the empty string for bytes.
+It reads only the first byte of a UUID, and cannot write one. It knows no tagged field by name.
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ KNOWN: dict[type[Struct], list[Any]] = {
     MetadataRequest: kafkaprotocol.MetadataRequest,
     MetadataResponse: kafkaprotocol.MetadataResponse,
 }
-"""kafka-protocol's classes of a message, by version."""
+"""The classes of kafka-protocol for a message, by version."""
 
 each_message = pytest.mark.parametrize("cls", KNOWN, ids=case_id)
 client_ids = st.text(min_size=1, max_size=8)
 
 
 def sayable(value: Any) -> Any:
-    """The same without nulls, empty strings and tagged fields."""
+    """Returns a value without nulls, empty strings and tagged fields."""
     if isinstance(value, tuple):
         return tuple(sayable(item) for item in value)
     if not isinstance(value, Struct):
@@ -50,7 +50,7 @@ def sayable(value: Any) -> Any:
 
 
 def as_dicts(value: Any, version: int) -> Any:
-    """A value as kafka-protocol's classes take it."""
+    """Returns a value as kafka-protocol's classes take it."""
     if isinstance(value, Struct):
         fields = present(type(value), version)
         return {name: as_dicts(getattr(value, name), version) for name in fields} | {"_tagged_fields": {}}

@@ -1,4 +1,4 @@
-"""The versions that Kafka 4 has dropped, against kafka-python's older classes."""
+"""The versions that Kafka 4 has removed, compared with kafka-python's older classes."""
 
 from io import BytesIO
 from typing import Any
@@ -27,7 +27,7 @@ def test_dropped_versions_are_complete(kafka_schemas: KafkaSchemas) -> None:
 
 
 def as_lists(value: Any) -> Any:
-    """kafka-python gives structs as tuples, and arrays as lists."""
+    """Returns kafka-python's value with lists instead of tuples, which it uses for structs."""
     return [as_lists(item) for item in value] if isinstance(value, tuple | list) else value
 
 

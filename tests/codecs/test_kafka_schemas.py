@@ -1,4 +1,4 @@
-"""The declarations against Kafka's own JSON schemas, field by field, in every version that Kafka 4.4.0 speaks."""
+"""The declarations, compared field by field with Kafka's own JSON schemas, in every version of Kafka 4.4.0."""
 
 import dataclasses
 import re
@@ -14,12 +14,12 @@ from tests.codecs.kafka_schemas import Default, Field, KafkaSchemas
 OUR_NAMES = {
     "JoinGroupRequestProtocol": "JoinGroupProtocol",
     "JoinGroupResponseMember": "JoinGroupMember",
-    # Kafka declares these twice with one layout, and we once.
+    # Kafka declares these structs twice with the same layout, and this project once.
     "OffsetFetchRequestTopics": "OffsetFetchRequestTopic",
     "OffsetFetchResponseTopics": "OffsetFetchResponseTopic",
     "OffsetFetchResponsePartitions": "OffsetFetchResponsePartition",
 }
-"""Structs that are called otherwise here, by Kafka's name."""
+"""The names of structs that this project names differently, by Kafka's name."""
 
 OLDER = {
     "Produce": [0, 1, 2],
@@ -29,13 +29,13 @@ OLDER = {
     "OffsetFetch": [0],
     "DescribeAcls": [0],
 }
-"""Versions that only we describe: Kafka 4 has dropped them (KIP-896), older brokers and clients have not."""
+"""Versions that Kafka 4 has removed (KIP-896), and that older brokers and clients still use."""
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 
 
 def snake_case(name: str) -> str:
-    """`ThrottleTimeMs` as we call it: `throttle_time_ms`."""
+    """Returns Kafka's name in this project's form: `throttle_time_ms` for `ThrottleTimeMs`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -46,7 +46,7 @@ def type_name(kind: FieldType) -> str:
 
 
 def declared(cls: type[Struct], version: int) -> list[Field]:
-    """Our fields of a struct in a version, as the schema's walker gives Kafka's."""
+    """Returns the declared fields of a struct in a version, in the form of `KafkaSchemas.fields`."""
     fields = []
     for name, spec in present(cls, version).items():
         inner = inner_struct(spec.kind)
@@ -95,7 +95,7 @@ def test_versions_match_kafka(kafka_schemas: KafkaSchemas) -> None:
 
 
 def our_default(cls: type[Struct], path: str) -> tuple[object, FieldType]:
-    """The default and the type of the field at a path of Kafka's names."""
+    """Returns the declared default and the type of the field at a path of Kafka's names."""
     *outer, last = map(snake_case, path.split("."))
     for name in outer:
         inner = inner_struct(present_ever(cls)[name])
@@ -109,7 +109,7 @@ def present_ever(cls: type[Struct]) -> dict[str, FieldType]:
 
 
 def written_value(default: Default) -> object:
-    """A default as the schema writes it, as a value."""
+    """Returns the value of a default in a schema."""
     match default.type, default.text:
         case _, None | "null":
             return None

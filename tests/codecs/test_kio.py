@@ -1,4 +1,4 @@
-"""Every message and version that kio knows: ours decodes there, kio's decodes here, and the bytes are the same.
+"""Every message and version that kio knows: each side decodes the other's encoding, and the bytes are equal.
 
 kio is generated from Kafka's JSON schemas and tested against Kafka's Java classes by its authors.
 """
@@ -27,7 +27,7 @@ _SPAN = st.integers(-(1 << 40), 1 << 40)
 
 NARROWED = {
     "error_code": st.sampled_from([int(code) for code in ErrorCode]),
-    # kio says these as timedelta and datetime, which hold less than 64 bits of milliseconds.
+    # kio represents these fields as timedelta and datetime, which hold less than 64 bits of milliseconds.
     "retention_time_ms": _SPAN,
     "session_lifetime_ms": _SPAN,
     "log_append_time_ms": st.integers(-1, 1 << 40),
@@ -35,11 +35,11 @@ NARROWED = {
 
 
 KIO_NAMES = {"generation_id_or_member_epoch": "generation_id"}
-"""Fields that Kafka 4.4 has renamed, and kio has under their older names."""
+"""Fields that Kafka 4.4 has renamed. kio has the older names."""
 
 
 def kio_entity(cls: type[Struct], version: int) -> Any:
-    """kio's class for a message in a version; None where it has none."""
+    """Returns kio's class for a message in a version; None if kio has none."""
     load = load_request_schema if cls.NAME.endswith("Request") else load_response_schema
     try:
         return load(cls.KEY, version)
@@ -51,7 +51,7 @@ KNOWN = [(cls, version, entity) for cls, version in CASES if (entity := kio_enti
 
 
 def assert_same(ours: Any, theirs: Any, version: int) -> None:
-    """Compares a value of ours with kio's, which has only the fields of its version and richer types."""
+    """Asserts that a value equals kio's value, which has only the fields of its version, and richer types."""
     if isinstance(ours, Struct):
         names = list(present(type(ours), version))
         fields = [field.name for field in dataclasses.fields(theirs)]
@@ -68,12 +68,12 @@ def assert_same(ours: Any, theirs: Any, version: int) -> None:
     elif isinstance(theirs, datetime):
         assert ours == (theirs - _EPOCH) / _MILLISECOND
     else:
-        # A null datetime is -1 on the wire, and a number in Kafka's schema.
+        # A null datetime is -1 in the encoding. Kafka's schema has a number.
         assert ours == theirs or (ours == -1 and theirs is None)
 
 
 def kio_name(name: str, among: list[str]) -> str:
-    """kio's name of a field of ours."""
+    """Returns kio's name of a field."""
     theirs = (name.removesuffix("_ms"), KIO_NAMES.get(name, name))
     return next((each for each in theirs if each in among), name)
 

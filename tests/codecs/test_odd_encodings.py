@@ -1,6 +1,6 @@
 """Encodings that no client writes: our codecs accept what Kafka's own classes accept, with the same value.
 
-Otherwise a request that the broker reads would get past every policy, because the sidecar could not read it.
+Otherwise a request that only the broker can decode would bypass every policy.
 """
 
 import re
@@ -25,32 +25,32 @@ from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.kafka.maven import kafka_jars
 
 FEW, MANY = 12, 250
-"""Encodings of each message and version."""
+"""The numbers of encodings of each message and version."""
 SEEDS = 3
 IN_BYTES: list[type[Struct]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
-"""Messages inside the bytes of JoinGroup and SyncGroup. Kafka's class of these has each version."""
+"""Messages inside the bytes of JoinGroup and SyncGroup. Kafka's class for them has all versions."""
 RECORDED = [cls for cls in dict.fromkeys(VALUES.values()) if cls is not ConsumerGroupMemberMetadataValue]
-"""Values in the offsets topic, but for the one that has a tagged field read by hand."""
+"""Values in the offsets topic, except for the one whose tagged field is decoded by hand."""
 OURS_ALONE = re.compile(r"Tag \d+ is not valid for version|negative number of tagged fields")
-"""Refusals of the newest Kafka only. Earlier ones accept these bytes, and no policy shall be passed there."""
+"""Refusals by only the newest Kafka. Earlier ones accept these bytes, and there no policy may be bypassed."""
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 Judged = dict[type[Struct], list[tuple[Case, Verdict]]]
 
 
 def cases(cls: type[Struct], versions: Iterable[int], count: int, seed: int = 0) -> Iterator[Case]:
-    """Odd bodies of a message, and where it is a request odd frames."""
+    """Yields odd bodies of a message, and for a request also odd frames."""
     for version in versions:
         if version not in cls.VERSIONS:
             continue
         yield from (Body(cls, version, data) for data in odd_encodings.bodies(cls, version, count, seed))
-        # Of a frame Kafka also looks at what the values mean; a DescribeAcls of numbers that mean nothing is refused.
+        # For a frame, Kafka also checks the meaning of values: it refuses a DescribeAcls with unknown numbers.
         if cls.NAME.endswith("Request") and cls is not DescribeAclsRequest:
             yield from (Frame(cls, version, data) for data in odd_encodings.frames(cls, version, count, seed))
 
 
 def judged(given: Iterable[Case], jars: Path) -> Judged:
-    """Each case with what Kafka says of it."""
+    """Returns each case with Kafka's verdict."""
     asked = list(given)
     verdicts: Judged = {}
     for case, verdict in zip(asked, by_kafka(asked, jars), strict=True):
@@ -59,7 +59,7 @@ def judged(given: Iterable[Case], jars: Path) -> Judged:
 
 
 def differences(verdicts: Iterable[tuple[Case, Verdict]], *, newest: bool = True) -> list[tuple[Case, Verdict]]:
-    """The cases in which our codecs say something else. An earlier Kafka than the newest may refuse more."""
+    """Returns the cases in which our codecs have another verdict. An earlier Kafka than the newest may refuse more."""
     found = []
     for case, kafka in verdicts:
         ours = case.ours()
@@ -74,7 +74,7 @@ def differences(verdicts: Iterable[tuple[Case, Verdict]], *, newest: bool = True
 
 @pytest.fixture(scope="module")
 def verdicts(kafka_schemas: KafkaSchemas) -> Judged:
-    """A few odd encodings of all messages and versions, judged by the newest Kafka."""
+    """A few odd encodings of all messages and versions, with the verdicts of the newest Kafka."""
     given = (case for cls in MESSAGES for case in cases(cls, kafka_schemas.versions(cls.NAME), FEW))
     return judged(given, kafka_jars(KAFKA))
 
@@ -123,7 +123,7 @@ def test_earlier_kafka_accepts_no_more(release: str) -> None:
     """Odd request bodies that an earlier Kafka accepts are accepted here with the same value."""
     jars = kafka_jars(release)
     schemas = KafkaSchemas(jars / f"kafka-clients-{release}.jar")
-    # A reply may have tagged fields that an earlier Kafka does not know; there requests have none of these.
+    # A reply may have tagged fields that an earlier Kafka does not know. Requests have none of these.
     known = [api.request for api in APIS.values() if schemas.has(api.request.NAME)]
     bodies = [
         case for cls in known for case in cases(cls, schemas.versions(cls.NAME), MANY // 5) if isinstance(case, Body)

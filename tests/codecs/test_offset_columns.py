@@ -1,4 +1,4 @@
-"""What is written column by column is what is written one by one."""
+"""Partitions that are encoded column by column equal those that are encoded one by one."""
 
 import struct
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from tests.codecs.strategies import per_message
 
 INDEXES = st.lists(st.integers(0, (1 << 31) - 1), min_size=1, max_size=5)
 LONGEST = 126
-"""Characters of metadata, beyond which rows are written one by one."""
+"""The length of metadata above which partitions are encoded one by one."""
 
 
 def raw(version: int, offset: int, epoch: int, metadata: str, behind: bytes = b"") -> bytes:
-    """An OffsetCommitValue, versions 2 to 4."""
+    """Returns an OffsetCommitValue of version 2, 3 or 4."""
     text = metadata.encode()
     middle = struct.pack(">i", epoch) if version > 2 else b""
     length = bytes((len(text) + 1,)) if version == 4 else struct.pack(">h", len(text))
@@ -50,7 +50,7 @@ def test_uniform_rows_match_single_rows(
 ) -> None:
     """Rows with equal metadata encode together to the same bytes as one by one, if the metadata is short ASCII."""
     if written == 4 and len(metadata.encode()) > LONGEST:
-        metadata = metadata[:LONGEST]  # The length of such is written here as one byte.
+        metadata = metadata[:LONGEST]  # Its length takes one byte.
     values = [raw(written, data.draw(OFFSETS), data.draw(EPOCHS), metadata, behind) for _ in indexes]
     rows = encode_uniform_rows(version, pack_indexes(indexes), values)
     if metadata.isascii() and len(metadata) <= LONGEST:

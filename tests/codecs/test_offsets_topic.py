@@ -1,4 +1,4 @@
-"""Keys and values of the offsets topic, against the bytes and schemas of Kafka's own group coordinator."""
+"""Keys and values of the offsets topic, compared with bytes and schemas of Kafka's own group coordinator."""
 
 import re
 import zipfile
@@ -64,7 +64,7 @@ each_described = pytest.mark.parametrize("cls", dict.fromkeys(VALUES.values()), 
 
 @pytest.fixture(scope="module")
 def group_schemas() -> KafkaSchemas:
-    """The schemas of the records, out of the group-coordinator jar."""
+    """The schemas of the records, from the group-coordinator jar."""
     return KafkaSchemas(kafka_jars(KAFKA) / f"kafka-group-coordinator-{KAFKA}.jar")
 
 
@@ -226,7 +226,7 @@ def test_any_bytes_as_key(data: bytes) -> None:
 
 
 def kafka_name(kind: KeyType) -> str:
-    """What Kafka calls the message of a type, without Key or Value."""
+    """Returns Kafka's name of the message of a type, without Key or Value."""
     return "".join(word.capitalize() for word in kind.name.split("_"))
 
 
@@ -257,7 +257,7 @@ def test_value_fields_match_kafka(cls: type[Struct], group_schemas: KafkaSchemas
     assert group_schemas.flexible(cls.NAME).start == cls.FLEXIBLE
     for version in cls.VERSIONS:
         kafkas = [named_as_ours(field) for field in group_schemas.fields(cls.NAME, version)]
-        # This one field is read apart.
+        # This field is decoded separately.
         assert declared(cls, version) == [field for field in kafkas if field.name != "classic_member_metadata"]
 
 
@@ -268,7 +268,7 @@ def test_value_defaults_match_kafka(cls: type[Struct], group_schemas: KafkaSchem
         if default.path.startswith("ClassicMemberMetadata"):
             continue
         ours, kind = our_default(cls, default.path)
-        # A bare null in the schema is not "null": Kafka's generator takes it for no default, and empties the field.
+        # A bare null in the schema is not "null". Kafka's generator takes it for no default, so the field is empty.
         if default.written and default.text is not None:
             assert ours == written_value(default), default.path
         elif ours is MISSING:

@@ -1,4 +1,4 @@
-"""The wire's primitive types: their bytes, and what they refuse."""
+"""The primitive types of the protocol: their encodings, and the values that they refuse."""
 
 from io import BytesIO
 from typing import Any

@@ -1,4 +1,4 @@
-"""Batches as an idempotent producer writes them: read by our reader, and by kafka-python's."""
+"""Batches as an idempotent producer writes them, read by our reader and by kafka-python's reader."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Record batches, against those that Kafka's own classes and kafka-python write."""
+"""Record batches, compared with those that Kafka's own classes and kafka-python write."""
 
 import zlib
 
@@ -36,7 +36,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=lambda case: cas
 each_small_case = pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 
 
-# What Kafka's own classes wrote and read.
+# Batches of Kafka's own classes.
 
 
 @each_case
@@ -91,7 +91,7 @@ def test_vectors_cover_formats_and_codecs() -> None:
 
 def test_delete_horizon_in_base_timestamp() -> None:
     """A cleaned batch has the delete horizon in its base timestamp, and its record timestamps stay right."""
-    # When tombstones may go is set, and the records' timestamps count from it.
+    # The delete horizon is set, and the records' timestamps are relative to it.
     for name in ("v2-none-cleaned", "v2-gzip-cleaned", "v2-commit-cleaned"):
         data = CASES[name].data
         assert data[22] & 0x40
@@ -120,7 +120,7 @@ def test_marker_needs_control_batch() -> None:
     assert only(sealed(patched(commit, 21, b"\0\x10"))).marker is None
 
 
-# Where batches end.
+# Ends of batches.
 
 
 @each_small_case
@@ -136,7 +136,7 @@ def test_truncated_batch_is_left_out(case: Case) -> None:
 
 @each_small_case
 def test_first_batch_size(case: Case) -> None:
-    """first_batch_size returns the first batch's size as soon as 12 bytes are there, and 0 before."""
+    """first_batch_size returns the first batch's size as soon as 12 bytes are available, and 0 before."""
     first = case.heads[0].size
     for end in range(len(case.data)):
         assert first_batch_size(case.data[:end]) == (first if end >= 12 else 0)
@@ -163,7 +163,7 @@ def test_upgraded_log_mixes_formats() -> None:
     """A log with batches of formats 0, 1 and 2 is read in order."""
     cases = [CASES[name] for name in ("v0-none", "v0-lz4", "v1-none", "v1-gzip", "v1-none", "v2-none", "v2-zstd")]
     data = b"".join(case.data for case in cases)
-    # A run ends where a message is not behind the last one, so these begin anew: let their offsets go on.
+    # A run ends if a message does not follow the last one. So the offsets of these messages must continue.
     assert [batch.magic for batch in batches(data)] == [0, 0, 1, 1, 1, 2, 2]
     assert all_records(data) == [record for case in cases for record in case.records]
 
@@ -184,7 +184,7 @@ def test_message_longer_than_run() -> None:
     assert [(batch.base_offset, batch.count) for batch in batches(data)] == [(5, 1), (6, 1)]
 
 
-# What kafka-python writes.
+# Batches of kafka-python.
 
 some_bytes = st.none() | st.binary(max_size=12) | st.sampled_from((63, 64, 127, 128, 8191, 8192)).map(bytes)
 some_times = st.lists(st.integers(0, 1 << 41) | st.integers(0, 200), min_size=1, max_size=70)
@@ -195,7 +195,7 @@ some_times = st.lists(st.integers(0, 1 << 41) | st.integers(0, 200), min_size=1,
 def test_kafka_python_format_2(data: st.DataObject, times: list[int], codec: int, transactional: bool) -> None:
     """Format 2 batches that kafka-python writes are read with the same records and header fields."""
     producer, epoch, sequence = (9, 0, 0) if transactional else (-1, -1, -1)
-    # It compresses with gzip; the other codecs need packages that are not here.
+    # kafka-python compresses with gzip. The other codecs need packages that are not installed.
     builder = DefaultRecordBatchBuilder(2, int(codec == 1), transactional, producer, epoch, sequence, 1 << 30)
     said: list[Record] = []
     for offset, time in enumerate(times):
@@ -224,7 +224,7 @@ def test_kafka_python_formats_0_and_1(data: st.DataObject, times: list[int], mag
         builder.append(offset, timestamp=time, key=key, value=value)
         said.append((offset, time if magic else -1, key, value))
     built = bytes(builder.build())
-    if codec == 1:  # The broker gives a compressed message the offset of the last one in it.
+    if codec == 1:  # A compressed message has the offset of the last message in it.
         built = patched(built, 0, (len(times) - 1).to_bytes(8, "big"))
     elif codec:
         built = message(magic, len(times) - 1, None, compressed(codec, built), attributes=codec)
@@ -257,7 +257,7 @@ def test_log_append_time_of_compressed_message() -> None:
     kept = only(message(1, 101, None, inside, attributes=1))
     assert kept.max_timestamp == 1_001
     assert [record[:2] for record in kept.records()] == [(100, 1_000), (101, 1_001)]
-    # Format 0 has no times, whatever the attributes say.
+    # Format 0 has no timestamps, whatever the attributes are.
     without = only(message(0, 1, None, zlib.compress(messages(0, 2), wbits=31), attributes=9))
     assert without.max_timestamp == -1
     assert [record[:2] for record in without.records()] == [(0, -1), (1, -1)]
@@ -269,7 +269,7 @@ def test_handmade_batch() -> None:
 
 
 def padded(number: int) -> bytes:
-    """A varint longer than it need be."""
+    """Encodes a varint with more bytes than necessary."""
     short = varint(number)
     return bytes((*(byte | 0x80 for byte in short), *(4 - len(short)) * [0x80], 0))
 

@@ -1,4 +1,4 @@
-"""Random messages come back from their bytes as they were, in every version."""
+"""Random messages are equal after encoding and decoding, in every version."""
 
 import dataclasses
 

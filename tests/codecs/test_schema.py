@@ -1,4 +1,4 @@
-"""What a declaration does: versions, nulls, tagged fields, and where an error is said to be."""
+"""The effect of a declaration: versions, nulls, tagged fields, and the paths in errors."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ from group_sidecar.codecs.schema import (
 
 @struct
 class Leaf(Struct):
-    """Inside."""
+    """An inner struct."""
 
     number: int = wire_field(INT16)
     name: str | None = wire_field(STRING, nullable=2)
@@ -29,7 +29,7 @@ class Leaf(Struct):
 
 @request(key=500, versions=(0, 3), flexible=2)
 class Example(Struct):
-    """A message with one of each kind of field."""
+    """A message with each kind of field."""
 
     name: str = wire_field(STRING)
     newer: int = wire_field(INT32, since=1, default=7)

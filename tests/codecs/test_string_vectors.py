@@ -1,4 +1,4 @@
-"""Strings are read as Kafka reads them, whatever their bytes."""
+"""Strings are decoded as in Kafka, whatever their bytes are."""
 
 import struct
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Each message in each version against bytes that Kafka's own classes wrote: whole, cut at every byte, with a tail."""
+"""Each message and version, compared with bytes of Kafka's own classes: whole, cut at every byte, with a tail."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Encoded samples that Kafka's own classes wrote: vectors.txt, read.
+"""Reads vectors.txt: samples that Kafka's own classes encoded.
 
-Each line has the message, the version, which sample of `declarations` it is, and the body in hex.
+Each line contains the message, the version, the kind of sample (see `declarations`), and the body in hex.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ FILE = Path(__file__).with_name("vectors.txt")
 
 
 class Vector(NamedTuple):
-    """One line."""
+    """One line of the file."""
 
     message: str
     version: int
@@ -19,6 +19,6 @@ class Vector(NamedTuple):
 
 
 def read() -> list[Vector]:
-    """All lines."""
+    """Returns all lines of the file."""
     words = (line.split(" ") for line in FILE.read_text().splitlines())
     return [Vector(message, int(version), kind, bytes.fromhex(body)) for message, version, kind, body in words]

@@ -1,4 +1,4 @@
-"""One value that is all there is."""
+"""Parses bytes that must contain exactly one value."""
 
 from io import BytesIO
 from typing import Any
@@ -9,7 +9,7 @@ from group_sidecar.codecs.primitives import WireError
 
 
 def parse_whole(construct: Construct, data: bytes) -> Any:
-    """Parses `data`, all of it. Raises WireError where bytes are left."""
+    """Parses all of `data` and returns the value. Raises WireError if bytes remain after the value."""
     stream = BytesIO(data)
     value = construct._parse(stream, None, "")
     if left := len(data) - stream.tell():

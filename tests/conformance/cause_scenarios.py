@@ -63,7 +63,7 @@ class Scene:
         return list(json.loads(body)["timeline"]) if status == 200 else []
 
     def has_committed(self, client_id: str, since: str) -> bool:
-        """Whether an offset of a partition of this client was committed since then."""
+        """Whether an offset of a partition that this client owns was committed since then."""
         _, body = self.sidecar.get(f"/api/v1/offsets?group={quote(self.group, safe='')}")
         rows = json.loads(body)["offsets"]
         return any(row["client_id"] == client_id and (row["committed_at"] or "") > since for row in rows)

@@ -17,7 +17,7 @@ from tests.kafka.broker import KafkaBroker
 from tests.kafka.sidecar_process import SidecarProcess
 
 settings.register_profile("conformance", deadline=None, print_blob=True, max_examples=1000)
-"""The profile of ``make conformance``, which may take longer."""
+"""The profile of ``make conformance``, which has more time than a usual run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

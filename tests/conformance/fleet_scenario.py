@@ -67,7 +67,7 @@ def run_fleet_scenario(folder: Path) -> FleetScenario:
         stage.settle()
         quiet = _moment(stage, folder / "quiet")
         timelines = stage.timelines()
-        from_topic, told = _take_from_topic(stage, folder / "tables"), _told(stage)
+        from_topic, told = _take_from_topic(stage, folder / "tables"), _writers_by_leader(stage)
         unsealed = _kill_and_restart(stage)
         _lose(stage, crowd)
         return FleetScenario(quiet, _moment(stage, folder / "damaged"), timelines, unsealed, from_topic, told)
@@ -87,7 +87,7 @@ def _take_from_topic(stage: Fleet, tables: Path) -> Path:
     return tables
 
 
-def _told(stage: Fleet) -> dict[int, set[str]]:
+def _writers_by_leader(stage: Fleet) -> dict[int, set[str]]:
     """Returns which sidecars wrote the records of each partition of the topic, by their keys up to the current end."""
     bootstrap = host_port(stage.brokers[0].direct)
     leaders = leaders_of(bootstrap, JOURNAL)

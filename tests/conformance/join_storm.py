@@ -218,7 +218,7 @@ class Member:
             del among[self.number]
 
     async def leave(self) -> None:
-        """Leaves, by its member id."""
+        """Sends a LeaveGroup with the member id."""
         request = LeaveGroupRequest(group_id=self.storm.group, member_id=self.member_id)
         await self.line.ask(request, LAST_SINGLE_LEAVE)
         self.member_id = ""

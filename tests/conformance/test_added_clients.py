@@ -1,4 +1,4 @@
-"""Clients made for newer brokers see all of a group before an old one, where a sidecar adds what they need."""
+"""Clients of newer brokers can read the groups of an old broker if a sidecar adds the API versions that they need."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,18 +21,18 @@ from tests.kafka.topics import make_topic
 pytestmark = pytest.mark.timeout(300)
 
 OLDEST_FOR_JAVA = "0.10.1.1"
-"""Java's clients since 0.10.2 do not speak to 0.9, which lacks Metadata v1."""
+"""Java clients since 0.10.2 do not support 0.9, which lacks Metadata v1."""
 BROKERS = (OLDEST_FOR_JAVA, "0.9.0.1")
 PARTITIONS, MESSAGES = 4, 10
 GROUPS = ("empty", "simple", "stable")
 OFFSETS = {"empty": {0: 7, 1: 8}, "simple": {0: 3, 2: 0}, "stable": {0: 7, 1: 8}}
-"""Committed, by group and partition."""
+"""The committed offsets by group and partition."""
 GATEWAY = {"mode": "gateway", "answers": {"exclusive": True, "authorizer": "none"}}
 
 
 @dataclass(frozen=True)
 class Old:
-    """An old broker with a group in each state, and the gateway before it."""
+    """An old broker with a group in each state, and a gateway in front of it."""
 
     version: str
     direct: Address
@@ -41,7 +41,7 @@ class Old:
 
 @pytest.fixture(scope="module")
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
-    """For one version of Kafka."""
+    """A stage for one version of Kafka."""
     folder = tmp_path_factory.mktemp("old")
     with ExitStack() as stack:
         broker = stack.enter_context(KafkaBroker(folder / "broker", version=request.param, properties=PROPERTIES))
@@ -75,11 +75,11 @@ def test_librdkafka_lists_group_states(old: Old) -> None:
     client = AdminClient({"bootstrap.servers": host_port(old.through)})
 
     def listed(state: ConsumerGroupState) -> dict[str, bool]:
-        """Groups in this state, and whether each is simple."""
+        """The groups that are listed in this state, and whether each is a simple group."""
         groups = client.list_consumer_groups(states={state}).result(GIVE_UP_SECONDS).valid
         return {group.group_id: group.is_simple_consumer_group for group in groups}
 
-    # 0.9 has no empty groups: which there are, only the sidecar itself can tell, once it knows of all.
+    # 0.9 has no empty groups. Only the sidecar can list them, once it knows all groups.
     until(lambda: listed(ConsumerGroupState.EMPTY) == {"empty": False, "simple": True}, "empty groups are listed")
     assert listed(ConsumerGroupState.STABLE) == {"stable": False}
 
@@ -111,13 +111,13 @@ def test_clients_fail_without_sidecar(old: Old) -> None:
 
 
 def consumer_groups(version: str, address: Address, *arguments: str) -> str:
-    """What ``kafka-consumer-groups`` of a release says."""
+    """Runs ``kafka-consumer-groups`` of a release. Returns its output."""
     main_class = CONSUMER_GROUPS if version == "3.9.1" else CONSUMER_GROUPS_BEFORE_3_7
     return kafka_tool(main_class, "--bootstrap-server", host_port(address), *arguments, version=version)
 
 
 def lines(text: str, first: str) -> list[list[str]]:
-    """The words of the lines that begin so."""
+    """Returns the words of each line whose first word is `first`, sorted."""
     return sorted(words for words in map(str.split, text.splitlines()) if words[:1] == [first])
 
 

@@ -1,4 +1,4 @@
-"""Answers are compared place by place, and the table says who answered and why something differs."""
+"""Tests the comparison of answers by path, and the table of who answered and of the reasons for differences."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ OPERATIONS = Difference("groups.simple.authorized_operations", 3400, 328)
 
 
 def compared(*groups: DescribedGroup) -> list[Difference]:
-    """How another answer differs, in which the member has another id."""
+    """Returns the differences between ANSWER and an answer with these groups, whose member has another id."""
     mine, others = ({member_id: "member 1"} for member_id in ("c-1", "c-2"))
     expected = places(ANSWER, lambda text: mine.get(text, text))
     return list(

@@ -1,6 +1,6 @@
-"""Versions that only the sidecar speaks are answered as a newer broker with the same history answers them.
+"""In versions that only the sidecar supports, its answers are those of a newer broker with the same history.
 
-What may differ stands in `EXPECTED_DIFFERENCES`. ``make conformance`` takes further brokers, and writes to
+`EXPECTED_DIFFERENCES` has the permitted differences. ``make conformance`` runs further brokers and writes
 ``docs/conformance.md``.
 """
 
@@ -37,19 +37,19 @@ BROKERS = (
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "1.1.1", "2.8.2")),
 )
 REFERENCES = ("4.4.0", "2.8.2")
-"""Of two that speak a version, the later one here says what is right."""
+"""If both support a version, the answers of the later one in this tuple are expected."""
 
 MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (
     (SAW_HISTORY, SETTLED_ONES, "ListGroups", "*"),
     (SAW_HISTORY, "stable", "DescribeGroups", ""),
     *((SAW_HISTORY, "*", "OffsetFetch", way) for way in ("all", "none", "named", "several")),
 )
-"""Situation, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
+"""Patterns of situation, state, API and way of the questions that the sidecar has to answer itself."""
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What newer brokers say."""
+    """The answers of newer brokers."""
     answers: dict[Asked, Mapping[AnswerPath, Any]] = {}
     for version in REFERENCES:
         answers.update(answers_of(version, tmp_path_factory.mktemp("reference")))
@@ -60,7 +60,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 def stage(
     request: pytest.FixtureRequest, expected: Answers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """For one old version of Kafka."""
+    """A stage for one old version of Kafka."""
     with staged(request.param, tmp_path_factory.mktemp("added"), expected) as stage:
         yield stage
 
@@ -80,7 +80,7 @@ def test_answers_match_newer_broker(stage: Stage, request: pytest.FixtureRequest
 
 
 def fitting(situation: str, outcome: Outcome) -> bool:
-    """Whether it was answered by whom it has to be."""
+    """Whether the sidecar answered itself if `MUST_BE_LOCAL` requires that."""
     place = (situation, outcome.asked.state, outcome.asked.question.api, outcome.asked.question.way)
     must_be_local = any(all(map(fnmatchcase, place, patterns)) for patterns in MUST_BE_LOCAL)
     return outcome.how == LOCAL or not must_be_local

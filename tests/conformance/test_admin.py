@@ -1,4 +1,4 @@
-"""Administration with librdkafka's and kafka-python's clients, answers compared field by field."""
+"""Administration with the clients of librdkafka and kafka-python. The answers are compared field by field."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ from tests.kafka.processes import GIVE_UP_SECONDS
 
 
 def outcome(future: Any) -> Any:
-    """What a future came to: its value, or the name of its error."""
+    """Returns the result of a future: its value, or the name of its error."""
     try:
         return future.result(GIVE_UP_SECONDS)
     except KafkaException as error:
@@ -104,9 +104,9 @@ def test_configurations_are_altered(routes: Routes) -> None:
         altered = [outcome(future) for future in client.incremental_alter_configs([change]).values()]
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while (topic := _settings(client, ResourceType.TOPIC, name))["retention.ms"][0] != "123456":
-            assert time.monotonic() < deadline, "the broker never heard of the change"  # The controller knew at once.
+            assert time.monotonic() < deadline, "the broker never heard of the change"  # The controller knew.
         settings = _settings(client, ResourceType.BROKER, "1")
-        for name in ("listeners", "advertised.listeners"):  # They name both routes' addresses.
+        for name in ("listeners", "advertised.listeners"):  # These answers contain the addresses of both routes.
             del settings[name]
         return altered, topic, settings
 
@@ -123,7 +123,7 @@ def _settings(client: AdminClient, kind: ResourceType, resource: str) -> dict[st
 
 @contextmanager
 def groups(run: Run) -> Iterator[None]:
-    """A stable group, an empty one and one of the new protocol, all of one topic."""
+    """Creates a stable group, an empty group and a group of the new protocol, all with the same topic."""
     create_topic(run, "topic", 2)
     produce(run, "topic", [str(number) for number in range(10)])
     consume(run, "empty", ["topic"], 10)

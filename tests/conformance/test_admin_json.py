@@ -1,4 +1,4 @@
-"""What the admin port says of real consumers' groups, of both protocols."""
+"""The admin port's JSON about groups of real consumers, of both protocols."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
     with KafkaBroker(tmp_path / "broker") as broker:
         broker.wait_for_coordinator()
         client: dict[str, str | int | float | bool] = {"bootstrap.servers": host_port(broker.direct)}
-        admin = AdminClient(client)  # What it was asked ends where nobody holds it any more.
+        admin = AdminClient(client)  # The client's pending requests end when nothing refers to the client.
         admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result()
         producer = Producer(client)
         for number in range(RECORDS):
@@ -82,6 +82,6 @@ def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) ->
             (summary,) = (each for each in found if each["group"] == group)
             return bool(summary == {name: content[name] for name in summary})
 
-        sidecar.process.wait_until(says_the_same)  # The list may be a second old.
+        sidecar.process.wait_until(says_the_same)  # The admin port's list of groups may be up to a second old.
     finally:
         consumer.close()

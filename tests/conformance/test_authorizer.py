@@ -1,7 +1,7 @@
-"""Before a broker with an authorizer the sidecar shows nobody what the broker hides, and answers itself all the same.
+"""With an authorizer, the sidecar shows no user what the broker hides from that user, and still answers itself.
 
-Each user asks the same questions of the broker and through the sidecar, again and again: what the sidecar has learnt
-from one user's questions must never show in another's.
+Each user repeatedly asks the same questions directly and through the sidecar. Knowledge that the sidecar gained from
+one user's questions must never appear in the answers to another user.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ from tests.kafka.wire import Wire
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedBroker]:
-    """With groups of which each has offsets of both topics; group b has a member."""
+    """A broker whose groups have offsets of both topics. Group b has a member."""
     folder = tmp_path_factory.mktemp("authorizer")
     with ExitStack() as stack:
         broker = stack.enter_context(KafkaBroker(folder / "broker", properties=authorizing(), sasl=True))
@@ -71,7 +71,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedBrok
         yield AuthorizedBroker(broker, sidecar)
 
 
-# What is asked.
+# Questions.
 
 
 def fetching(version: int, groups: tuple[str, ...], topics: tuple[str, ...] | None) -> Question:
@@ -86,7 +86,7 @@ def some(topic: str) -> OffsetFetchRequestTopic:
 
 
 def questions(groups: tuple[str, ...]) -> list[Question]:
-    """All that can be asked of these groups, and of one that is not there."""
+    """Returns all questions about these groups and about an unknown group."""
     first, second = groups[:2]
     found: list[Question] = [(ListGroupsRequest(), version) for version in ListGroupsRequest.VERSIONS]
     found.append((ListGroupsRequest(states_filter=("Stable",)), 4))
@@ -129,7 +129,7 @@ def test_each_user_gets_the_brokers_answer(guarded: AuthorizedBroker) -> None:
 
 
 def answers(sidecar: SidecarProcess, api: str) -> float:
-    """How many questions of this API a sidecar answered itself."""
+    """Returns how many questions of this API a sidecar has answered itself."""
     return sidecar.metric("group_sidecar_mirror_answers_total", api=api)
 
 
@@ -166,14 +166,14 @@ def test_remembered_rights_allow_own_answers(guarded: AuthorizedBroker, user: st
         one, another = (connected(stack, guarded.broker.sasl_sidecar, user) for _ in range(2))
 
         def answered_here() -> float:
-            """Asks on both connections; gives how often the sidecar answered."""
+            """Asks over both connections. Returns how many questions the sidecar answered."""
             before = answers(sidecar, api)
             for wire in (one, another):
                 tell_apart(user, question, alike(wire.ask(*question)), guarded.directly(user, question))
             return answers(sidecar, api) - before
 
         answered_here()
-        if (user, question) in SEEN:  # While its copy is in doubt the sidecar leaves also these to the broker.
+        if (user, question) in SEEN:  # While the copy is in doubt, the broker answers these too.
             sidecar.process.wait_until(lambda: answered_here() == 2)
         else:
             assert [answered_here() for _ in range(3)] == [0, 0, 0]
@@ -223,7 +223,7 @@ def test_anonymous_users_without_sasl(
 
 
 def asked_alone(guarded: AuthorizedBroker, question: Question) -> bool:
-    """Asks on a connection of its own; gives whether the sidecar answered."""
+    """Asks over a new connection. Returns whether the sidecar answered."""
     before = answers(guarded.sidecar, "OffsetFetch")
     with Wire(guarded.broker.sidecar) as wire:
         tell_apart(ANONYMOUS, question, alike(wire.ask(*question)), guarded.directly(ANONYMOUS, question))

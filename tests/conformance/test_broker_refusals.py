@@ -1,4 +1,4 @@
-"""What a real broker refuses by the rules of the policies, as a sidecar before it tells of it."""
+"""Refusals of a real broker by the rules of the policies, as a sidecar in front of it counts and records them."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ FULL, TOO_LONG = (
 
 @pytest.fixture
 def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
-    """Before a broker with limits of its own; it has the same, and only reports. It has counted nothing yet."""
+    """A new sidecar in front of a broker with limits. The sidecar has the same limits in audit mode."""
     with KafkaBroker(tmp_path / "broker", properties=PROPERTIES) as broker:
         broker.wait_for_coordinator()
         admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
@@ -46,13 +46,13 @@ def client(sidecar: SidecarProcess) -> Client:
 
 
 def counted(sidecar: SidecarProcess, family: str) -> dict[tuple[str, str], float]:
-    """What has been counted, by policy and error."""
+    """Returns the non-zero counters by policy and error."""
     samples = sidecar.samples(f"group_sidecar_policy_{family}_total")
     return {(s.labels["policy"], s.labels["error"]): s.value for s in samples if s.value}
 
 
 def timeline(sidecar: SidecarProcess, group: str) -> list[dict[str, Any]]:
-    """What the flight recorder has of a group."""
+    """Returns the flight recorder's entries of a group."""
     status, body = sidecar.get(f"/api/v1/timeline?group={quote(group, safe='')}")
     assert status == 200
     told: list[dict[str, Any]] = json.loads(body)["timeline"]
@@ -96,7 +96,7 @@ def test_full_consumer_group_is_refused(sidecar: SidecarProcess, client: Client)
             topic_partitions=(),
         )
         assert client.ask(join).error_code == 81
-        # The log tells who is in it.
+        # The log contains the members of the group.
         until(lambda: sidecar.metric("group_sidecar_groups_near_limit") == 1, "its only member is known")
         assert sidecar.metric("group_sidecar_groups_over_limit") == 0
         assert sidecar.metric("group_sidecar_group_members", group="new") == 1

@@ -1,4 +1,4 @@
-"""Each cause of a rebalance, provoked by real clients in front of a real broker, and what the sidecar tells of it."""
+"""Real clients provoke each cause of a rebalance at a real broker, and the sidecar reports the cause."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -42,8 +42,8 @@ def scene(broker: KafkaBroker, sidecar: SidecarProcess) -> Scene:
     return Scene(broker, sidecar)
 
 
-def whom(told: Cells) -> str:
-    """The client that brought a rebalance about."""
+def caused_by(told: Cells) -> str:
+    """Returns the client id of the client that caused a rebalance."""
     return str(told["by"]["client_id"])
 
 
@@ -57,28 +57,28 @@ def test_java_consumers(scene: Scene) -> None:
     quick["auto_commit_interval_ms"] = 100
     with java_consumer(scene, topic, "first", **quick):
         came = scene.rebalanced("new_member")
-        assert (whom(came), came["members"], came["joined"], came["reason"]) == ("first", 1, 1, "join")
+        assert (caused_by(came), came["members"], came["joined"], came["reason"]) == ("first", 1, 1, "join")
         assert came["by"]["client_host"] == "/127.0.0.1"
         scene.add_partitions(topic, 4)
         more = scene.rebalanced("topic_metadata")
-        assert (whom(more), more["said"], more["moved_partitions"]) == ("first", "cached metadata has changed", 0)
+        assert (caused_by(more), more["said"], more["moved_partitions"]) == ("first", "cached metadata has changed", 0)
         with java_consumer(scene, topic, "second", **quick) as second:
             came = scene.rebalanced("new_member", 2)
-            assert (whom(came), came["members"], came["joined"], came["moved_partitions"]) == ("second", 2, 1, 2)
+            assert (caused_by(came), came["members"], came["joined"], came["moved_partitions"]) == ("second", 2, 1, 2)
             assert came["slowest"]["client_id"] == "first", "it waited for its next heartbeat"
             assert came["slowest"]["seconds"] <= came["duration_seconds"]
             second.send_signal(signal.SIGTERM)
             left = scene.rebalanced("member_left")
-        assert (whom(left), left["said"], left["gone"]) == ("second", "the consumer is being closed", 1)
+        assert (caused_by(left), left["said"], left["gone"]) == ("second", "the consumer is being closed", 1)
         [gone] = scene.told("member_gone")
         assert (gone["client_id"], gone["how"], gone["said"]) == ("second", "left", left["said"])
         with java_consumer(scene, topic, "third", **quick) as third:
             came = scene.rebalanced("new_member", 3)
-            # Of one that was never heard of after it joined, the session may run out before the sidecar thinks so.
+            # If a member sends nothing after its join, its session may end earlier than the sidecar expects.
             scene.until(lambda: scene.has_committed("third", came["at"]))
             third.kill()
             expired = scene.rebalanced("session_expired")
-        assert (whom(expired), expired["reason"], expired["gone"]) == ("third", "expired", 1)
+        assert (caused_by(expired), expired["reason"], expired["gone"]) == ("third", "expired", 1)
         assert scene.told("member_gone")[-1]["how"] == "expired"
 
 
@@ -92,7 +92,7 @@ def test_java_poll_timeout(scene: Scene) -> None:
         with java_consumer(scene, topic, "stuck", reads=False, partition_assignment_strategy=RANGE, **settings):
             poll_until([steady], lambda _: bool(scene.told("rebalance_completed", cause="member_left")), "a leave")
     [left] = scene.told("rebalance_completed", cause="member_left")
-    assert (whom(left), left["said"]) == ("stuck", "consumer poll timeout has expired.")
+    assert (caused_by(left), left["said"]) == ("stuck", "consumer poll timeout has expired.")
 
 
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
@@ -120,21 +120,21 @@ def test_librdkafka_consumers(scene: Scene) -> None:
         create_topic(scene.run, name, partitions)
     with consumer(scene.run, "group", ["topic"], client_id="first") as first:
         poll_until([first], settled([first], 4), "all partitions")
-        assert whom(scene.rebalanced("new_member")) == "first"
+        assert caused_by(scene.rebalanced("new_member")) == "first"
         with consumer(scene.run, "group", ["topic"], client_id="second") as second:
             poll_until([first, second], settled([first, second], 4), "half of the partitions each")
             came = scene.rebalanced("new_member", 2)
-            assert (whom(came), came["moved_partitions"], came["protocol"]) == ("second", 2, "range")
+            assert (caused_by(came), came["moved_partitions"], came["protocol"]) == ("second", 2, "range")
             second.subscribe([scene.run.name("topic"), scene.run.name("other")])
             poll_until(
                 [first, second],
                 lambda _: bool(scene.told("rebalance_completed", cause="subscription_changed")),
                 "a changed subscription",
             )
-            assert whom(scene.rebalanced("subscription_changed")) == "second"
+            assert caused_by(scene.rebalanced("subscription_changed")) == "second"
         poll_until([first], settled([first], 4), "all partitions again")
         left = scene.rebalanced("member_left")
-        assert (whom(left), left["said"], left["gone"]) == ("second", "", 1)
+        assert (caused_by(left), left["said"], left["gone"]) == ("second", "", 1)
 
 
 def test_librdkafka_finds_more_partitions(scene: Scene) -> None:
@@ -147,7 +147,7 @@ def test_librdkafka_finds_more_partitions(scene: Scene) -> None:
         scene.add_partitions(topic, 3)
         poll_until([client], settled([client], 3), "the new partition")
     told = scene.rebalanced("topic_metadata")
-    assert (whom(told), told["said"], told["moved_partitions"]) == ("c", "", 0)
+    assert (caused_by(told), told["said"], told["moved_partitions"]) == ("c", "", 0)
 
 
 def test_librdkafka_revokes_partitions(scene: Scene) -> None:
@@ -159,11 +159,11 @@ def test_librdkafka_revokes_partitions(scene: Scene) -> None:
         with consumer(scene.run, "group", ["topic"], client_id="b", **settings) as b:
             poll_until([a, b], settled([a, b], 4), "half of the partitions each")
         came, given_up = scene.rebalanced("new_member", 2), scene.rebalanced("partitions_revoked")
-    assert (whom(came), came["moved_partitions"], whom(given_up)) == ("b", 2, "a")
+    assert (caused_by(came), came["moved_partitions"], caused_by(given_up)) == ("b", 2, "a")
 
 
 def follow(scene: Scene, shares: Mapping[ConsumerMember, int]) -> None:
-    """The members beat, and do as they are told, until each has so many partitions and the sidecar says it is over."""
+    """Members take their assignments until each has so many partitions and the rebalance is complete."""
 
     def over() -> bool:
         for member in shares:
@@ -185,15 +185,15 @@ def test_consumer_group_joins_and_leaves(scene: Scene) -> None:
         a.join()
         follow(scene, {a: 2})
         came = scene.rebalanced("new_member")
-        assert (whom(came), came["members"], came["joined"]) == ("a", 1, 1)
+        assert (caused_by(came), came["members"], came["joined"]) == ("a", 1, 1)
         b.join()
         follow(scene, {a: 1, b: 1})
         came = scene.rebalanced("new_member", 2)
-        assert (whom(came), came["members"], came["moved_partitions"]) == ("b", 2, 1)
+        assert (caused_by(came), came["members"], came["moved_partitions"]) == ("b", 2, 1)
         b.leave()
         follow(scene, {a: 2})
         left = scene.rebalanced("member_left")
-        assert (whom(left), left["gone"], left["moved_partitions"]) == ("b", 1, 1)
+        assert (caused_by(left), left["gone"], left["moved_partitions"]) == ("b", 1, 1)
     scene.wait_for("member_gone", 2, how="left")
 
 
@@ -209,7 +209,7 @@ def test_consumer_member_expires(scene: Scene) -> None:
             follow(scene, shares)
         follow(scene, {a: 2})
         b.vanish()
-    assert whom(scene.rebalanced("session_expired")) == "b"
+    assert caused_by(scene.rebalanced("session_expired")) == "b"
     assert clients(scene.told("member_gone", how="expired")) == ["b"]
 
 
@@ -226,21 +226,21 @@ def test_kafka_python_consumers(scene: Scene) -> None:
             kafka_python.poll_until(both, lambda _: kafka_python.shares(both) in ([[0], [1]], [[1], [0]]), "one each")
         kafka_python.poll_until([first], lambda _: len(first.assignment()) == 2, "both partitions again")
     came = scene.rebalanced("new_member", 2)
-    assert (whom(came), came["joined"], came["moved_partitions"]) == ("second", 1, 1)
-    assert whom(scene.rebalanced("member_left")) == "second"
+    assert (caused_by(came), came["joined"], came["moved_partitions"]) == ("second", 1, 1)
+    assert caused_by(scene.rebalanced("member_left")) == "second"
 
 
-# Bare frames, for what none of these clients does when it is told to.
+# Raw frames, for steps that none of these clients does on request.
 
 
 class Speaker(ClassicMember):
-    """A member whose protocols may be changed."""
+    """A member whose protocols a test can change."""
 
     speaks: tuple[str, ...] = ("range", "sticky")
 
 
 def together(first: ClassicMember, second: ClassicMember) -> None:
-    """The first is in the group and leads it; the second joins, and both go on to the generation with both."""
+    """The second member joins the group that the first member leads. Both complete the next generation."""
     second.send_join()
     until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "there is a rebalance")
     first.send_join()
@@ -271,7 +271,7 @@ def test_static_restart_with_other_protocols(scene: Scene) -> None:
         static.speaks = ("sticky",)
         together(leader, static)
     told = scene.rebalanced("static_replaced")
-    assert (whom(told), told["by"]["instance_id"], told["joined"], told["gone"]) == ("static", "i", 0, 0)
+    assert (caused_by(told), told["by"]["instance_id"], told["joined"], told["gone"]) == ("static", "i", 0, 0)
     scene.wait_for("member_gone", how="fenced")
 
 
@@ -282,7 +282,7 @@ def test_leader_rejoins(scene: Scene) -> None:
         alone(leader)
         alone(leader)
     told = scene.rebalanced("leader_rejoined")
-    assert (whom(told), told["moved_partitions"], told["slowest"]) == ("leader", 0, None)
+    assert (caused_by(told), told["moved_partitions"], told["slowest"]) == ("leader", 0, None)
 
 
 def test_admin_removes_one_member(scene: Scene) -> None:
@@ -299,7 +299,7 @@ def test_admin_removes_one_member(scene: Scene) -> None:
         other.member_id = ""
         alone(leader)
     told = scene.rebalanced("member_removed")
-    assert (whom(told), told["said"], told["gone"], told["reason"]) == ("other", "it is in the way", 1, "leave")
+    assert (caused_by(told), told["said"], told["gone"], told["reason"]) == ("other", "it is in the way", 1, "leave")
     assert clients(scene.told("member_gone", how="kicked")) == ["other"]
 
 
@@ -312,7 +312,7 @@ def test_member_rejoins_too_late(scene: Scene) -> None:
     ):
         alone(leader)
         together(leader, late)
-        alone(leader)  # Which takes as long as the broker waits for the other one.
+        alone(leader)  # This takes as long as the broker waits for the other member.
         late.member_id = ""
     told = scene.rebalanced("leader_rejoined")
     assert (told["gone"], told["members"]) == (1, 1)

@@ -1,4 +1,4 @@
-"""Where members are: clients on hosts of their own, a sidecar that is the broker's only client, both settings."""
+"""The hosts of members, with both settings of `answers.client_host`. Each client has its own host."""
 
 import json
 import secrets
@@ -25,15 +25,15 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
 
 SIDECAR = "/127.0.0.1"
-"""Where the broker sees everybody."""
+"""The host that the broker sees for all clients."""
 FIRST, SECOND, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 ELSEWHERE = {host: f"/{host}" for host in (FIRST, SECOND, THIRD)}
-"""Client ids, and where each is: members are called after their hosts."""
+"""The host of each client id. The client id of a member is its host."""
 
 
 @dataclass
 class Scene:
-    """A broker, a sidecar before it, and groups of each protocol that are not there yet."""
+    """A broker, a sidecar in front of it, and the names of a group of each protocol. The groups do not exist yet."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
@@ -42,7 +42,7 @@ class Scene:
     journal: Path
 
     def client(self, host: str) -> Client:
-        """A client on a host, which is called after it."""
+        """Returns a client on a host. The host is also its client id."""
         return Client(self.sidecar.listen, Dialect.of(self.sidecar.listen), host, host)
 
     @property
@@ -54,17 +54,17 @@ class Scene:
         return self.run.name("consumer")
 
     def questions(self, *, operations: bool = False) -> list[tuple[Struct, int]]:
-        """About both groups. `operations`: with what only the broker can tell."""
+        """Returns questions about both groups. With `operations`, only the broker can answer them."""
         classic = DescribeGroupsRequest(groups=(self.classic,), include_authorized_operations=operations)
         new = ConsumerGroupDescribeRequest(group_ids=(self.consumer,), include_authorized_operations=operations)
         return [(classic, 5), (new, 0)]
 
     def direct(self) -> dict[str, str]:
-        """What the broker says to who asks it itself: hosts by client id."""
+        """Returns the hosts by client id as the broker reports them to a direct client."""
         return {client: host for asked in self.questions() for client, host in hosts(self.broker.direct, *asked)}
 
     def forwarded(self) -> dict[str, str]:
-        """What it says through the sidecar, which cannot answer such questions."""
+        """Returns the hosts by client id in the broker's own replies through the sidecar."""
         before = self.sidecar.metric(ANSWERED)
         asked = self.questions(operations=True)
         told = {client: host for each in asked for client, host in hosts(self.sidecar.listen, *each)}
@@ -72,7 +72,7 @@ class Scene:
         return told
 
     def answered(self) -> dict[str, str]:
-        """What the sidecar answers, as soon as it does."""
+        """Asks until the sidecar answers itself. Returns the hosts by client id in its answers."""
         told: dict[str, str] = {}
         for request, version in self.questions():
 
@@ -86,12 +86,12 @@ class Scene:
         return told
 
     def on_the_page(self) -> dict[str, str]:
-        """What the JSON of the admin port has, which is what the page shows."""
+        """Returns the hosts by client id in the admin port's JSON, which the page shows."""
         rows = [row for group in (self.classic, self.consumer) for row in self.read("group", group)["member_list"]]
         return {row["client_id"]: row["client_host"] for row in rows}
 
     def timeline(self) -> dict[tuple[str, str], str]:
-        """The hosts that the flight recorder has, by client id and what happened."""
+        """Returns the hosts in the flight recorder, by client id and event."""
         events = [*self.read("timeline", self.classic)["timeline"], *self.read("timeline", self.consumer)["timeline"]]
         told = [(event["client_id"], event["what"], event["client_host"]) for event in events if "client_host" in event]
         brought = [event["by"] for event in events if event.get("by")]
@@ -107,7 +107,7 @@ class Scene:
         return json.loads(body)
 
     def recorded(self) -> set[tuple[str, str]]:
-        """Client ids and hosts that stand in the journal."""
+        """Returns the client ids and hosts in the journal."""
         files = sorted(self.journal.rglob("*.jsonl*"))
         records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         members = [record for record in records if record["kind"] == "member"]
@@ -115,7 +115,7 @@ class Scene:
 
 
 def hosts(address: Address, request: Struct, version: int) -> list[tuple[str, str]]:
-    """Client ids and hosts of the members in a reply."""
+    """Asks a question. Returns the client ids and hosts of the members in the reply."""
     groups = ask(address, request, version).groups
     assert all(group.error_code == 0 for group in groups), groups
     return [(member.client_id, member.client_host) for group in groups for member in group.members]
@@ -136,7 +136,7 @@ def staged(broker: KafkaBroker, folder: Path, setting: str) -> Iterator[Scene]:
 
 
 def gathered(scene: Scene, stack: ExitStack) -> tuple[ClassicMember, ClassicMember, ConsumerMember]:
-    """Two members of a classic group and one of the new protocol, each on its host."""
+    """Creates both groups: two classic members and a member of the new protocol, each on its own host."""
     first, second = (
         stack.enter_context(ClassicMember(scene.client(host), scene.classic, scene.topic)) for host in (FIRST, SECOND)
     )

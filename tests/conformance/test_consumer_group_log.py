@@ -1,7 +1,7 @@
-"""Groups of the new protocols (KIP-848, 932, 1071), read from the offsets topic: told as their own broker tells them.
+"""Groups of the new protocols (KIP-848, 932, 1071), read from the offsets topic, are described as the broker does.
 
-The broker's order of members, topics, topic names and partitions is that of its hash tables, and of groups that of
-the partitions they are kept in; these are compared as sets.
+The broker's order of members, topics, topic names and partitions is the order of its hash tables. Its order of groups
+is that of their log partitions. So all of these are compared as sets.
 """
 
 import secrets
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def run(broker: KafkaBroker) -> Run:
-    """Names of this module's own, straight at the broker."""
+    """A run of this module with a direct route to the broker."""
     broker.wait_for_coordinator()
     run = Run(Route("direct", broker.direct, broker.sasl_direct), f"t{secrets.token_hex(5)}")
     for topic in ("topic", "other"):
@@ -57,14 +57,14 @@ def run(broker: KafkaBroker) -> Run:
 
 
 def described(run: Run, group: str, version: int = 1) -> DescribedGroup:
-    """What the broker says of a group."""
+    """Returns the broker's description of a group."""
     request = ConsumerGroupDescribeRequest(group_ids=(run.name(group),), include_authorized_operations=False)
     answer: ConsumerGroupDescribeResponse = ask(run.route.plain, request, version)
     return answer.groups[0]
 
 
 def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) -> None:
-    """Lets members follow until a condition holds."""
+    """Lets members follow their assignments until a condition is true."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"gave up waiting for {what}"
@@ -74,11 +74,11 @@ def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) ->
 
 
 def become(run: Run, group: str, state: GroupState, *members: NewMember) -> None:
-    """Lets members follow until the group is in a state."""
+    """Lets members follow their assignments until the group is in a state."""
     beat_until(lambda: described(run, group).group_state == state, f"{group} to be {state}", *members)
 
 
-# How a group comes into each state, and is held there.
+# Functions that bring a group into a state and hold it there.
 
 
 def _stable(run: Run, stack: ExitStack, group: str, **settings: Any) -> list[Consumer]:
@@ -96,7 +96,7 @@ def _static(run: Run, stack: ExitStack, group: str) -> None:
 
 
 def _static_away(run: Run, stack: ExitStack, group: str) -> None:
-    """A static member that leaves to come back stays a member, of epoch -2."""
+    """A static member that announces its return stays a member, with epoch -2."""
     one = stack.enter_context(new_member(run, group, instance_id="one"))
     become(run, group, GroupState.STABLE, one)
     one.beat(member_epoch=-2)
@@ -108,7 +108,7 @@ def _pattern(run: Run, stack: ExitStack, group: str) -> None:
 
 
 def _pattern_of_the_broker(run: Run, stack: ExitStack, group: str) -> None:
-    """The broker resolves a pattern in the background, and tells with a later beat."""
+    """The broker resolves a pattern in the background, and reports the topics in a later heartbeat's reply."""
     member = stack.enter_context(new_member(run, group, subscribed_topic_regex=f"{run.prefix}-.*"))
     beat_until(lambda: len(member.target_partitions) == 2, "the pattern's topics", member)
     become(run, group, GroupState.STABLE, member)
@@ -127,20 +127,20 @@ def _empty(run: Run, stack: ExitStack, group: str) -> None:
 
 
 def _two(run: Run, stack: ExitStack, group: str) -> tuple[NewMember, NewMember]:
-    """One that owns everything, and one that is about to join."""
+    """Returns a member that owns all partitions, and a member that has not joined yet."""
     first = stack.enter_context(new_member(run, group))
     become(run, group, GroupState.STABLE, first)
     return first, stack.enter_context(new_member(run, group))
 
 
 def _assigning(run: Run, stack: ExitStack, group: str) -> None:
-    """The second joins; the next target assignment is not made before a later beat (KIP-1263)."""
+    """The second member joins. The broker computes the next target assignment at a later heartbeat (KIP-1263)."""
     _, second = _two(run, stack, group)
     second.beat()
 
 
 def _unrevoked(run: Run, stack: ExitStack, group: str) -> None:
-    """The first is told to give up its half, and does not."""
+    """The broker asks the first member to revoke half of the partitions, and the member does not."""
     first, second = _two(run, stack, group)
     second.beat()
     become(run, group, GroupState.RECONCILING, second)
@@ -150,7 +150,7 @@ def _unrevoked(run: Run, stack: ExitStack, group: str) -> None:
 
 
 def _unreleased(run: Run, stack: ExitStack, group: str) -> None:
-    """The second waits for what the first has not heard that it shall give up."""
+    """The second member waits for partitions. The first member does not know yet that it has to revoke them."""
     _, second = _two(run, stack, group)
     second.beat()
     become(run, group, GroupState.RECONCILING, second)
@@ -162,7 +162,7 @@ def _assignor(run: Run, stack: ExitStack, group: str) -> None:
 
 
 def _upgraded(run: Run, stack: ExitStack, group: str) -> None:
-    """A member of the new protocol has joined a classic group, and made it one of its own kind."""
+    """A member of the new protocol has joined a classic group, which converted the group to the new protocol."""
     classic = stack.enter_context(held(run, group))
     classic.join()
     classic.sync()
@@ -184,14 +184,14 @@ STATES: dict[str, tuple[Callable[[Run, ExitStack, str], object], GroupState]] = 
     "assignor": (_assignor, GroupState.STABLE),
     "upgraded": (_upgraded, GroupState.RECONCILING),
 }
-"""Each kind of group, and the state that the broker says it is in."""
+"""A function for each kind of group, and the state that the broker reports for it."""
 
 
 # The log, and the comparison.
 
 
 def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
-    """The latest value of every key of the new protocols in the offsets topic, by group."""
+    """Returns, by group, the latest value of every key of the new protocols in the offsets topic."""
     reader = Consumer({"bootstrap.servers": run.bootstrap, "group.id": "unused", "enable.partition.eof": True})
     try:
         partitions = (
@@ -219,7 +219,7 @@ def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
 
 
 def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, DescribedGroup], T]:
-    """What the broker says in each version, and what is seen meanwhile, of a group that has not moved."""
+    """Returns the broker's description in each version and the result of `look`. The group did not change meanwhile."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         before = {version: described(run, group, version) for version in VERSIONS}
@@ -230,7 +230,7 @@ def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, D
 
 
 def unordered(group: DescribedGroup) -> DescribedGroup:
-    """A group with everything sorted that stands in no certain order."""
+    """Returns a group with all lists sorted whose order is not defined."""
 
     def sorted_assignment(assignment: Assignment) -> Assignment:
         topics = sorted(assignment.topic_partitions, key=lambda topic: topic.topic_id)
@@ -251,7 +251,7 @@ def unordered(group: DescribedGroup) -> DescribedGroup:
 
 
 def topic_names(run: Run) -> dict[UUID, str]:
-    """The broker's topics by id."""
+    """Returns the names of the broker's topics by id."""
     topics = ask(run.route.plain, MetadataRequest(topics=None), 12).topics
     return {topic.topic_id: topic.name for topic in topics}
 
@@ -259,7 +259,7 @@ def topic_names(run: Run) -> dict[UUID, str]:
 def answered(
     views: Mapping[str, ConsumerGroupView | None], version: int, names: Mapping[UUID, str]
 ) -> tuple[DescribedGroup, ...]:
-    """What our answer says of groups."""
+    """Returns the groups in the sidecar's own answer."""
     asked = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
     reply = consumer_group_describe(asked, version, views, names, reports_revoking=True)
     assert reply is not None, "not all that is needed was known"
@@ -312,7 +312,7 @@ def test_other_group_kinds_match_broker(run: Run) -> None:
 
 
 def listed(run: Run, group: str) -> tuple[str, str]:
-    """The kind and the state in which the broker lists a group."""
+    """Returns the type and the state with which the broker lists a group."""
     groups = ask(run.route.plain, ListGroupsRequest(states_filter=(), types_filter=()), 5).groups
     return next((one.group_type, one.group_state) for one in groups if one.group_id == run.name(group))
 

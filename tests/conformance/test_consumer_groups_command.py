@@ -11,12 +11,12 @@ from tests.conformance.routes import Route, Routes, Run, alike
 from tests.kafka.tools import CONSUMER_GROUPS, ToolFailed, kafka_tool
 
 CLEANUPS = 5
-"""How often the broker's cleanup of empty groups may fall between two listings."""
+"""How often the listings are repeated if the broker's cleanup of empty groups falls between two listings."""
 
 
 @pytest.fixture(scope="module")
 def populations(routes: Routes) -> Iterator[list[Run]]:
-    """The same groups twice: of clients that come directly, and of clients that come through the sidecar."""
+    """Creates the same groups twice: with direct clients, and with clients through the sidecar."""
     with ExitStack() as stack:
         runs = [Run(route, f"t{secrets.token_hex(5)}") for route in (routes.direct, routes.through)]
         for run in runs:
@@ -25,7 +25,7 @@ def populations(routes: Routes) -> Iterator[list[Run]]:
 
 
 def printed(route: Route, *arguments: str) -> list[str]:
-    """What the command prints of these options, line by line, with the listener's address alike."""
+    """Runs the command with these options. Returns its output line by line, with the listener's address replaced."""
     try:
         text = kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", route.bootstrap, *arguments)
     except ToolFailed as error:
@@ -43,7 +43,7 @@ def test_list(routes: Routes, populations: list[Run], option: str) -> None:
     direct = listed(routes.direct)
     for _ in range(1 + CLEANUPS):
         before, through, direct = direct, listed(routes.through), listed(routes.direct)
-        if before == direct:  # The broker removed no group meanwhile.
+        if before == direct:  # The broker did not remove a group meanwhile.
             break
     assert through == direct
     for run in populations:
@@ -65,7 +65,7 @@ def test_describe(routes: Routes, populations: list[Run], options: str) -> None:
 
 
 def table(lines: list[str]) -> list[list[str]]:
-    """The words of each line: the width of a column follows the longest address, and that is another's here."""
+    """Returns the words of each line, because column widths depend on the addresses, which differ here."""
     return [line.split() for line in lines]
 
 

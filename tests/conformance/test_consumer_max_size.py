@@ -1,4 +1,4 @@
-"""group.consumer.max.size (KIP-848): the sidecar's limit beside the broker's own, byte by byte."""
+"""group.consumer.max.size (KIP-848): compares the sidecar's limit with the broker's own limit, byte by byte."""
 
 import secrets
 from collections import Counter
@@ -28,20 +28,20 @@ LIMIT, JOINERS, BEATS = 10, 100, 3
 JOIN, LEAVE, RESTART = 0, -1, -2
 VERSION, MINUTE = 1, 60_000
 STRAIGHT = 3
-"""The last JoinGroup version in which a member is let in without an id (KIP-394)."""
+"""The last JoinGroup version in which a member without an id is accepted at once (KIP-394)."""
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 @dataclass
 class Group:
-    """A consumer group, and the epochs of those that are in it."""
+    """A consumer group. `epochs` has the epoch of each member."""
 
     at: Address
     group_id: str = field(default_factory=lambda: f"new-{secrets.token_hex(5)}")
     epochs: dict[str, int] = field(default_factory=dict)
 
     def ask(self, questions: Iterable[tuple[Struct, int]]) -> list[bytes]:
-        """Asks all at once, each over a connection of its own. The replies."""
+        """Sends all requests at once, each over its own connection. Returns the replies."""
         with ExitStack() as stack:
             wires = []
             for request, version in questions:
@@ -51,7 +51,7 @@ class Group:
             return [wire.receive() for wire in wires]
 
     def beat(self, *members: str, epoch: int | None = None, instance_id: str | None = None) -> list[str]:
-        """A heartbeat of each member: what it is told, the whole of it where it is an error."""
+        """Sends a heartbeat of each member. Returns ``in`` for each success, and the reply in hex for each error."""
         epochs = [self.epochs.get(member, JOIN) if epoch is None else epoch for member in members]
         asked = [(self.heartbeat(each, at, instance_id), VERSION) for each, at in zip(members, epochs, strict=True)]
         outcomes = []
@@ -88,19 +88,19 @@ class Group:
         )
 
     def close(self) -> None:
-        """All leave."""
+        """Makes all members leave."""
         here = [member for member, epoch in self.epochs.items() if epoch > 0]
         self.beat(*here, epoch=LEAVE)
 
 
 def somebody() -> str:
-    """A member id."""
+    """Returns a new member id."""
     return secrets.token_hex(11)
 
 
 @pytest.fixture
 def strict(strict_broker: KafkaBroker) -> Iterator[Group]:
-    """A group of the broker with a limit of its own."""
+    """A group of the broker that has a limit."""
     group = Group(strict_broker.direct)
     yield group
     group.close()
@@ -110,7 +110,7 @@ def strict(strict_broker: KafkaBroker) -> Iterator[Group]:
 def sidecar(
     broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SidecarProcess]:
-    """With a limit, before a broker without one."""
+    """A sidecar with a limit, in front of a broker without a limit."""
     broker.wait_for_coordinator()
     [listen] = free_addresses(1)
     limits = {"group_max_size": {"consumer_max_size": LIMIT, "error_code": int(FULL)}}
@@ -122,14 +122,14 @@ def sidecar(
 
 @pytest.fixture
 def limited(sidecar: SidecarProcess) -> Iterator[Group]:
-    """A group of the broker without a limit, through the sidecar."""
+    """A group whose clients connect through the sidecar with a limit. Its broker has no limit."""
     group = Group(sidecar.listen)
     yield group
     group.close()
 
 
 def crowd(group: Group) -> tuple[Counter[str], list[str]]:
-    """What many joiners at once are told, and then those that are in, again and again."""
+    """Many clients join at once. Returns the outcomes of their joins, and of later heartbeats of the members."""
     told = Counter(group.beat(*(somebody() for _ in range(JOINERS))))
     members = list(group.epochs)
     return told, [each for _ in range(BEATS) for each in group.beat(*members)]
@@ -144,7 +144,7 @@ def test_simultaneous_joins_fill_to_limit(strict: Group, limited: Group) -> None
 
 
 def full(group: Group, *, instance_id: str | None = None) -> list[str]:
-    """Fills a group, one after another; the first may be a static member. Returns the members."""
+    """Fills a group, one join after the other. `instance_id` makes the first member static. Returns all members."""
     members = [somebody() for _ in range(LIMIT)]
     told = [*group.beat(members[0], instance_id=instance_id)]
     told += [outcome for member in members[1:] for outcome in group.beat(member)]
@@ -153,7 +153,7 @@ def full(group: Group, *, instance_id: str | None = None) -> list[str]:
 
 
 def leaving(group: Group) -> list[str]:
-    """What is told while a member goes, another takes its place, and a third has come too late."""
+    """Returns the outcomes while a member leaves, another client takes the place, and a third is refused."""
     members = full(group)
     steps = group.beat(somebody()) + group.beat(members[3], epoch=LEAVE)
     return steps + group.beat(somebody()) + group.beat(somebody())
@@ -167,7 +167,7 @@ def test_leaving_member_makes_room(strict: Group, limited: Group) -> None:
 
 
 def restarting(group: Group) -> list[str]:
-    """What a static member is told that comes back as somebody else, and then as who it was."""
+    """Returns the outcomes when a static member returns with a new member id, and then with its former one."""
     who = full(group, instance_id="instance")[0]
     steps = group.beat(who, epoch=RESTART, instance_id="instance")
     steps += group.beat(somebody(), instance_id="instance")
@@ -183,7 +183,7 @@ def test_restarting_static_member_keeps_its_place(strict: Group, limited: Group)
 
 
 def joining_classically(group: Group) -> list[str]:
-    """What classic members are told that would join a full consumer group."""
+    """Returns the replies to classic joins to a full consumer group, in each version."""
     full(group)
     return [
         reply.hex() for reply in group.ask((group.classic_join(), version) for version in JoinGroupRequest.VERSIONS)
@@ -196,7 +196,7 @@ def test_full_consumer_group_refuses_classic(strict: Group, limited: Group) -> N
 
 
 def crowding_classically(group: Group) -> Counter[int]:
-    """How many of many classic joiners at once are told what, with two places free."""
+    """Many classic clients join at once, with two free places. Returns how often each error code was returned."""
     assert group.beat(*(somebody() for _ in range(LIMIT - 2))) == ["in"] * (LIMIT - 2)
     replies = group.ask([(group.classic_join(), STRAIGHT)] * JOINERS)
     joined = [decode(JoinGroupResponse, STRAIGHT, split_reply(reply, flexible=False)) for reply in replies]

@@ -1,7 +1,7 @@
-"""The sidecar's answers are the broker's: for each broker, state of a group, API, version and way to ask.
+"""The sidecar's answers equal the broker's answers for each broker, state of a group, API, version and way to ask.
 
-A question that the sidecar leaves to the broker is no failure; which must not be left stands in `MUST_BE_LOCAL`.
-``make conformance`` writes how each was answered to ``docs/conformance.md``.
+The sidecar may leave a question to the broker, except for the questions in `MUST_BE_LOCAL`.
+``make conformance`` writes the outcome of each question to ``docs/conformance.md``.
 """
 
 import secrets
@@ -39,11 +39,11 @@ MUST_BE_LOCAL: tuple[tuple[str, str, str, str, str], ...] = (
     ("*", SEEN, "stable", "DescribeGroups", ""),
     ("*", "*", "simple", "DescribeGroups", ""),
 )
-"""Broker, axis, state, API and way, as patterns, of the questions that the sidecar has to answer itself."""
+"""Patterns of broker, axis, state, API and way of the questions that the sidecar has to answer itself."""
 
 EXCLUSIVE = {"answers": {"exclusive": True}}
 WITHOUT_ACLS = {"answers": {"exclusive": True, "authorizer": "none"}}
-"""Brokers before 0.11 cannot be asked whether they have an authorizer."""
+"""A sidecar cannot find out whether a broker before 0.11 has an authorizer."""
 PROPERTIES = {
     "offsets.retention.check.interval.ms": "300",
     "group.min.session.timeout.ms": "100",
@@ -54,7 +54,7 @@ PROPERTIES = {
     "group.streams.initial.rebalance.delay.ms": "0",
 }
 OF_LATER = "4.3.1"
-"""Differs little from the newest, so it is compared with ``make conformance``."""
+"""A version that differs little from the newest, so only ``make conformance`` tests it."""
 RECENT = tuple(
     pytest.param(version, marks=pytest.mark.long) if version == OF_LATER else version for version in RELEASES
 )
@@ -63,22 +63,22 @@ BROKERS = (
     "0.9.0.1",
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "0.10.1.1")),
 )
-"""0.9 differs most from the others; what lies between is compared with ``make conformance``."""
+"""0.9 differs most from the others. Only ``make conformance`` tests the versions in between."""
 _LOADS = 5
-"""So often a broker may load until all has been asked meanwhile; once does, unless the machine is very busy."""
+"""The maximum number of loads in which all questions are asked. One is enough, unless the machine is very busy."""
 _PLAIN = ("", "all")
-"""Ways to ask that stand for the others."""
+"""The ways to ask that represent all others."""
 _WILL_NOT_SETTLE = (LOCAL, "forwarded", "forwarded (version)")
-"""What time does not change."""
+"""Outcomes that do not change with time."""
 _SETTLING_SECONDS = 0.5
 _ROUND_SECONDS = 0.05
 _BY_ITSELF_SECONDS = 20.0
-"""What the broker does without an exchange reaches the sidecar by the log: so long it may take."""
+"""The maximum seconds until the log shows the sidecar a change that the broker makes by itself."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One broker with topics of 4 and 1 partitions, and the sidecar that all of its clients come through."""
+    """A broker with topics of 4 and 1 partitions, and the sidecar through which all clients connect."""
 
     version: str
     broker: KafkaBroker
@@ -91,7 +91,7 @@ class Stage:
 
     @contextmanager
     def scene(self, state: State) -> Iterator[Scene]:
-        """A group in this state, held there; deleted afterwards, where that is possible."""
+        """Brings a new group into this state and holds it there. Deletes the group afterwards if the broker can."""
         group = f"{state.name} {secrets.token_hex(4)}"
         with ExitStack() as stack:
             scene = Scene(self.client, self.direct, group, *self.topics, stack)
@@ -99,7 +99,7 @@ class Stage:
             yield scene
         if DeleteGroupsRequest.KEY in self.direct.dialect.spoken:
             self.client.ask(DeleteGroupsRequest(groups_names=(group,)))
-        else:  # One without offsets goes by itself, and must not while others are asked about.
+        else:  # The broker removes a group without offsets by itself. That must not happen during other questions.
             until(lambda: bool(scene.committed()) or not scene.listed_as(), "the broker has dropped the group")
 
     def subject(self, scene: Scene) -> Subject:
@@ -110,7 +110,7 @@ class Stage:
 def staged(
     version: str, folder: Path, table: Table, properties: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Stage]:
-    """A stage of its own."""
+    """Runs a stage for the length of a with statement."""
     with (
         KafkaBroker(folder / "broker", version=version, properties={**PROPERTIES, **properties}) as broker,
         SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings(version)) as sidecar,
@@ -127,18 +127,18 @@ def staged(
 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """For one version of Kafka."""
+    """A stage for one version of Kafka."""
     with staged(request.param, tmp_path_factory.mktemp("differential"), table_of(request.config)) as stage:
         yield stage
 
 
 def settings(version: str) -> dict[str, Any]:
-    """A sidecar's, before a broker of this version."""
+    """Returns the settings of a sidecar in front of a broker of this version."""
     return WITHOUT_ACLS if version in OLD_RELEASES else EXCLUSIVE
 
 
 def topic_ids(client: Client) -> dict[str, UUID]:
-    """By name; the same for all topics where the broker gives them none."""
+    """Returns topic ids by name. They are equal for all topics if the broker does not support topic ids."""
     reply = client.ask(MetadataRequest(topics=None if client.dialect.newest(MetadataRequest.KEY) else ()))
     return {topic.name: topic.topic_id for topic in reply.topics}
 
@@ -175,7 +175,7 @@ def test_groups_older_than_sidecar(stage: Stage, tmp_path: Path) -> None:
 
 @contextmanager
 def started_late(broker: KafkaBroker, folder: Path) -> Iterator[SidecarProcess]:
-    """A second sidecar before the same broker, as the first would be after a restart."""
+    """Runs a second sidecar in front of the same broker, in the state of the first one after a restart."""
     [listen] = free_addresses(1)
     told = settings(broker.release.version)
     with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=told) as sidecar:
@@ -196,9 +196,9 @@ def test_answers_while_broker_loads(version: str, tmp_path: Path, request: pytes
 
 
 def asked_meanwhile(stage: Stage, scene: Scene) -> list[Outcome]:
-    """The outcomes of all questions, each asked while the broker would not answer for the group.
+    """Asks each question while the broker is loading and refuses to answer for the group. Returns the outcomes.
 
-    Where one load does not last for all of them, the broker is started anew.
+    If a load ends before all questions were asked, the broker is restarted.
     """
     outcomes: list[Outcome] = []
     left = sorted(questions(stage.subject(scene), stage.direct.dialect), key=lambda question: -question.version)
@@ -218,14 +218,16 @@ def asked_meanwhile(stage: Stage, scene: Scene) -> list[Outcome]:
 
 
 def examine(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0) -> list[Outcome]:
-    """Asks everything, once the sidecar has settled; differences before that are among the outcomes."""
+    """Asks all questions after the sidecar has settled. The outcomes include the differences before that."""
     return [*settle(asker, asked, seconds_to_agree), *asker.ask_all(asked)]
 
 
 def settle(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0) -> list[Outcome]:
-    """Asks until the sidecar answers all by itself, or for a moment; so the table does not depend on the clock.
+    """Asks until the sidecar answers all questions itself, or for a short time.
 
-    Returns the differences; where seconds to agree are given, those that are left then.
+    Otherwise, the table would depend on timing.
+
+    Returns the differences that remain after `seconds_to_agree`.
     """
     left = list({(each.api, each.way, each.group): each for each in asked}.values())
     started = time.monotonic()
@@ -242,7 +244,7 @@ def settle(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0)
 
 
 def judge(stage: Stage, axis: str, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-    """Notes the outcomes by state; asserts that all agree, and that what must be local is."""
+    """Records the outcomes by state. Asserts that all answers agree, and that `MUST_BE_LOCAL` is respected."""
     wrong = []
     for state, its in outcomes.items():
         stage.table.record(stage.version, axis, state, its)
@@ -253,6 +255,6 @@ def judge(stage: Stage, axis: str, outcomes: Mapping[str, Sequence[Outcome]]) ->
 
 
 def must_be_local(version: str, axis: str, state: str, outcome: Outcome) -> bool:
-    """Whether `MUST_BE_LOCAL` says so."""
+    """Whether `MUST_BE_LOCAL` names the question of an outcome."""
     place = (version, axis, state, outcome.question.api, outcome.question.way)
     return any(all(map(fnmatchcase, place, patterns)) for patterns in MUST_BE_LOCAL)

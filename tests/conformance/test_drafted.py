@@ -1,4 +1,4 @@
-"""KIP-40's draft in front of real brokers, in bare frames: no client speaks it."""
+"""KIP-40's draft in front of real brokers, with raw frames because no client supports the draft."""
 
 import json
 import secrets
@@ -48,7 +48,7 @@ DEAD = Kip40GroupMetadata()
 
 
 def draft(address: Address, *groups: str, everything: bool = False, members: bool = True) -> tuple[Kip40Group, ...]:
-    """What is told of groups, on a connection of its own."""
+    """Requests groups over a new connection. Returns the groups in the reply."""
     request = GroupMetadataRequest(
         include_all_groups=int(everything), include_member_metadata=int(members), groups=groups
     )
@@ -60,8 +60,8 @@ def draft(address: Address, *groups: str, everything: bool = False, members: boo
 
 
 @dataclass(frozen=True)
-class AnswerPath:
-    """A broker, and a sidecar that speaks the draft."""
+class Stage:
+    """A broker, and a sidecar that supports the draft."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
@@ -69,7 +69,7 @@ class AnswerPath:
 
     @property
     def coordinator(self) -> Kip40Coordinator:
-        """The broker as its clients know it."""
+        """The broker with the address that its clients use."""
         host, port = self.broker.sidecar
         return Kip40Coordinator(id=1, host=host, port=port)
 
@@ -84,7 +84,7 @@ class AnswerPath:
 
 
 @pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnswerPath]:
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("drafted")
     with (
         KafkaBroker(folder / "broker", version=request.param) as broker,
@@ -93,16 +93,16 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         broker.wait_for_coordinator()
         make_topic(broker, TOPIC, 4)
         sidecar.wait_for_log()
-        yield AnswerPath(broker, sidecar, Client(broker.sidecar, Dialect.of(broker.direct)))
+        yield Stage(broker, sidecar, Client(broker.sidecar, Dialect.of(broker.direct)))
 
 
 @pytest.fixture
 def group() -> str:
-    """A name that no other test uses."""
+    """Returns a group name that no other test uses."""
     return f"group-{secrets.token_hex(4)}"
 
 
-def test_group_life_in_kip40(place: AnswerPath, group: str) -> None:
+def test_group_life_in_kip40(place: Stage, group: str) -> None:
     """The KIP-40 reply follows a group from its first member to its last, and agrees with the admin port."""
     assert place.told(group).group_metadata == DEAD
     with ExitStack() as stack:
@@ -151,13 +151,13 @@ def test_group_life_in_kip40(place: AnswerPath, group: str) -> None:
 
 
 def shown(member: Kip40Member) -> tuple[str, str, str, bytes]:
-    """Who a member is and what it has."""
+    """Returns a member's ids, host and assignment."""
     return member.member_id, member.client_id, member.member_host, member.member_assignment
 
 
-def test_include_all_groups(place: AnswerPath, group: str) -> None:
+def test_include_all_groups(place: Stage, group: str) -> None:
     """A KIP-40 request for all groups also reports a group without members and a named unknown group."""
-    commit(place.client, group, TOPIC, {0: 3})  # A group without members, which is there all the same.
+    commit(place.client, group, TOPIC, {0: 3})  # The group exists, although it has no members.
     with place.member(f"{group}-full", "member") as member:
         member.join()
         member.sync()
@@ -171,7 +171,7 @@ def test_include_all_groups(place: AnswerPath, group: str) -> None:
     assert found[f"{group}-full"].member_metadata.leader == member.others[0]
 
 
-def test_librdkafka_finds_coordinator(place: AnswerPath, group: str) -> None:
+def test_librdkafka_finds_coordinator(place: Stage, group: str) -> None:
     """With KIP-40 enabled, librdkafka still finds its coordinator and consumes."""
     producer = Producer({"bootstrap.servers": host_port(place.broker.sidecar)})
     for value in VALUES:
@@ -190,13 +190,13 @@ def test_librdkafka_finds_coordinator(place: AnswerPath, group: str) -> None:
 
 
 def polled(consumer: Consumer, values: list[bytes]) -> list[bytes]:
-    """The values so far."""
+    """Polls once. Returns the values of all messages so far."""
     if (message := consumer.poll(0.1)) and not message.error():
         values.append(message.value() or b"")
     return values
 
 
-def test_kafka_python_finds_coordinator(place: AnswerPath, group: str) -> None:
+def test_kafka_python_finds_coordinator(place: Stage, group: str) -> None:
     """With KIP-40 enabled, kafka-python still finds its coordinator and joins its group."""
     consumer = KafkaConsumer(bootstrap_servers=host_port(place.broker.sidecar), group_id=group)
     try:
@@ -208,7 +208,7 @@ def test_kafka_python_finds_coordinator(place: AnswerPath, group: str) -> None:
         consumer.close()
 
 
-def test_other_versions_are_unchanged(place: AnswerPath, group: str) -> None:
+def test_other_versions_are_unchanged(place: Stage, group: str) -> None:
     """With KIP-40 enabled, FindCoordinator is advertised as v0 only, and all other versions still work."""
     offered = {api.api_key: api for api in ask(place.broker.sidecar, ApiVersionsRequest(), 0).api_keys}
     assert offered[ApiKey.FIND_COORDINATOR].max_version == 0
@@ -220,7 +220,7 @@ def test_other_versions_are_unchanged(place: AnswerPath, group: str) -> None:
             assert (one.node_id, one.port) == (1, place.broker.sidecar[1])
 
 
-def test_v1_is_kafkas_without_setting(place: AnswerPath, group: str, tmp_path: Path) -> None:
+def test_v1_is_kafkas_without_setting(place: Stage, group: str, tmp_path: Path) -> None:
     """Without the KIP-40 setting, FindCoordinator v1 works as in Kafka."""
     [listen] = free_addresses(1)
     with SidecarProcess(tmp_path, listen=listen, upstream=place.broker.client):
@@ -238,7 +238,7 @@ def test_v1_is_kafkas_without_setting(place: AnswerPath, group: str, tmp_path: P
         (bytes(3_000_000), "request_too_long"),
     ],
 )
-def test_malformed_request_closes_connection(place: AnswerPath, tmp_path: Path, body: bytes, reason: str) -> None:
+def test_malformed_request_closes_connection(place: Stage, tmp_path: Path, body: bytes, reason: str) -> None:
     """A malformed or too long KIP-40 request closes the connection and is counted with its reason."""
     [listen] = free_addresses(1)
     limits = {"limits": {"inspected_frame": 1_000_000}}
@@ -292,7 +292,7 @@ def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
         make_topic(broker, TOPIC)
         commit(Client(broker.sidecar, Dialect.of(broker.direct)), group, TOPIC, {0: 3})
         slow_loading.lengthen(broker, TOPIC)
-        for _ in range(5):  # One load lasts long enough, unless the machine is very busy.
+        for _ in range(5):  # One load takes long enough, unless the machine is very busy.
             broker.start()
             if told := told_while_loading(broker, group):
                 break
@@ -305,7 +305,7 @@ def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
 
 
 def told_while_loading(broker: KafkaBroker, group: str) -> tuple[Kip40Group, ...]:
-    """What is told between two moments at which the broker is loading; nothing where it was not."""
+    """Requests a group while the broker is loading. Returns nothing if the broker was not loading before and after."""
 
     def refusal() -> int:
         return int(ask(broker.direct, DescribeGroupsRequest(groups=(group,)), 0).groups[0].error_code)

@@ -1,7 +1,7 @@
-"""With ``answers: exclusive`` the sidecar answers itself, and its answers are the broker's, field by field.
+"""With ``answers: exclusive``, the sidecar answers itself, and its answers equal the broker's answers.
 
-All clients of this broker come through the sidecar, so the copy of its groups is complete. The one improvement that
-the sidecar makes, a member's true host, is no difference here: both see the loopback address.
+All clients of this broker connect through the sidecar, so the copy of its groups is complete. The sidecar reports the
+client's host where the broker reports the sidecar's host. Here both are the loopback address.
 """
 
 import secrets
@@ -37,21 +37,21 @@ FETCH_VERSIONS = range(1, 10)
 
 @dataclass(frozen=True)
 class Pair:
-    """A broker, and the sidecar that all of its clients come through."""
+    """A broker, and the sidecar through which all of its clients connect."""
 
     broker: Address
     sidecar: SidecarProcess
     run: Run
 
     def both(self, request: Struct, version: int) -> tuple[Any, Any]:
-        """The broker's answer and what comes through the sidecar, whosever that is."""
+        """Returns the broker's answer, and the answer through the sidecar. The latter may be the broker's too."""
         return ask(self.broker, request, version), ask(self.sidecar.listen, request, version)
 
     def becomes_certain(self) -> None:
-        """Waits until the sidecar lists groups itself again.
+        """Waits until the sidecar answers ListGroups itself.
 
-        What was lost with a connection may reach the broker for a second; after that a listing which the sidecar
-        left to the broker tells it what became of it.
+        A request of a lost connection may reach the broker within a second. After that, the sidecar learns its effect
+        from a ListGroups reply of the broker.
         """
         before = self.answers("ListGroups")
 
@@ -62,7 +62,7 @@ class Pair:
         self.sidecar.process.wait_until(certain)
 
     def own(self, api: str, request: Struct, version: int) -> tuple[Any, Any]:
-        """The broker's answer and the sidecar's own; asserts that it was its own."""
+        """Returns the broker's answer and the sidecar's answer. Asserts that the sidecar answered itself."""
         direct = ask(self.broker, request, version)
         before = self._fallbacks(api)
         answered = self.answers(api)
@@ -72,25 +72,25 @@ class Pair:
         return direct, own
 
     def answers(self, api: str) -> float:
-        """How many questions of this API the sidecar answered itself."""
+        """Returns how many questions of this API the sidecar has answered itself."""
         return self.sidecar.metric("group_sidecar_mirror_answers_total", api=api)
 
     def _fallbacks(self, api: str) -> dict[str, float]:
-        """How often the sidecar left this API to the broker, by reason."""
+        """Returns how many questions of this API the sidecar has left to the broker, by reason."""
         samples = self.sidecar.samples("group_sidecar_mirror_fallbacks_total")
         return {sample.labels["reason"]: sample.value for sample in samples if sample.labels["api"] == api}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """With the population's groups, all of whose members came through the sidecar."""
+    """A broker with the population's groups. All members connected through the sidecar."""
     folder = tmp_path_factory.mktemp("exclusive")
     settings = {"answers": {"exclusive": True}}
     with (
         KafkaBroker(folder / "broker") as broker,
         SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar,
     ):
-        # A broker that is still making its offsets topic says NOT_COORDINATOR, and so puts its groups in doubt.
+        # While a broker creates its offsets topic, it returns NOT_COORDINATOR, which puts its groups in doubt.
         broker.wait_for_coordinator()
         sidecar.wait_for_log()
         run = Run(Route("sidecar", broker.sidecar, broker.sidecar), f"t{secrets.token_hex(5)}")
@@ -126,7 +126,7 @@ def test_list_groups_filtered(pair: Pair, request_: ListGroupsRequest) -> None:
 
 
 def by_id(reply: ListGroupsResponse) -> ListGroupsResponse:
-    """The reply with its groups in order: a broker promises none."""
+    """Returns the reply with sorted groups, because a broker guarantees no order."""
     return replace(reply, groups=tuple(sorted(reply.groups, key=lambda group: group.group_id)))
 
 
@@ -167,7 +167,7 @@ def test_unsettled_group_matches_broker(pair: Pair, group: str) -> None:
 
 
 def members_by_id(reply: DescribeGroupsResponse) -> DescribeGroupsResponse:
-    """The reply with groups and members in order: a broker promises none."""
+    """Returns the reply with sorted groups and members, because a broker guarantees no order."""
     groups = [
         replace(group, members=tuple(sorted(group.members, key=lambda member: member.member_id)))
         for group in reply.groups
@@ -181,14 +181,14 @@ def members_by_id(reply: DescribeGroupsResponse) -> DescribeGroupsResponse:
 def test_offset_fetch(pair: Pair, group: str, version: int, everything: bool) -> None:
     """The sidecar answers OffsetFetch for each settled group and an unknown group itself, with the broker's answer."""
     if everything and version < 2:
-        everything = False  # Null topics came with v2.
+        everything = False  # Null topics exist since v2.
     request = fetch(pair.run, group, version, everything)
     direct, own = pair.own("OffsetFetch", request, version)
     assert in_order(own) == in_order(direct)
 
 
 def fetch(run: Run, group: str, version: int, everything: bool) -> OffsetFetchRequest:
-    """Asks for all, or for partitions with and without a commit, of topics that are there and not."""
+    """Returns a request for all offsets, or for partitions with and without a commit of existing and unknown topics."""
     topics = (
         None
         if everything
@@ -203,7 +203,7 @@ def fetch(run: Run, group: str, version: int, everything: bool) -> OffsetFetchRe
 
 
 def in_order(reply: OffsetFetchResponse) -> OffsetFetchResponse:
-    """The reply with topics and partitions in order: a broker promises none."""
+    """Returns the reply with sorted topics and partitions, because a broker guarantees no order."""
     groups = tuple(replace(group, topics=_topics_in_order(group.topics)) for group in reply.groups)
     return replace(reply, topics=_topics_in_order(reply.topics), groups=groups)
 

@@ -1,4 +1,4 @@
-"""Log ends, and so lag, from clients' Fetch replies: the sidecar itself asks the broker once a minute only."""
+"""Log ends and lag come from clients' Fetch replies. The sidecar itself asks the broker only once a minute."""
 
 import secrets
 import time
@@ -23,21 +23,21 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
 PARTITIONS = 2
-"""Seconds: less than the sidecar lets pass between its own questions."""
+"""Seconds, less than the interval of the sidecar's own requests."""
 Step = Callable[[], object]
 Client = Callable[[Run, Path], AbstractContextManager[Step]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A sidecar that hardly asks, and the ways to its broker: through it, and around it."""
+    """A sidecar that rarely asks its broker, and the routes to the broker: through the sidecar, and around it."""
 
     sidecar: SidecarProcess
     through: Run
     around: Run
 
     def anew(self) -> "Stage":
-        """The same with names that nobody has used."""
+        """Returns the same stage with new names."""
         prefix = f"t{secrets.token_hex(5)}"
         return Stage(self.sidecar, replace(self.through, prefix=prefix), replace(self.around, prefix=prefix))
 
@@ -45,7 +45,7 @@ class Stage:
         return self.sidecar.metric(f"group_sidecar_{name}", **labels)
 
     def seen_at(self, topic: str) -> frozenset[float]:
-        """When the ends of the topic's logs were seen."""
+        """Returns when the log ends of the topic's partitions were seen."""
         samples = self.sidecar.samples("group_sidecar_log_end_offset_timestamp_seconds")
         return frozenset(each.value for each in samples if each.labels["topic"] == topic)
 
@@ -71,7 +71,7 @@ def old_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     yield from staged(tmp_path_factory.mktemp("fetched-old"), "1.1.1")
 
 
-# Clients that read a topic for as long as they are held. What they give is to be called time and again.
+# Clients that read a topic during a with statement. Each yields a function that the test calls repeatedly.
 
 
 @contextmanager
@@ -101,14 +101,14 @@ def java(run: Run, folder: Path) -> Iterator[Step]:
 
 
 def follow(stage: Stage, client: Client, folder: Path, value: str = "value") -> None:
-    """A producer goes on and a client reads, both at once; asserts that the lag of somebody else is known."""
+    """Produces while a client reads. Asserts that the lag of another group is known."""
     around, topic = stage.around, create_topic(stage.around, "topic", PARTITIONS)
     sent, seen = 0, frozenset[float]()
     with consumer(around, "idle", []) as idle:
         idle.commit(offsets=[TopicPartition(topic, number, 0) for number in range(PARTITIONS)], asynchronous=False)
     deadline = time.monotonic() + GIVE_UP_SECONDS
     with client(stage.through, folder) as step:
-        # Were it for the sidecar's own questions, not more than one of these times would come.
+        # With only the sidecar's own requests, there would be at most one of these times.
         while len(seen) < 4 or stage.metric("group_lag", group=around.name("idle")) < sent / 2:
             assert time.monotonic() < deadline, f"{sent} were sent, the last seen at {sorted(seen)}"
             produce(around, "topic", [value] * PARTITIONS)

@@ -1,4 +1,4 @@
-"""The fleet job, fed by three sidecars before a cluster, says what Kafka's own tools say of the same moment."""
+"""The fleet job's results for three sidecars of a cluster equal the output of Kafka's tools at the same moment."""
 
 import json
 from collections import Counter
@@ -28,10 +28,10 @@ from tests.conformance.fleet_cluster import CROWDED, CROWDED_LIMIT, NODES, REFUS
 from tests.conformance.fleet_scenario import LOST, RESTARTED, STICKY, FleetMoment, FleetScenario
 from tests.spark.conftest import spark
 
-__all__ = ["spark"]  # A fixture is known by where it is imported.
+__all__ = ["spark"]  # pytest finds the imported fixtures.
 
 pytestmark = pytest.mark.timeout(900)
-"""Seconds: who comes first waits for the cluster, for all that happens there, and for Spark."""
+"""Seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
 
 MOMENTS = ("quiet", "damaged")
 Answers = dict[str, dict[str, Rows]]
@@ -39,7 +39,7 @@ Answers = dict[str, dict[str, Rows]]
 
 @pytest.fixture(scope="module")
 def answers(spark: SparkSession, fleet_story: FleetScenario, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """The summaries by moment and name. The second moment is one more batch, which brings the first one's once more."""
+    """The summaries by moment and name. The second moment is a second batch that repeats the first one."""
     store = Store(spark, str(tmp_path_factory.mktemp("fleet") / "tables"))
     asked = {
         "quiet": ("groups", "lag", "rebalances", "refusals", "churn", "sidecars", "quarantine"),
@@ -57,7 +57,7 @@ def of(story: FleetScenario, moment: str) -> FleetMoment:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """All records that stand in sealed segments, in no order."""
+    """Returns all records in sealed segments, unordered."""
     return [json.loads(line) for path in folder.rglob(SEALED_SEGMENTS) for line in path.read_bytes().splitlines()]
 
 

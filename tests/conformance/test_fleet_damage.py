@@ -1,4 +1,4 @@
-"""The fleet job over journals with every kind of damage: the rest is answered as if unharmed."""
+"""The fleet job reads journals with every kind of damage. Its results for the undamaged records are unaffected."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -24,22 +24,22 @@ from tests.conformance.fleet_damage import FALSE_SIDECAR, Damage, damaged
 from tests.conformance.fleet_scenario import FleetScenario
 from tests.spark.conftest import spark
 
-__all__ = ["spark"]  # A fixture is known by where it is imported.
+__all__ = ["spark"]  # pytest finds the imported fixtures.
 
 pytestmark = pytest.mark.timeout(900)
-"""Seconds: who comes first waits for the cluster, for all that happens there, and for Spark."""
+"""Seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of the job."""
+    """The results of the job."""
 
     damage: Damage
     refreshed: IngestResult
     store: Store
 
     def rows(self, name: str) -> Rows:
-        """Of a summary, but for what tells of the liar."""
+        """Returns the rows of a summary, without rows about the false sidecar."""
         return [
             row for row in answer(self.store.read, name) if FALSE_SIDECAR not in (row.get("group"), row.get("sidecar"))
         ]
@@ -47,7 +47,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(spark: SparkSession, fleet_story: FleetScenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The job over the journals of the quiet."""
+    """Runs the job over the damaged journals of the quiet moment."""
     folder = tmp_path_factory.mktemp("damage")
     damage = damaged(fleet_story.quiet.journals, folder / "journals")
     store = Store(spark, str(folder / "tables"), retention=timedelta(days=30))

@@ -1,4 +1,4 @@
-"""group.max.size under a storm: the sidecar's limit, and the broker's own by the same script."""
+"""group.max.size under a storm of joins: the same script tests the sidecar's limit and the broker's own limit."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,21 +22,21 @@ SMALL = Plan(name="small", clients=60, limit=20, seconds=4)
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
 SOON_FORGOTTEN = {"group.min.session.timeout.ms": "100"}
 ITSELF = "4.4.0 itself"
-"""The broker with a limit of its own. 1.1.1 has none: what comes of its sidecars is compared with 4.4.0's too."""
+"""The way to the broker with a limit. 1.1.1 has no limit, so its sidecars are compared with 4.4.0 too."""
 THROUGH = ("4.4.0, exclusive", "4.4.0", "1.1.1, exclusive", "1.1.1")
 STORMS = ((ITSELF, LARGE), *product(THROUGH, (LARGE, SMALL)))
 
 
 @dataclass(frozen=True)
 class Way:
-    """Where a storm's clients go, and the broker behind it."""
+    """The address to which a storm's clients connect, and the broker's own address."""
 
     through: Address
     broker: Address
 
 
 def settings(way: str) -> dict[str, Any]:
-    """Of the sidecar, with the error code of the broker."""
+    """Returns the settings of a sidecar, with the error code that the broker uses."""
     small = {"pattern": f"{SMALL.name}-.*", "limit": SMALL.limit}
     limits = {"limit": LARGE.limit, "error_code": int(FULL), "overrides": [small]}
     return {"policies": {"group_max_size": limits}, "answers": {"exclusive": way.endswith("exclusive")}}
@@ -44,7 +44,7 @@ def settings(way: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Way]]:
-    """To a broker with a limit of its own, and to two without, each through two sidecars."""
+    """The ways to a broker that has a limit, and to two brokers without a limit, each through two sidecars."""
     folder = tmp_path_factory.mktemp("storm")
     limit = {"group.max.size": str(LARGE.limit)}
     limited = KafkaBroker(folder / "limited", properties={**SOON_FORGOTTEN, **limit})
@@ -71,7 +71,7 @@ Outcomes = dict[tuple[str, Plan], Outcome]
 
 @pytest.fixture(scope="module")
 def outcomes(ways: dict[str, Way]) -> Outcomes:
-    """Of all storms, which rage at the same time: most of it is waiting."""
+    """The outcomes of all storms. They run at the same time, because they mostly wait."""
     storms = {(way, plan): Storm(plan, ways[way].through, ways[way].broker) for way, plan in STORMS}
 
     async def rage() -> None:
@@ -85,7 +85,7 @@ def outcomes(ways: dict[str, Way]) -> Outcomes:
 
 @pytest.fixture(params=STORMS, ids=[f"{way}, {plan.name}" for way, plan in STORMS])
 def outcome(outcomes: Outcomes, request: pytest.FixtureRequest) -> Outcome:
-    """Of one storm. All of them are shown beside a test that fails."""
+    """The outcome of one storm. The report of a failed test shows all outcomes."""
     table = "\n".join(f"{way}, {plan.name}: {each.row()}" for (way, plan), each in outcomes.items())
     request.node.add_report_section("setup", "storms", table)
     return outcomes[request.param]
@@ -103,7 +103,7 @@ def test_no_generation_exceeds_limit(outcome: Outcome) -> None:
 def test_refused_clients_get_expected_errors(outcome: Outcome) -> None:
     """Refused clients get GROUP_MAX_SIZE_REACHED without a member id, and no client gets an unexpected error."""
     assert outcome.errors[FULL] > outcome.limit
-    # The join of a static client may reach the broker after the join of its next connection, which is fenced then.
+    # A static client's join may reach the broker after the join of its next connection. The latter is then fenced.
     static = {ErrorCode.FENCED_INSTANCE_ID}
     assert outcome.errors.keys() <= {0, FULL, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID, *static}
     refused = [told for told in outcome.told if told.error_code == FULL]

@@ -1,7 +1,7 @@
-"""Clients without rights cannot keep others out of a limited group, neither at the broker's own limit nor at ours.
+"""Unauthorized clients cannot keep others out of a limited group, with the broker's limit or with the sidecar's limit.
 
-The broker authorizes a join before it counts members. So its own `group.max.size` lets every rightful join in, whatever
-clients without rights send meanwhile. The sidecar's limit must do the same, and hold.
+The broker authorizes a join before it counts members. So its `group.max.size` accepts every authorized join, whatever
+unauthorized clients send meanwhile. The sidecar's limit must accept the same joins, and still hold.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ RIGHTFUL, REFUSED = "alice", "nobody"
 
 @pytest.fixture(scope="module")
 def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Address]]:
-    """To a broker with a limit of its own, and to one without behind a sidecar with the same limit."""
+    """The addresses of a broker with a limit, and of a sidecar with this limit before a broker without one."""
     folder = tmp_path_factory.mktemp("attack")
     with ExitStack() as stack:
         limited = started(stack, folder / "limited", {"group.max.size": str(LIMIT)})
@@ -68,16 +68,16 @@ def started(stack: ExitStack, folder: Path, properties: dict[str, str]) -> Kafka
     broker = stack.enter_context(KafkaBroker(folder, properties={**authorizing(), **properties}, sasl=True))
     prepare(broker)
     may_read = AclBinding(GROUP, "limited", ResourcePatternType.PREFIXED, f"User:{RIGHTFUL}", "*", READ, ALLOW)
-    admin = administrator(broker.sasl_direct)  # Without a name it would be gone before its answer has come.
+    admin = administrator(broker.sasl_direct)  # The reference keeps the client until its answer arrives.
     done(admin.create_acls([may_read]))
     return broker
 
 
-# Attacks: each is made over and over again.
+# Attacks. Each is repeated.
 
 
 def refused(stack: ExitStack, at: Address, group: str) -> None:
-    """Joins of a user without rights, of which some are always in flight."""
+    """Sends joins of an unauthorized user. Some are always in flight."""
     wire = connected(stack, at, REFUSED)
     for _ in range(5):
         sent = [wire.send_request(joining(group, TIMEOUT_MS), 3) for _ in range(IN_FLIGHT)]
@@ -86,14 +86,14 @@ def refused(stack: ExitStack, at: Address, group: str) -> None:
 
 
 def cut(stack: ExitStack, at: Address, group: str) -> None:
-    """Joins of a user without rights, whose connection goes while they are in flight."""
+    """Sends joins of an unauthorized user. The connection ends while they are in flight."""
     wire = connected(stack, at, REFUSED)
     for _ in range(IN_FLIGHT):
         wire.send_request(joining(group, TIMEOUT_MS), 3)
 
 
 def unauthenticated(stack: ExitStack, at: Address, group: str) -> None:
-    """A join before authentication, over which the broker hangs up."""
+    """Sends a join before authentication, for which the broker closes the connection."""
     wire = stack.enter_context(Wire(at))
     wire.send_request(joining(group, TIMEOUT_MS), 3)
     assert wire.closed()
@@ -113,7 +113,7 @@ def under(attack: Attack, at: Address, group: str) -> Iterator[None]:
             try:
                 with ExitStack() as stack, suppress(ConnectionError):
                     attack(stack, at, group)
-            except BaseException as error:  # noqa: BLE001  It is raised where the test ends.
+            except BaseException as error:  # noqa: BLE001  The error is raised when the test ends.
                 failures.append(error)
                 return
             finally:
@@ -134,7 +134,7 @@ def under(attack: Attack, at: Address, group: str) -> Iterator[None]:
 
 
 def codes_of_joins(at: Address, group: str) -> list[int]:
-    """What a rightful user is told that joins an empty group and leaves it, again and again."""
+    """An authorized user repeatedly joins an empty group and leaves it. Returns the error codes of the joins."""
     codes = []
     with ExitStack() as stack:
         wire = connected(stack, at, RIGHTFUL)
@@ -162,10 +162,10 @@ def test_simultaneous_joins_stay_within_limit(ways: dict[str, Address], way: str
     group = "limited at once"
     with ExitStack() as stack:
         keeper = connected(stack, ways[way], RIGHTFUL)
-        assert keeper.ask(joining(group, TIMEOUT_MS), 3).error_code == 0  # Those that follow park until it joins again.
+        assert keeper.ask(joining(group, TIMEOUT_MS), 3).error_code == 0  # It parks later joins.
         wires = [connected(stack, ways[way], RIGHTFUL) for _ in range(3 * LIMIT)]
         sent = {wire: wire.send_request(joining(group, TIMEOUT_MS), 3) for wire in wires}
-        for _ in range(2 * LIMIT):  # The others wait for the keeper.
+        for _ in range(2 * LIMIT):  # The joins of the others wait for the keeper.
             wire = next(wire for wire in cycle(sent) if wire.readable(0.01))
             assert wire.receive_reply(joining(group, TIMEOUT_MS), 3, sent.pop(wire)).error_code == FULL
         members = keeper.ask(DescribeGroupsRequest(groups=(group,)), 5).groups[0].members

@@ -1,4 +1,4 @@
-"""Groups with librdkafka: joining and leaving, static members, the new protocol."""
+"""Groups of librdkafka clients: joins, leaves, static members, and the new protocol."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -126,7 +126,7 @@ def test_same_instance_id_fences_first_client(routes: Routes) -> None:
 
 
 def _error_of(client: Consumer) -> str:
-    """What the client reports instead of messages."""
+    """Returns the error that the client reports instead of messages."""
     message = client.poll(GIVE_UP_SECONDS)
     assert message is not None, "no error was reported"
     error = message.error()

@@ -1,6 +1,6 @@
-"""``group-sidecar groups`` against a broker, through a sidecar and at its admin port: all say the same of a group.
+"""``group-sidecar groups`` prints the same about a group for a broker, for a sidecar, and for its admin port.
 
-And what ``kafka-consumer-groups`` says of its members and offsets.
+Members and offsets are also compared with the output of ``kafka-consumer-groups``.
 """
 
 import json
@@ -24,7 +24,7 @@ KNOWN_TO_ALL = ("group", "protocol", "state", "protocol_type")
 
 @dataclass(frozen=True)
 class Stage:
-    """A broker with groups, and a sidecar before it; `ways` are the flags that name them."""
+    """A broker with groups, and a sidecar in front of it. `ways` are the flags that name them."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
@@ -131,7 +131,7 @@ def test_offsets_match_kafkas_tool(stage: Stage) -> None:
 
 
 def columns_of(text: str, wanted: tuple[str, ...]) -> list[list[str]]:
-    """These columns of a table, in order of their rows."""
+    """Returns these columns of a table, with sorted rows."""
     headings, *rows = [line.split() for line in text.splitlines() if line.strip()]
     places = [headings.index(heading) for heading in wanted]
     return sorted([row[place] for place in places] for row in rows)

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, and with them Java's producer, consumer and admin clients."""
+"""Kafka's own command-line tools, which use the Java producer, consumer and admin clients."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ VALUES = [f"value {number}" for number in range(50)]
 
 
 def tool(run: Run, main_class: str, *args: str, stdin: str = "") -> list[str]:
-    """What a tool prints, line by line, trailing blanks aside."""
+    """Runs a tool. Returns its output line by line, without trailing blanks."""
     text = kafka_tool(main_class, "--bootstrap-server", run.bootstrap, *args, stdin=stdin)
     return [line.rstrip() for line in text.splitlines()]
 
@@ -79,7 +79,7 @@ def test_kafka_client_compatibility_test_passes(routes: Routes) -> None:
         others = ("--topic", topic, "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1")
         last = tool(run, "org.apache.kafka.tools.ClientCompatibilityTest", *others, *supported)[-1]
         client = admin(run)
-        client.delete_topics(["newtopic"])["newtopic"].result(GIVE_UP_SECONDS)  # It makes this one and leaves it.
+        client.delete_topics(["newtopic"])["newtopic"].result(GIVE_UP_SECONDS)  # The tool leaves it behind.
         return last
 
     assert "SUCCESS" in routes.compare(scenario)

@@ -1,4 +1,4 @@
-"""The journal in a topic of a real broker: the same as in the folder, each record once, whatever breaks."""
+"""The journal in a topic of a real broker has the same records as the folder, each once, despite failures."""
 
 import json
 import re
@@ -37,7 +37,7 @@ _BATCH = re.compile(r"^baseOffset: .* count: (\d+) baseSequence: (\d+) .*produce
 
 @dataclass(frozen=True)
 class Stage:
-    """A broker, a sidecar whose own connections may break, and where its records go."""
+    """A broker, a sidecar whose own connections may break, and the folder and the topic of its records."""
 
     broker: KafkaBroker
     cutting: CuttingProxy
@@ -50,22 +50,22 @@ class Stage:
         return self.sidecar.metric("group_sidecar_records_written_total", outlet=outlet)
 
     def wait_for_more(self) -> None:
-        """Returns when some more records are in the topic."""
+        """Waits until at least five more records are in the topic."""
         before = self.written()
         self.sidecar.process.wait_until(lambda: self.written() >= before + 5)
 
     def in_topic(self) -> list[Message]:
-        """All that is in the topic, partition by partition."""
+        """Returns all messages of the topic, partition by partition."""
         return messages_in(self.run.bootstrap, self.topic)
 
     def in_folder(self) -> list[bytes]:
-        """All lines in the folder, the torn ones of a process that was killed included."""
+        """Returns all lines in the folder, including incomplete lines of killed processes."""
         segments = sorted(self.folder.iterdir(), key=lambda path: (path.stat().st_mtime_ns, path.name))
         return [line for path in segments for line in path.read_bytes().split(b"\n") if line]
 
 
 def by_boot(lines: list[bytes]) -> dict[str, list[bytes]]:
-    """Lines by the start of the sidecar that they are of."""
+    """Returns the lines by the boot of the sidecar that wrote them."""
     found: dict[str, list[bytes]] = {}
     for line in lines:
         found.setdefault(json.loads(line)["boot"], []).append(line)
@@ -101,7 +101,7 @@ def staged(folder: Path, version: str) -> Iterator[Stage]:
 
 
 def consume_something(stage: Stage) -> None:
-    """Groups that commit, through the sidecar."""
+    """Runs consumers that commit through the sidecar."""
     through = Run(Route("sidecar", stage.broker.sidecar, stage.broker.sidecar), stage.run.prefix)
     create_topic(stage.run, "work", 4)
     produce(stage.run, "work", ["value"] * 8)
@@ -158,7 +158,7 @@ def test_topic_has_each_record_once(tmp_path: Path, version: str) -> None:
 
 
 def assert_each_producer_is_whole(broker: KafkaBroker, producers: int) -> None:
-    """Kafka's own view of its log: the sequence numbers of each producer have neither gap nor repetition."""
+    """Asserts that each producer's sequence numbers in Kafka's own log have no gap and no repetition."""
     logs = sorted((broker.folder / "data").glob("t*-records-*/*.log"))
     assert len(logs) == PARTITIONS
     dump = kafka_tool(DUMP, "--files", ",".join(map(str, logs)))
@@ -195,7 +195,7 @@ async def test_records_stay_in_partition_over_restart(tmp_path: Path, monkeypatc
 async def _write(outlet: TopicWriter, number: int) -> None:
     outlet.append(record(number, moment=timestamp(time.time())))
     with trio.fail_after(GIVE_UP_SECONDS):
-        while outlet.records_written < number:  # noqa: ASYNC110 - nothing rings when a broker has answered
+        while outlet.records_written < number:  # noqa: ASYNC110 - there is no event for a broker's answer
             await trio.sleep(0.01)
 
 

@@ -17,7 +17,7 @@ VALUES = [f"value {number}" for number in range(100)]
 
 @contextmanager
 def producer(run: Run, **settings: Any) -> Iterator[KafkaProducer]:
-    """A producer that is closed at the end."""
+    """Runs a producer, and closes it at the end."""
     client = KafkaProducer(bootstrap_servers=run.bootstrap, **settings)
     try:
         yield client
@@ -27,12 +27,13 @@ def producer(run: Run, **settings: Any) -> Iterator[KafkaProducer]:
 
 @contextmanager
 def consumer(run: Run, group: str, topic: str, **settings: Any) -> Iterator[KafkaConsumer]:
-    """A consumer of the run's group, closed at the end."""
+    """Runs a consumer of the run's group, and closes it at the end."""
     quick = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 200}
     place = {"bootstrap_servers": run.bootstrap, "group_id": run.name(group)}
     client = KafkaConsumer(**place, **quick, **settings)
     try:
-        # One that joins before it knows the topic's partitions may assign none, and stays so for minutes.
+        # A consumer that joins before it knows the topic's partitions may assign none, and does not correct that for
+        # minutes.
         assert client.partitions_for_topic(run.name(topic))
         client.subscribe([run.name(topic)])
         yield client
@@ -41,7 +42,7 @@ def consumer(run: Run, group: str, topic: str, **settings: Any) -> Iterator[Kafk
 
 
 def poll_until(members: Sequence[KafkaConsumer], condition: Callable[[list[str]], bool], what: str) -> list[str]:
-    """Polls all members in turn until the condition holds for all values so far, which are returned."""
+    """Polls all members in turn until the condition is true for all values so far. Returns the values."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     values: list[str] = []
     while not condition(values):
@@ -53,7 +54,7 @@ def poll_until(members: Sequence[KafkaConsumer], condition: Callable[[list[str]]
 
 
 def shares(members: Sequence[KafkaConsumer]) -> list[list[int]]:
-    """The partitions of each member, the largest share first."""
+    """Returns the partitions of each member, the largest share first."""
     return sorted((sorted(part.partition for part in each.assignment()) for each in members), key=len, reverse=True)
 
 

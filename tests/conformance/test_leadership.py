@@ -1,4 +1,4 @@
-"""Two brokers, a sidecar beside each: partitions of the log change their leader, and a broker dies, under load."""
+"""Two brokers with a sidecar each. Under load, partitions of the log change their leader, and a broker dies."""
 
 import json
 import threading
@@ -43,7 +43,7 @@ class Pair:
         self.brokers, self.sidecars = brokers, sidecars
 
     def commit(self, group: str, offset: int, *, around: bool = False) -> bool:
-        """Commits an offset at the group's coordinator. Whether it was accepted; not while the group is moving."""
+        """Commits an offset at the group's coordinator. Returns False if the group is moving."""
         node = self.coordinator(group)
         if node is None:
             return False
@@ -56,26 +56,29 @@ class Pair:
         return bool(code == ErrorCode.NONE)
 
     def coordinator(self, group: str) -> int | None:
-        """The index of the broker that coordinates a group; None while nobody does."""
+        """Returns the index of the broker that coordinates a group; None while no broker does."""
         reply = ask(self.brokers[0].direct, FindCoordinatorRequest(key=group), 2)
         return reply.node_id - 1 if reply.error_code == ErrorCode.NONE else None
 
     def leaders(self) -> dict[int, int]:
-        """The index of the broker that leads each partition of the log."""
+        """Returns the index of the leader of each partition of the log."""
         topics = (MetadataRequestTopic(name=LOG),)
         reply = ask(self.brokers[0].direct, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 8)
         assert isinstance(reply, MetadataResponse)
         return {p.partition_index: p.leader_id - 1 for p in reply.topics[0].partitions}
 
     def wait_until_led(self, leaders: dict[int, int]) -> None:
-        """Returns when these brokers lead, and their sidecars have read what they lead."""
+        """Waits until these brokers lead, and their sidecars have read the partitions that they lead."""
         self.sidecars[0].process.wait_until(lambda: self.leaders() == leaders)
         for node, sidecar in enumerate(self.sidecars):
             led = sorted(number for number, leader in leaders.items() if leader == node)
             sidecar.process.wait_until(lambda sidecar=sidecar, led=led: owned(sidecar) == led)  # type: ignore[misc]
 
     def compare(self) -> None:
-        """Every group is answered at either sidecar as at its broker, and in the end by the right sidecar itself."""
+        """Asserts that all answers of both sidecars equal the brokers' answers.
+
+        The coordinator's sidecar must finally answer itself. The other one must not.
+        """
         for group in GROUPS:
             for node, sidecar in enumerate(self.sidecars):
                 if node == self.coordinator(group):
@@ -84,7 +87,7 @@ class Pair:
                     assert not self._agree(node, group)
 
     def _agree(self, node: int, group: str) -> bool:
-        """Asserts that a sidecar tells what its broker tells; whether it did so by itself."""
+        """Asserts that a sidecar's answer equals its broker's answer. Returns whether the sidecar answered itself."""
         sidecar = self.sidecars[node]
         before = answers(sidecar)
         told = [self._fetch(at, group) for at in (self.brokers[node].direct, sidecar.listen)]
@@ -98,14 +101,14 @@ class Pair:
 
 
 def owned(sidecar: SidecarProcess) -> list[int]:
-    """The partitions of the log that a sidecar follows."""
+    """Returns the partitions of the log that a sidecar follows."""
     [standing] = json.loads(sidecar.get("/readyz")[1])["offsets_log"].values()
     partitions: list[int] = standing["owned"]["partitions"]
     return partitions
 
 
 def answers(sidecar: SidecarProcess) -> float:
-    """How many questions about offsets a sidecar answered itself."""
+    """Returns how many OffsetFetch requests a sidecar has answered itself."""
     return sidecar.metric("group_sidecar_mirror_answers_total", api="OffsetFetch")
 
 
@@ -128,7 +131,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def swap(pair: Pair, folder: Path) -> dict[int, int]:
-    """Lets each broker lead what the other one led. Returns who leads what then."""
+    """Exchanges the partitions that the brokers lead. Returns the new leader of each partition."""
     wanted = {number: 1 - leader for number, leader in pair.leaders().items()}
     bootstrap = ("--bootstrap-server", host_port(pair.brokers[0].direct))
     plan = [
@@ -152,8 +155,8 @@ def test_leadership_moves_under_load(pair: Pair, tmp_path: Path) -> None:
                 for number, group in enumerate(GROUPS):
                     committed[0] += pair.commit(group, 10 + committed[0], around=number % 2 == 0)
         except OSError:
-            pass  # The broker that it asked has just died.
-        except BaseException as error:  # noqa: BLE001  It is raised again where it is seen.
+            pass  # The broker that was asked has just died.
+        except BaseException as error:  # noqa: BLE001  The error is raised again in the test's thread.
             broken.append(error)
 
     thread = threading.Thread(target=load)

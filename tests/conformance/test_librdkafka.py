@@ -120,7 +120,7 @@ def _transact(run: Run, producer: Producer, client: Consumer, value: str, *, off
 
 
 def _read_to_end(run: Run, topic: str, isolation: str) -> list[str]:
-    """All values of the topic's only partition up to its end, as an isolation level sees them."""
+    """Returns all values of the topic's only partition up to its end, with this isolation level."""
     client = Consumer(
         {
             "bootstrap.servers": run.bootstrap,

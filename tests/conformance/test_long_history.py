@@ -1,4 +1,4 @@
-"""A broker with a past: a log of many commits, deletions and transactions, and compacted."""
+"""A broker whose compacted log has many commits, deletions and transactions."""
 
 import random
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ PROPERTIES = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """One that has lived for long."""
+    """A broker with a long history."""
     with KafkaBroker(tmp_path_factory.mktemp("history") / "broker", properties=PROPERTIES) as broker:
         broker.wait_for_coordinator()
         create = ("--create", "--topic", "t", "--partitions", str(PARTITIONS), "--replication-factor", "1")
@@ -68,7 +68,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 
 def live(wire: Wire, chance: random.Random, number: int) -> None:
-    """Something that happens to a group."""
+    """Commits or deletes offsets of a random group, or deletes the group."""
     group, what = chance.choice(GROUPS), chance.random()
     some = chance.sample(range(PARTITIONS), chance.randrange(1, PARTITIONS))
     if what < 0.95:
@@ -88,14 +88,14 @@ def live(wire: Wire, chance: random.Random, number: int) -> None:
 
 
 def segments(broker: KafkaBroker) -> list[Path]:
-    """The files of the log that are no longer written to, largest last."""
+    """Returns the closed segment files of the log, the largest last."""
     folders = (broker.folder / "data").glob("__consumer_offsets-*")
     closed = [file for folder in folders for file in sorted(folder.glob("*.log"))[:-1]]
     return sorted(closed, key=lambda file: file.stat().st_size)
 
 
 def fetched(at: Address, group: str) -> OffsetFetchResponse:
-    """All offsets of a group, in order."""
+    """Returns all offsets of a group, sorted."""
     reply = ask(at, OffsetFetchRequest(group_id=group, topics=None), VERSION)
     assert isinstance(reply, OffsetFetchResponse)
     topics = (
@@ -111,7 +111,7 @@ def test_late_sidecar_reads_all_offsets(broker: KafkaBroker, tmp_path: Path) -> 
     """
     settings = {"answers": {"verify": 0}}
     with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
-        # The cleaner has been at work: what it has closed and not cleaned has about the size of a segment.
+        # The cleaner has run: a closed segment that is not cleaned has about the maximum size.
         sidecar.process.wait_until(lambda: segments(broker)[0].stat().st_size < SEGMENT / 2)
         sidecar.wait_for_log()
         for group in GROUPS:

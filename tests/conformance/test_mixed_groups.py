@@ -1,7 +1,7 @@
-"""A group with members of both protocols (KIP-848) whose last member of the new one is dropped: an online downgrade.
+"""A group with members of both protocols (KIP-848) loses its last member of the new protocol: an online downgrade.
 
-The broker then turns the group into a classic one and begins a rebalance (`convertToClassicGroup`). No reply tells of
-it. The first sign is a record of the offsets topic.
+The broker then turns the group into a classic one and begins a rebalance (`convertToClassicGroup`). No reply shows the
+change. The first sign is a record of the offsets topic.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ from tests.kafka.topics import make_topic
 from tests.kafka.wire import ask
 
 SESSION_MS = "2000"
-"""After so many milliseconds without a heartbeat the broker drops a member of the new protocol."""
+"""Milliseconds without a heartbeat after which the broker removes a member of the new protocol."""
 PARTITIONS = 50
-"""Of the offsets topic."""
+"""The number of partitions of the offsets topic."""
 TOPIC, GROUP = "topic", "mixed"
 EXCLUSIVE = {"answers": {"exclusive": True}}
 DOWNGRADE = {
@@ -52,7 +52,7 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Kafk
 
 
 def described(address: Address) -> str:
-    """The group's state in DescribeGroups; "" where the broker says that it is no classic group."""
+    """Returns the group's state in DescribeGroups; "" if the broker reports that the group is not classic."""
     [group] = ask(address, DescribeGroupsRequest(groups=(GROUP,)), 5).groups
     return str(group.group_state) if not group.error_code else ""
 
@@ -63,14 +63,14 @@ def listed(address: Address) -> list[ListedGroup]:
 
 
 def of_the_same_partition() -> str:
-    """Another group whose records go to the partition of the offsets topic that holds those of `GROUP`."""
+    """Returns another group whose records are in the same partition of the offsets topic as those of `GROUP`."""
     names = (f"other-{number}" for number in count())
     wanted = partition_for(GROUP, PARTITIONS)
     return next(name for name in names if partition_for(name, PARTITIONS) == wanted)
 
 
 def wait_until_read(broker: KafkaBroker, sidecar: SidecarProcess) -> None:
-    """Returns when the sidecar has read all that the broker had written to the group's partition by now."""
+    """Waits until the sidecar has read all records that the broker has written to the group's partition so far."""
     other = of_the_same_partition()
     commit(Client(broker.direct, Dialect.of(broker.direct)), other, TOPIC, {0: 7})
     question = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=other, topics=None),))

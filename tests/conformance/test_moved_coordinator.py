@@ -1,4 +1,4 @@
-"""A group's coordinator moves from one broker to another, and what the sidecar beside each tells of it."""
+"""A group's coordinator moves from one broker to another. Tests the reports of both brokers' sidecars."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.conformance.test_leadership import GROUPS, Pair, pair, swap
 from tests.kafka.dialect import until
 from tests.kafka.group_members import ClassicMember
 
-__all__ = ["pair"]  # A fixture is known by where it is imported.
+__all__ = ["pair"]  # pytest finds the imported fixtures.
 
 
 def test_coordinator_moves(pair: Pair, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Clients may commit any number. The sidecar tells offsets below 0 as the broker does, from the commit on."""
+"""Clients may commit any number. The sidecar reports offsets below 0 as the broker does, from the commit on."""
 
 import secrets
 from dataclasses import replace
@@ -33,7 +33,7 @@ ANSWERED = "group_sidecar_mirror_answers_total"
 
 
 def in_order(reply: OffsetFetchResponse) -> Any:
-    """What is told, sorted: brokers promise no order."""
+    """Returns the offsets of a reply, sorted, because brokers guarantee no order."""
     groups = [(group.error_code, group.topics) for group in reply.groups] or [(reply.error_code, reply.topics)]
     return [
         (error, [replace(t, partitions=tuple(sorted(t.partitions, key=lambda p: p.partition_index))) for t in topics])

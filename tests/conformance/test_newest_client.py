@@ -1,6 +1,6 @@
-"""Kafka's newest client and broker, in the versions that came with them: what the sidecar must read, and nothing amiss.
+"""Kafka's newest client and broker use their newest API versions, which the sidecar must decode without failures.
 
-It commits offsets in transactions by topic ids (KIP-1319), and names the node that it means to reach (KIP-1242).
+The client commits offsets in transactions by topic ids (KIP-1319), and names the node that it addresses (KIP-1242).
 """
 
 import subprocess
@@ -34,7 +34,7 @@ RECORDS = 5
 
 
 class Stage(NamedTuple):
-    """A broker of the newest release with two topics, and what all of its clients come through."""
+    """A broker of the newest release with two topics, and the sidecar through which all clients connect."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
@@ -42,7 +42,7 @@ class Stage(NamedTuple):
 
 @pytest.fixture(scope="module", params=["sidecar", "gateway"])
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """In either mode."""
+    """A stage for each mode of the sidecar."""
     folder = tmp_path_factory.mktemp(request.param)
     with KafkaBroker(folder / "broker") as broker:
         broker.wait_for_coordinator()
@@ -57,7 +57,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def exchanged(address: Address, group: str, protocol: str) -> list[str]:
-    """Runs one loop of Kafka's own client; gives the lines that it prints."""
+    """Runs one loop of Kafka's own client. Returns the lines of its output."""
     source = Path(__file__).with_name("Exchange.java")
     place = [host_port(address), group, protocol, "source", "sink", str(RECORDS)]
     command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place]
@@ -67,7 +67,7 @@ def exchanged(address: Address, group: str, protocol: str) -> list[str]:
 
 
 def answered_locally(sidecar: SidecarProcess, request: Struct, version: int) -> Any:
-    """An answer from the copy, once the log has told how the last transaction ended."""
+    """Asks until the sidecar answers from its copy. Returns the answer."""
     answers: list[Any] = []
 
     def local() -> bool:

@@ -1,4 +1,4 @@
-"""Joins in encodings that no client writes but the broker reads: none of them gets past a group's limit."""
+"""Joins in encodings that no client writes but the broker accepts. None of them passes a group's limit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,20 +19,20 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
 CODES = (int(ErrorCode.GROUP_MAX_SIZE_REACHED), int(ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389))
-"""What the two sidecars refuse with."""
+"""The error codes with which the two sidecars refuse."""
 REJECTIONS, FAILURES = "group_sidecar_policy_rejections_total", "group_sidecar_decode_failures_total"
 FLEXIBLE_SINCE = JoinGroupRequest.FLEXIBLE
 
 
 class Odd(NamedTuple):
-    """How a join is encoded.
+    """The encoding of a join.
 
     Attributes:
-        version: of JoinGroup.
-        null: the length of the instance id; -1 is what clients write.
-        bits: what is set in the fifth byte of each varint, above the 32nd bit; None for the shortest varints.
+        version: the version of JoinGroup.
+        null: the length of the instance id. Clients write -1.
+        bits: the bits above the 32nd bit in the fifth byte of each varint; None for the shortest varints.
         tags: the tagged fields of the request.
-        behind: bytes behind the request.
+        behind: bytes after the request.
     """
 
     version: int
@@ -72,7 +72,7 @@ def string(value: str, odd: Odd) -> bytes:
 
 
 def join_frame(group: str, odd: Odd) -> bytes:
-    """A dynamic member's first join."""
+    """Returns a dynamic member's first join."""
     header = (
         JoinGroupRequest.KEY.to_bytes(2, "big") + odd.version.to_bytes(2, "big") + b"\0\0\0\7" + encode_string("odd")
     )
@@ -106,7 +106,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 def sidecar(
     broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SidecarProcess]:
-    """A sidecar that lets one member into each group."""
+    """A sidecar with a limit of one member per group. It already has a full group."""
     folder: Path = tmp_path_factory.mktemp("sidecar")
     settings = {"policies": {"group_max_size": {"limit": 1, "error_code": request.param}}}
     (listen,) = free_addresses(1)
@@ -122,7 +122,7 @@ def full_group(code: int) -> str:
 
 
 def fill(wire: Wire, group: str) -> None:
-    """Makes the group's only member."""
+    """Creates the group's only member."""
     first = JoinGroupRequest(
         group_id=group,
         member_id="",

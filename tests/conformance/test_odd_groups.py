@@ -1,6 +1,6 @@
 """Odd group ids and odd joins: the sidecar's limit treats them as the broker's own limit does.
 
-The limit is one member in both, so that whatever is taken for another group than the broker takes it for gets past.
+Both limits are one member. So a request would pass if the sidecar took it for another group than the broker does.
 """
 
 import secrets
@@ -24,12 +24,12 @@ NUMBERS = count()
 
 
 def classic(text: bytes) -> bytes:
-    """A string as versions before the flexible ones have it."""
+    """Encodes a string of a version that is not flexible."""
     return struct.pack(">h", len(text)) + text
 
 
 def compact(text: bytes) -> bytes:
-    """A string as flexible versions have it."""
+    """Encodes a string of a flexible version."""
     length, encoded = len(text) + 1, b""
     while length > 0x7F:
         encoded, length = encoded + bytes([length & 0x7F | 0x80]), length >> 7
@@ -37,20 +37,20 @@ def compact(text: bytes) -> bytes:
 
 
 def framed(key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
-    """A request of any API."""
+    """Returns a request of any API."""
     payload = struct.pack(">hhih", key, version, 7, -1) + b"\0" * flexible + body
     return struct.pack(">i", len(payload)) + payload
 
 
 def join(group: bytes, *, metadata: bytes = b"", behind: bytes = b"") -> bytes:
-    """A JoinGroup v2, which makes a member at once."""
+    """Returns a JoinGroup v2, which creates a member at once."""
     timeouts = struct.pack(">ii", MINUTE, MINUTE)
     protocols = struct.pack(">i", 1) + classic(b"range") + struct.pack(">i", len(metadata)) + metadata
     return framed(JOIN, 2, classic(group) + timeouts + classic(b"") + classic(b"consumer") + protocols + behind)
 
 
 def flexible_join(group: bytes, instance: bytes) -> bytes:
-    """A JoinGroup v6 of a static member, which is made one at once."""
+    """Returns a JoinGroup v6 that creates a static member at once."""
     timeouts = struct.pack(">ii", MINUTE, MINUTE)
     protocols = b"\2" + compact(b"range") + b"\1" + b"\0"
     body = compact(group) + timeouts + compact(b"") + compact(instance) + compact(b"consumer") + protocols + b"\0"
@@ -58,18 +58,18 @@ def flexible_join(group: bytes, instance: bytes) -> bytes:
 
 
 def told(at: Address, *frames: bytes) -> list[str]:
-    """What comes back to each frame, each over a connection of its own, member ids aside; or that it is closed."""
-    return [_told(at, frame) for frame in frames]
+    """Sends each frame over its own connection. Returns ``in``, the error reply in hex, or ``closed`` for each."""
+    return [_outcome(at, frame) for frame in frames]
 
 
-def _told(at: Address, frame: bytes) -> str:
+def _outcome(at: Address, frame: bytes) -> str:
     with Wire(at) as wire:
         try:
             wire.send(frame)
             reply = wire.receive()
         except ConnectionError:
             return "closed"
-    # Behind the correlation id, the tags of a flexible one, and the throttle time.
+    # The error code follows the correlation id, the tags of a flexible reply, and the throttle time.
     flexible = frame[4:8] == struct.pack(">hh", JOIN, 6)
     error = reply[8 + flexible : 10 + flexible] if frame[4:6] != struct.pack(">h", HEARTBEAT) else reply[4:]
     return "in" if error == b"\0\0" else reply.hex()
@@ -79,7 +79,7 @@ def _told(at: Address, frame: bytes) -> str:
 def limited(
     broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Address]:
-    """A sidecar with a limit of one member, before a broker without any."""
+    """A sidecar with a limit of one member, in front of a broker without a limit."""
     broker.wait_for_coordinator()
     [listen] = free_addresses(1)
     settings = {
@@ -92,7 +92,7 @@ def limited(
 
 @pytest.fixture
 def suffix() -> bytes:
-    """Makes ids of groups that no other test has used."""
+    """Returns a suffix for group ids that no other test has used."""
     return secrets.token_hex(5).encode()
 
 

@@ -1,7 +1,6 @@
-"""Strings that are not UTF-8 name the same to the sidecar as to the broker, and are told alike, byte for byte.
+"""Strings that are not UTF-8 mean the same to the sidecar and the broker. Their replies are equal byte by byte.
 
-Kafka reads U+FFFD where bytes are not UTF-8. So a group has many names in bytes, and every one of them comes under its
-limit.
+Kafka decodes malformed bytes as U+FFFD. So many byte strings name the same group, and its limit applies to all of them.
 """
 
 from collections.abc import Iterator
@@ -35,39 +34,39 @@ ODD = {
     "<metadata>": b"m\xff\xff\xf1\x80\xff\xed\xae\x80",
     "<stranger>": b"s\xff\xed\xa0\x80\xc3\xff\xff\xff",
 }
-"""What is sent in place of these words."""
+"""The bytes that replace these words."""
 SAME_GROUP = "g\ufffd\ufffd\ufffd"
 SUBSCRIPTION = b"\0\0" + encode(ConsumerProtocolSubscription(topics=()), 0)
 REJECTIONS = "group_sidecar_policy_rejections_total"
 
 
 class OddWire(Wire):
-    """A connection that sends odd bytes for certain words."""
+    """A connection that replaces certain words by odd bytes."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address, client_id=odd("<client>"))
 
     def send(self, data: bytes) -> None:
-        """Sends bytes with the words replaced."""
+        """Sends bytes in which the words are replaced."""
         for word in ODD:
             data = data.replace(odd(word).encode(), ODD[word])
         super().send(data)
 
 
 def odd(word: str) -> str:
-    """The word, as long as what is sent in its place."""
+    """Returns the word, padded to the length of the bytes that replace it."""
     return word[:1] + word[1:2] * (len(ODD[word]) - 2) + word[-1:]
 
 
 def raw_answer(address: Address, request: Struct, version: int) -> bytes:
-    """The reply as it came."""
+    """Sends a request. Returns the bytes of the reply."""
     with OddWire(address) as wire:
         wire.send_request(request, version)
         return wire.receive()
 
 
 def own_answer(pair: Pair, api: str, request: Struct, version: int) -> bytes:
-    """The sidecar's own reply as it came; asserts that it is, and that the broker's is the same."""
+    """Returns the sidecar's own reply. Asserts that the sidecar answered, and that the broker's reply is equal."""
     direct, before = raw_answer(pair.broker, request, version), pair.answers(api)
     own = raw_answer(pair.sidecar.listen, request, version)
     assert pair.answers(api) == before + 1, "the sidecar left the question to the broker"
@@ -89,10 +88,10 @@ def join(group: str, instance: str | None = None) -> JoinGroupRequest:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """With one group of one member and one offset, whose strings are all odd, and whose limit is one member."""
+    """A broker with a group of one member and one offset. All of its strings are odd, and its limit is one member."""
     folder = tmp_path_factory.mktemp("odd")
     with KafkaBroker(folder / "broker") as broker, limited(folder, broker) as sidecar:
-        # A broker that is still making its offsets topic says NOT_COORDINATOR, and so puts its groups in doubt.
+        # While a broker creates its offsets topic, it returns NOT_COORDINATOR, which puts its groups in doubt.
         broker.wait_for_coordinator()
         sidecar.wait_for_log()
         run = Run(Route("sidecar", broker.sidecar, broker.sidecar), "odd")

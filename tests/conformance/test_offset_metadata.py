@@ -1,4 +1,4 @@
-"""offset.metadata.max.bytes: a broker with that limit, and one without behind a sidecar with the policy."""
+"""offset.metadata.max.bytes: compares a broker with this limit and a broker behind a sidecar with the policy."""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -63,11 +63,11 @@ STORED_IN_TRANSACTION = [
     ("c", 2, 2, SHORT),
     ("c", 3, 0, ""),
 ]
-"""What is there after MIXED and another commit."""
+"""The offsets after MIXED and another commit."""
 
 
 class Way:
-    """A broker as a client sees it, with topics made: one with a limit of its own, or a sidecar with the policy."""
+    """A broker with topics, as a client sees it: either it has the limit itself, or its sidecar has the policy."""
 
     def __init__(self, address: Address) -> None:
         self.client = Client(address, Dialect.of(address))
@@ -78,7 +78,7 @@ class Way:
         self.ids = {topic.name: topic.topic_id for topic in self.client.ask(asked).topics}
 
     def commit(self, group: str, asked: Asked, version: int | None = None, **fields: Any) -> Told:
-        """What is said of a commit; by default in the last version with names."""
+        """Commits. Returns the outcome of each partition. The default version is the last one with topic names."""
         version = self.client.dialect.newest(OffsetCommitRequest.KEY, 9) if version is None else version
         topics = tuple(
             OffsetCommitRequestTopic(
@@ -96,7 +96,7 @@ class Way:
         )
 
     def listing(self, reply: Any) -> Told:
-        """What a reply says."""
+        """Returns the partitions and error codes of a reply."""
         names = {topic_id: name for name, topic_id in self.ids.items()}
         return [
             (
@@ -107,7 +107,7 @@ class Way:
         ]
 
     def offsets(self, group: str, version: int | None = None) -> list[Any]:
-        """What is committed; by default in the last version with one group."""
+        """Returns the committed offsets. The default version is the last one with a single group."""
         topics = tuple(OffsetFetchRequestTopic(name=topic, partition_indexes=(0, 1, 2, 3)) for topic in TOPICS)
         version = self.client.dialect.newest(OffsetFetchRequest.KEY, 7) if version is None else version
         reply = ask(self.client.address, OffsetFetchRequest(group_id=group, topics=topics), version)
@@ -121,7 +121,7 @@ class Way:
 
 @dataclass
 class Stage:
-    """The two, of one release of Kafka. `ordered`: whether its replies are in the order of requests."""
+    """Both ways to one release of Kafka. `ordered`: whether its replies are in the order of requests."""
 
     limited: Way
     through: Way
@@ -129,9 +129,9 @@ class Stage:
     ordered: bool
 
     def compare(self, scenario: Callable[[Way, str], tuple[Told, Any]]) -> tuple[Told, Any]:
-        """Runs a scenario on both, asserts that both saw the same, and returns what they saw.
+        """Runs a scenario on both ways and asserts that the results are equal. Returns the result.
 
-        A scenario gets the name of a group that is its own; it gives what it was told, and what it saw besides.
+        A scenario gets the name of its own group. It returns the outcome of a commit, and further observations.
         """
         group = f"g{secrets.token_hex(4)}"
         (told, seen), (told_through, seen_through) = scenario(self.limited, group), scenario(self.through, group)
@@ -140,17 +140,17 @@ class Stage:
         return told, seen
 
     def in_order(self, told: Told) -> Any:
-        """Old brokers keep what they tell in a hash map."""
+        """Returns an outcome, sorted for old brokers: they build replies from a hash map."""
         return told if self.ordered else sorted((topic, *each) for topic, partitions in told for each in partitions)
 
     def refusals(self) -> float:
-        """How many commits the sidecar has refused in part or as a whole."""
+        """Returns how many commits the sidecar has refused, in part or as a whole."""
         return self.sidecar.metric("group_sidecar_policy_rejections_total", policy="offset_metadata_max_bytes")
 
 
 @pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A broker with the limit, and one without any behind a sidecar."""
+    """A broker with the limit, and a broker without a limit behind a sidecar."""
     folder = tmp_path_factory.mktemp("metadata")
     with ExitStack() as stack:
 
@@ -179,7 +179,7 @@ def versions(stage: Stage, request: type[Struct]) -> range:
 def test_each_commit_version(stage: Stage) -> None:
     """Each OffsetCommit version refuses too long metadata as a broker with the same limit does."""
     for version in versions(stage, OffsetCommitRequest):
-        # v0 is about ZooKeeper.
+        # v0 stores offsets in ZooKeeper.
         def scenario(way: Way, group: str, version: int = version) -> Any:
             return way.commit(group, MIXED, version), way.offsets(group, None if version else 0)
 
@@ -270,7 +270,7 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
                 )
                 until(lambda: way.client.ask(joining, 2).error_code == 0, "the group is in the transaction")
                 told: Told = []
-                fenced = [(MIXED, 5)] if stage.ordered else []  # The oldest do not look at the epoch.
+                fenced = [(MIXED, 5)] if stage.ordered else []  # The oldest brokers do not check the epoch.
                 for asked, epoch in [(MIXED, 0), (ASKED["a topic that is not there"], 0), *fenced]:
                     request = txn_commit(way, group, transaction, epoch, asked)
                     told += way.listing(ask(way.client.address, request, version))
@@ -281,7 +281,7 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
                     committed=True,
                 )
                 until(lambda: way.client.ask(ending, 2).error_code == 0, "the transaction ends")
-            # An old broker loses all of a transaction's offsets if one was too long, and says so in its log.
+            # An old broker drops all of a transaction's offsets if one was too long. Its log reports that.
             if way is stage.through or stage.ordered:
                 until(lambda: way.offsets(group) == STORED_IN_TRANSACTION, "its offsets are there")
             return told, None
@@ -291,7 +291,7 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
 
 
 def txn_commit(way: Way, group: str, of: Transaction, later: int, asked: Asked) -> TxnOffsetCommitRequest:
-    """A commit in a transaction, of an epoch so much later than its producer's."""
+    """Returns a commit in a transaction. Its epoch is the producer's epoch plus `later`."""
     topics = tuple(
         TxnOffsetCommitRequestTopic(
             name=name,
@@ -314,7 +314,7 @@ def txn_commit(way: Way, group: str, of: Transaction, later: int, asked: Asked) 
 
 def test_librdkafka_gets_metadata_error(stage: Stage) -> None:
     """librdkafka gets the metadata error and reads back only the accepted offsets."""
-    short = SHORT[:-1]  # confluent-kafka sends a NUL behind it, and librdkafka says the error of one partition of all.
+    short = SHORT[:-1]  # The client appends a NUL. librdkafka reports one partition's error for all partitions.
     wanted = [TopicPartition("a", 0, 5, LONG), TopicPartition("a", 1, 6, short), TopicPartition("b", 0, 7, "é")]
 
     def scenario(way: Way, group: str) -> Any:

@@ -1,7 +1,6 @@
-"""Brokers whose listeners have no names, and real clients that come to them through a gateway.
+"""Brokers whose listeners have no names, and real clients that connect to them through a gateway.
 
-0.9.0.1 passes ApiVersions over: the sidecar says what it speaks. What such brokers are asked about groups is compared
-in `test_differential`.
+0.9.0.1 ignores ApiVersions, so the sidecar answers it. `test_differential` compares the questions about groups.
 """
 
 import subprocess
@@ -30,14 +29,14 @@ pytestmark = pytest.mark.timeout(300)
 
 SILENT = "0.9.0.1"
 FULL = 77
-"""The error as the sidecar gives it by default; brokers before 2.2 have none of that kind."""
+"""The sidecar's default error code. Brokers before 2.2 have no code for a full group."""
 VALUES = [f"value {number}" for number in range(20)]
 BROKERS = ("0.10.1.1", SILENT)
 
 
 @pytest.fixture(scope="module", params=BROKERS)
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """One of them, with a topic of two partitions for each way to it."""
+    """An old broker, with a topic of two partitions for each route."""
     with KafkaBroker(tmp_path_factory.mktemp("old"), version=request.param) as broker:
         broker.wait_for_coordinator()
         for topic in ("direct", "through"):
@@ -47,7 +46,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def gateway(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
-    """Before it."""
+    """A gateway in front of the broker."""
     settings = {"mode": "gateway", "answers": {"exclusive": True, "authorizer": "none"}}
     with SidecarProcess(
         tmp_path_factory.mktemp("gateway"), listen=broker.sidecar, upstream=broker.client, settings=settings
@@ -58,7 +57,7 @@ def gateway(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def limiting(broker: KafkaBroker, tmp_path: Path) -> Iterator[SidecarProcess]:
-    """Another sidecar before it, which lets one member into a group."""
+    """Another sidecar in front of the broker, with a limit of one member per group."""
     [listen] = free_addresses(1)
     settings = {"policies": {"group_max_size": {"limit": 1}}}
     with SidecarProcess(tmp_path, listen=listen, upstream=broker.client, settings=settings) as sidecar:
@@ -84,7 +83,7 @@ def test_librdkafka_sees_no_difference(broker: KafkaBroker, gateway: SidecarProc
 
 
 def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Produces, consumes and commits; tells what came of it. The group is called as the topic."""
+    """Produces, consumes and commits. Returns the observations. The group has the name of the topic."""
     place = {"bootstrap.servers": host_port(address), **told}
     produced: list[tuple[int | None, int | None]] = []
     producer = Producer({**place, "acks": "all"})
@@ -110,7 +109,7 @@ def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, An
 
 
 def values_of(consumer: Consumer, count: int) -> list[str]:
-    """So many values that it polls."""
+    """Polls until there are `count` values, and returns them."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     values: list[str] = []
     while len(values) < count:
@@ -142,7 +141,7 @@ def test_limit_holds_at_old_broker(broker: KafkaBroker, limiting: SidecarProcess
 
 
 def joined(member: ClassicMember) -> tuple[int, int]:
-    """Error code and generation in the answer to its join."""
+    """Joins. Returns error code and generation of the reply."""
     member.send_join()
     reply = member.receive_join()
     return reply.error_code, reply.generation_id
@@ -162,5 +161,5 @@ def test_sidecar_answers_api_versions(broker: KafkaBroker, gateway: SidecarProce
 
 
 def passed_over(broker: KafkaBroker) -> int:
-    """How often it has passed ApiVersions over, which it logs."""
+    """Returns how many ApiVersions requests the broker has ignored, according to its log."""
     return (broker.folder / "broker.log").read_text().count("Index 18 out of bounds")

@@ -1,4 +1,4 @@
-"""The sidecar's own credentials before a real broker: TLS, PLAIN and SCRAM, and what a refusal is called."""
+"""The sidecar's own credentials with a real broker: TLS, PLAIN and SCRAM, and the text of refusals."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +19,13 @@ from tests.kafka.processes import host_port
 from tests.kafka.sidecar_process import SidecarProcess
 
 SESSION_MS = 2000
-"""How long a session lasts that was authenticated by PLAIN on the plain listener."""
+"""The lifetime in milliseconds of a session with PLAIN on the listener without TLS."""
 
 
 class Secured(NamedTuple):
-    """A broker and what it needs to be trusted.
+    """A broker with TLS listeners, and its certificates.
 
-    CLIENT is TLS and wants a certificate, SASL_CLIENT is TLS with SASL, SASL_DIRECT is SASL alone.
+    CLIENT uses TLS and requires a certificate. SASL_CLIENT uses TLS with SASL. SASL_DIRECT uses only SASL.
     """
 
     broker: KafkaBroker
@@ -58,7 +58,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def as_java_reads_it(certificate: trustme.LeafCert) -> bytes:
-    """Key and chain; Java wants PKCS #8."""
+    """Returns the key, in PKCS #8 as Java requires, and the certificate chain."""
     key = pem.load_pem_private_key(certificate.private_key_pem.bytes(), None)
     encoded = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
     return encoded + b"".join(part.bytes() for part in certificate.cert_chain_pems)

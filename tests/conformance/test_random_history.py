@@ -1,8 +1,8 @@
-"""Whatever clients do to groups, in whatever order: what the sidecar says agrees with the broker after each step.
+"""Clients change groups in random ways. After each step, the sidecar's answers agree with the broker's answers.
 
-Two runs. In one all clients come through the sidecar, which has been told so: it must agree at once. In the other some
-go around it: what they did reaches it by the log, so there an answer has a moment to come right. A question that the
-sidecar leaves to the broker agrees by itself.
+There are two runs. In the first, all clients connect through an `exclusive` sidecar, which must agree at once. In the
+second, some clients bypass the sidecar. Their changes arrive through the log, so an answer may be late. A question that
+the sidecar leaves to the broker agrees in any case.
 """
 
 import secrets
@@ -48,26 +48,26 @@ from tests.kafka.transactions import Transaction
 EXAMPLES = settings().max_examples * 3 // 10
 STEPS = 25
 ANY = st.integers(0, 7)
-"""Which of those who are there. Nothing drawn may depend on the broker: a step that makes no sense does nothing."""
+"""Selects a client. Drawn values must not depend on the broker, so an impossible step does nothing."""
 CLASSIC_GROUPS = ("classic one", "classic two")
 CONSUMER_GROUP = "consumer"
 SHORT_MS = 300
 _MOMENT = 0.02
-"""Seconds in which the broker answers what it does not keep waiting."""
+"""Seconds within which the broker answers a request that it does not park."""
 _MOST_MEMBERS = 4
 _UNKNOWN_MEMBER = 25
 _HEARD = (0, 27)
-"""NONE and REBALANCE_IN_PROGRESS: the broker took the heartbeat."""
+"""NONE and REBALANCE_IN_PROGRESS: the broker accepted the heartbeat."""
 _PROPERTIES = {"group.min.session.timeout.ms": "100"}
 
 
 @dataclass(frozen=True)
 class World:
-    """One broker and the sidecar before it.
+    """A broker and the sidecar in front of it.
 
     Args:
-        ways: the clients that actors may be: through the sidecar, and around it where that is allowed.
-        patience: seconds until an answer has to have come right.
+        ways: the clients that actors may use: through the sidecar, and around it if that is allowed.
+        patience: the seconds within which an answer has to become right.
     """
 
     ways: tuple[Client, ...]
@@ -112,7 +112,7 @@ class Actor:
         self.waits_for = "sync"
 
     def collect(self, seconds: float) -> None:
-        """Takes the reply that it waits for, where that has come."""
+        """Receives the pending reply if it arrives within `seconds`."""
         if self.waits_for and self.member.answered(seconds):
             reply = self.member.receive_join() if self.waits_for == "join" else self.member.receive_sync()
             self.waits_for = ""
@@ -120,7 +120,7 @@ class Actor:
 
     @property
     def speaks(self) -> bool:
-        """Whether it waits for nothing and has a generation to speak in."""
+        """Whether the member is in a generation and has no pending reply."""
         return not self.waits_for and bool(self.member.member_id) and self.member.generation >= 0
 
     def noted(self, code: int) -> None:
@@ -129,11 +129,11 @@ class Actor:
 
 
 class History(RuleBasedStateMachine):
-    """Clients that do what clients do, and questions after each step."""
+    """Clients that join, leave, commit and fail, and questions after each step."""
 
     world: ClassVar[World]
     found: ClassVar[list[str]]
-    """Differences: a broker does not do the same twice, so Hypothesis may not see one again to tell it."""
+    """The differences that were found. Hypothesis may not reproduce one, because a broker's timing varies."""
 
     @initialize()
     def begin(self) -> None:
@@ -154,7 +154,7 @@ class History(RuleBasedStateMachine):
     def join(
         self, group: str, way: int, instance: str | None, short_session: bool, short_rebalance: bool, settles: bool
     ) -> None:
-        """Somebody new joins, and perhaps the others follow."""
+        """A new member joins, and perhaps the others join again."""
         if len(self.actors) >= _MOST_MEMBERS:
             return
         member = ClassicMember(
@@ -194,7 +194,7 @@ class History(RuleBasedStateMachine):
         self.rebalance(group)
 
     def rebalance(self, group: str) -> None:
-        """All who are heard of join again, then sync: mostly that makes the group stable."""
+        """All active members join again and then sync. Usually that makes the group stable."""
         actors = [actor for actor in self.actors if actor.group == self.name(group)]
         for actor in actors:
             if not actor.waits_for:
@@ -223,7 +223,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.actors)
     @rule(number=ANY)
     def leave(self, number: int) -> None:
-        """A client leaves, perhaps while it waits for a reply."""
+        """A client leaves, perhaps with a pending reply."""
         actor = self.actor(number)
         if actor.member.member_id:
             actor.member.leave()
@@ -232,16 +232,16 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.actors)
     @rule(number=ANY)
     def vanish(self, number: int) -> None:
-        """A client is killed, perhaps while it waits for a reply."""
+        """A client is killed, perhaps with a pending reply."""
         self.forget(self.actor(number))
 
     @precondition(lambda self: self.actors)
     @rule(number=ANY)
     def expire(self, number: int) -> None:
-        """The broker drops a member that keeps silent.
+        """The broker removes a silent member.
 
-        The member speaks once before it falls silent. Kafka schedules the first expiration of a static member that
-        replaces another with the session timeout of its predecessor, which may be long.
+        The member sends one heartbeat before it falls silent. Otherwise a static member that replaced another one might
+        live longer: Kafka schedules its first expiration with the session timeout of its predecessor.
         """
         actor = self.actor(number)
         if actor.short and actor.speaks:
@@ -254,7 +254,7 @@ class History(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(CLASSIC_GROUPS), way=st.integers(0, 1), offset=st.integers(0, 1000))
     def commit_alone(self, group: str, way: int, offset: int) -> None:
-        """A client without a group commits; refused where the group has members."""
+        """A client that is not a member commits. The broker refuses the commit if the group has members."""
         try:
             commit(self.client(way), self.name(group), self.world.topic, {0: offset})
         except AssertionError:
@@ -286,7 +286,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: len(self.consumers) < 2)
     @rule(way=st.integers(0, 1))
     def join_the_new_way(self, way: int) -> None:
-        """Somebody joins by the new protocol; refused where the name is still a classic group's."""
+        """A member joins with the new protocol. The broker refuses the join if a classic group has the name."""
         member = ConsumerMember(self.client(way), self.name(CONSUMER_GROUP), (self.world.topic,))
         member.join()
         self.consumers.append(member)
@@ -312,7 +312,7 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """Every group's answers are the broker's."""
+        """Asserts that the answers about every group agree with the broker's answers."""
         for actor in self.actors:
             actor.collect(0)
         names = tuple(map(self.name, (*CLASSIC_GROUPS, CONSUMER_GROUP)))
@@ -327,14 +327,14 @@ class History(RuleBasedStateMachine):
         self.compare(ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False), 1)
 
     def teardown(self) -> None:
-        """Nobody is left, and the groups are gone as far as that is possible."""
+        """Removes all members, and the groups as far as possible."""
         for transaction in self.transactions:
             transaction.end(commit=False)
         for consumer in self.consumers:
             consumer.leave()
         for actor in self.actors:
             actor.member.__exit__(None, None, None)
-        for name in map(self.name, CLASSIC_GROUPS):  # Those who have vanished are members still.
+        for name in map(self.name, CLASSIC_GROUPS):  # Vanished clients are still members.
             left = tuple(MemberIdentity(member_id=member) for member in self.members(name))
             self.world.through.ask(LeaveGroupRequest(group_id=name, members=left))
         names = tuple(map(self.name, (*CLASSIC_GROUPS, CONSUMER_GROUP)))
@@ -343,7 +343,7 @@ class History(RuleBasedStateMachine):
             wire.__exit__(None, None, None)
 
     def compare(self, request: Struct, version: int) -> None:
-        """Asks both until they agree. What the broker says must be the same before and after: it may move on itself."""
+        """Asks both until they agree. Fails only if the broker gives the same answer before and after the sidecar."""
         started = time.monotonic()
         while True:
             before = in_order(self.direct.ask(request, version))
@@ -366,7 +366,7 @@ class History(RuleBasedStateMachine):
         return self.actors[number % len(self.actors)]
 
     def members(self, group: str) -> set[str]:
-        """The ids that the broker has in a classic group."""
+        """Returns the member ids of a classic group at the broker."""
         described = self.direct.ask(DescribeGroupsRequest(groups=(group,)), 5)
         return {member.member_id for member in described.groups[0].members}
 

@@ -1,4 +1,4 @@
-"""Clients that nobody has heard of: bare frames, unknown APIs, many requests in one go."""
+"""Unusual clients: raw frames, unknown APIs, and many requests in one write."""
 
 import struct
 from dataclasses import replace
@@ -28,17 +28,17 @@ from tests.kafka.wire import Wire
 
 UNKNOWN_KEY = 9_999
 FEATURES_SINCE = 3
-"""The version of ApiVersions from which features are told (KIP-584)."""
+"""The first version of ApiVersions with features (KIP-584)."""
 
 
 def frame(key: int, version: int, body: bytes, correlation: int = 7) -> bytes:
-    """A request of any API, with header v1."""
+    """Returns a request of any API, with header v1."""
     payload = struct.pack(">hhih", key, version, correlation, -1) + body
     return struct.pack(">i", len(payload)) + payload
 
 
 def exchange(run: Run, data: bytes) -> str:
-    """What the broker sends back to one frame, in hexadecimal, or that it closes."""
+    """Sends a frame. Returns the reply in hex, or that the broker closed the connection."""
     with Wire(run.route.plain) as wire:
         wire.send(data)
         try:
@@ -63,7 +63,7 @@ def test_undecoded_apis_pass(routes: Routes, key: int, version: int, body: bytes
 
     def scenario(run: Run) -> Any:
         answer = exchange(run, frame(key, version, body))
-        return answer[:8], len(answer) if key == 22 else answer  # A producer id is given out once.
+        return answer[:8], len(answer) if key == 22 else answer  # A producer id is issued only once.
 
     assert routes.compare(scenario)[0] == "00000007"
 
@@ -106,9 +106,9 @@ def test_impossible_length_closes_connection(routes: Routes, length: int) -> Non
 
 def test_future_api_versions_gets_v0_reply(routes: Routes) -> None:
     """ApiVersions of an unknown version gets UNSUPPORTED_VERSION in the form of v0."""
-    software = b"\0\2x\2y\0"  # Behind the header's tags a name, a version, and the body's tags.
+    software = b"\0\2x\2y\0"  # The header's tags are followed by a name, a version, and the body's tags.
     answer = routes.compare(lambda run: exchange(run, frame(18, 99, software)))
-    assert answer[:12] == "00000007" + "0023"  # UNSUPPORTED_VERSION, as v0 says it
+    assert answer[:12] == "00000007" + "0023"  # UNSUPPORTED_VERSION in the format of v0
 
 
 @pytest.mark.parametrize("version", ApiVersionsRequest.VERSIONS)
@@ -126,7 +126,7 @@ def test_same_versions_are_advertised(routes: Routes, version: int) -> None:
         return replace(told, finalized_features_epoch=0)
 
     assert routes.compare(scenario).error_code == 0
-    assert epochs == sorted(epochs)  # Directly first, then through the sidecar: no epoch of another time is told.
+    assert epochs == sorted(epochs)  # The reply through the sidecar, which comes second, must not be older.
     assert (min(epochs) >= 0) is (version >= FEATURES_SINCE)
 
 
@@ -148,7 +148,7 @@ def test_unacknowledged_produce_has_no_reply(routes: Routes) -> None:
 
 
 def produce_body(topic: str, value: bytes) -> bytes:
-    """Produce v3 with acks=0: one record for partition 0."""
+    """Returns a Produce v3 body with acks=0 and one record for partition 0."""
     record = b"\0" + b"\0" + b"\0" + b"\x01" + zigzag(len(value)) + value + b"\0"
     record = zigzag(len(record)) + record
     after_crc = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + record
@@ -159,13 +159,13 @@ def produce_body(topic: str, value: bytes) -> bytes:
 
 
 def zigzag(value: int) -> bytes:
-    """A signed varint of at most two bytes."""
+    """Encodes a signed varint of at most two bytes."""
     value <<= 1
     return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80, value >> 7])
 
 
 def crc32c(data: bytes) -> int:
-    """The Castagnoli checksum that record batches carry."""
+    """Returns the CRC-32C checksum of record batches."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

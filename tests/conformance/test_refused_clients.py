@@ -1,4 +1,4 @@
-"""What real clients make of a refusal, as the table of docs/refusals.md has it."""
+"""The behaviour of real clients at a refusal, as in the table of docs/refusals.md."""
 
 import re
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from tests.kafka.tools import ToolFailed, kafka_tool
 
 RELEASED, KIP_389 = 81, 77
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
-"""The one of Kafka's tools that prints the exception it ends with."""
+"""A tool of Kafka that prints the exception with which it ends."""
 
 
 @dataclass(frozen=True)
 class Full:
-    """A run with a topic and two groups that are full: "classic" and "consumer"."""
+    """A run with a topic and two full groups: "classic" and "consumer"."""
 
     run: Run
     topic: str
@@ -38,7 +38,7 @@ class Full:
 def full(
     broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Full]:
-    """Behind a sidecar of which the clients cannot tell that it is not the broker."""
+    """Two full groups behind a gateway, which clients cannot distinguish from the broker."""
     broker.wait_for_coordinator()
     [listen] = free_addresses(1)
     limits = {"limit": 1, "consumer_max_size": 1, "error_code": request.param}
@@ -57,7 +57,7 @@ def full(
 
 
 def errors_of(client: Consumer, count: int) -> list[KafkaError]:
-    """The next errors that it reports instead of messages."""
+    """Returns the next errors that a client reports instead of messages."""
     errors: list[KafkaError] = []
     while len(errors) < count:
         message = client.poll(GIVE_UP_SECONDS)

@@ -1,4 +1,4 @@
-"""Limits that change while the sidecar stands before a real broker, and files that cannot be used."""
+"""Limits change while the sidecar runs in front of a real broker. Some files cannot be used."""
 
 import json
 import secrets
@@ -21,18 +21,18 @@ LIMIT = "policies.group_max_size.limit"
 
 
 def limited(limit: int, **further: Any) -> dict[str, Any]:
-    """Settings with a limit."""
+    """Returns settings with a limit."""
     return {"policies": {"group_max_size": {"limit": limit, **further}}}
 
 
 def reloads(sidecar: SidecarProcess) -> list[dict[str, Any]]:
-    """What the log says of reloads."""
+    """Returns the log lines about reloads."""
     lines = map(json.loads, sidecar.process.log.read_text().splitlines())
     return [line for line in lines if "reload" in line["event"]]
 
 
 def by_signal(sidecar: SidecarProcess) -> dict[str, Any]:
-    """Has the file read again; gives the log's line."""
+    """Reloads the file with SIGHUP. Returns the log line."""
     before = len(reloads(sidecar))
     sidecar.process.running.send_signal(signal.SIGHUP)
     sidecar.process.wait_until(lambda: len(reloads(sidecar)) > before)
@@ -40,7 +40,7 @@ def by_signal(sidecar: SidecarProcess) -> dict[str, Any]:
 
 
 def by_post(sidecar: SidecarProcess) -> dict[str, Any]:
-    """Likewise; the reply says the same as the log."""
+    """Reloads the file with a POST request, whose reply has to agree with the log line. Returns the log line."""
     status, body = sidecar.get("/-/reload", "POST")
     reply, line = json.loads(body), reloads(sidecar)[-1]
     assert (status, reply) in (
@@ -54,7 +54,7 @@ ways = pytest.mark.parametrize("reload", [by_signal, by_post])
 
 
 class Two:
-    """A member that stays in its group, and another that tries to get in; both keep their connections."""
+    """A member that stays in its group, and a client that tries to join. Both keep their connections."""
 
     def __init__(self, first: ClassicMember, second: ClassicMember) -> None:
         self._first, self._second = first, second
@@ -62,7 +62,7 @@ class Two:
         first.sync()
 
     def second_is_let_in(self) -> None:
-        """The second joins, is in a generation with the first, and leaves."""
+        """The second client joins, completes a generation with the first, and leaves."""
         self._second.send_join()
         self._rebalanced()
         self._first.send_join()
@@ -78,7 +78,7 @@ class Two:
         self._first.sync()
 
     def second_is_refused(self) -> None:
-        """The second is told so, and the first notices nothing."""
+        """The second client's join is refused, and the first member is not affected."""
         self._second.send_join()
         assert self._second.receive_join().error_code == GROUP_MAX_SIZE_REACHED
         assert self._first.heartbeat() == 0
@@ -89,14 +89,14 @@ class Two:
 
 @contextmanager
 def before(broker: KafkaBroker, folder: Path, settings: dict[str, Any]) -> Iterator[tuple[SidecarProcess, Two]]:
-    """A sidecar with these settings, and two members that know no other way to the broker."""
+    """Runs a sidecar with these settings, and two clients that connect only through it."""
     broker.wait_for_coordinator()
     [listen] = free_addresses(1)
     with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=settings) as sidecar:
         client, group = Client(listen, Dialect.of(listen)), f"reload-{secrets.token_hex(5)}"
         with (
             ClassicMember(client, group, "topic") as first,
-            # Static, so that its first join is the one that counts: it is given no id beforehand.
+            # A static member, whose first join counts at once: the broker does not issue an id first.
             ClassicMember(client, group, "topic", instance_id="second") as second,
         ):
             yield sidecar, Two(first, second)
@@ -110,7 +110,7 @@ def test_limit_reload_affects_open_connections(
     with before(broker, tmp_path, limited(2)) as (sidecar, two):
         two.second_is_let_in()
         sidecar.write(limited(1))
-        two.second_is_let_in()  # Nobody has had it read yet.
+        two.second_is_let_in()  # The file has not been reloaded yet.
         assert reload(sidecar)["changed"] == [f"{LIMIT}: 2 -> 1"]
         two.second_is_refused()
         assert sidecar.metric("group_sidecar_group_max_size") == 1

@@ -1,4 +1,4 @@
-"""SASL passes through: PLAIN and SCRAM, by real clients, in frames and as the raw tokens of SaslHandshake v0."""
+"""SASL passes through the sidecar: PLAIN and SCRAM of real clients, in frames and as raw tokens (SaslHandshake v0)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_java_describes_topic(sasl_routes: Routes, mechanism: str, tmp_path: Pat
 
 
 def send_raw(wire: Wire, exchange: Exchange) -> None:
-    """One exchange as SaslHandshake v0 has it: tokens behind their length, without a header."""
+    """Authenticates as with SaslHandshake v0: each token follows its length, without a header."""
     token: bytes | None = next(exchange)
     while token is not None:
         wire.send_token(token)
@@ -126,7 +126,7 @@ def send_raw(wire: Wire, exchange: Exchange) -> None:
 
 
 def send_framed(wire: Wire, exchange: Exchange) -> None:
-    """One exchange as SaslHandshake v1 has it: each token in a SaslAuthenticate request."""
+    """Authenticates as with SaslHandshake v1: each token is in a SaslAuthenticate request."""
     token: bytes | None = next(exchange)
     while token is not None:
         reply = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -185,7 +185,7 @@ def test_handshake_pipelined_with_requests(sasl_routes: Routes) -> None:
 
 
 class Gathered(Wire):
-    """Keeps back what is sent until it is flushed."""
+    """A connection that keeps sent bytes until `flush`."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(address)
@@ -195,7 +195,7 @@ class Gathered(Wire):
         self._kept += data
 
     def flush(self) -> None:
-        """Sends all that was kept, in one write."""
+        """Sends all kept bytes in one write."""
         super().send(self._kept)
 
 

@@ -1,4 +1,4 @@
-"""Groups that were too large before anybody limited them: members leave until they fit, and all others go on."""
+"""Groups are too large when a limit is set. Members are removed until the group fits, and all others continue."""
 
 import json
 import secrets
@@ -23,12 +23,12 @@ from tests.kafka.sidecar_process import SidecarProcess
 
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, REFUSED = 25, 27, 77
 _INITIAL = 5
-_DESCRIBE_UNTIL = 5  # v6 has another form for what is not there.
+_DESCRIBE_UNTIL = 5  # v6 describes missing groups in another form.
 
 
 @dataclass
 class Stage:
-    """A broker that limits nothing, and a name for a group."""
+    """A broker without limits, and the name of a group."""
 
     broker: KafkaBroker
     folder: Path
@@ -39,7 +39,7 @@ class Stage:
         self.direct = Client(self.broker.direct, self.dialect)
 
     def described(self, group: str = "") -> DescribedGroup:
-        """The broker's own word."""
+        """Returns the broker's own description of a group."""
         reply = self.direct.ask(DescribeGroupsRequest(groups=(group or self.group,)), _DESCRIBE_UNTIL)
         [told] = reply.groups
         assert isinstance(told, DescribedGroup)
@@ -49,7 +49,7 @@ class Stage:
     def gathered(
         self, size: int, group: str = "", instances: Sequence[str | None] = ()
     ) -> Iterator[list[ClassicMember]]:
-        """A Stable group of so many members, made at the broker itself."""
+        """Runs a Stable group of so many members, which connect directly to the broker."""
         group = group or self.group
         with ExitStack() as stack:
             members = [
@@ -67,7 +67,7 @@ class Stage:
 
     @contextmanager
     def sidecar(self, limit: int, *, exclusive: bool = False, mode: str = "enforce") -> Iterator[SidecarProcess]:
-        """Before the broker, with a limit for this stage's groups."""
+        """Runs a sidecar in front of the broker, with a limit for this stage's groups."""
         [listen] = free_addresses(1)
         settings = self.settings(limit, mode=mode) | {"answers": {"exclusive": exclusive}}
         with SidecarProcess(self.folder, listen=listen, upstream=self.broker.client, settings=settings) as sidecar:
@@ -78,7 +78,7 @@ class Stage:
         return {"policies": {"group_max_size": {"overrides": [override], "mode": mode}}}
 
     def newcomer(self, address: tuple[str, int]) -> int:
-        """What somebody is told who would join the group."""
+        """Tries to join the group as a new client. Returns the error code."""
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=MINUTES,
@@ -91,7 +91,7 @@ class Stage:
 
 
 def complete(members: Sequence[ClassicMember]) -> None:
-    """All have sent their joins: they get their generation, and sync."""
+    """Completes the rebalance of members that have all sent their joins."""
     for member in members:
         succeeded(member.receive_join())
     for member in members:
@@ -101,7 +101,7 @@ def complete(members: Sequence[ClassicMember]) -> None:
 
 
 def go_on(members: Sequence[ClassicMember]) -> None:
-    """Survivors of a rebalance join again, as clients do."""
+    """Makes the remaining members join again, as clients do in a rebalance."""
     for member in members:
         assert member.heartbeat() == REBALANCE_IN_PROGRESS
     for member in members:
@@ -110,7 +110,7 @@ def go_on(members: Sequence[ClassicMember]) -> None:
 
 
 def lines(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
-    """What the log says of it."""
+    """Returns the log lines of this event."""
     log = map(json.loads, sidecar.process.log.read_text().splitlines())
     return [line for line in log if line["event"] == event]
 

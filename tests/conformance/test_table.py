@@ -1,4 +1,4 @@
-"""The table says what was answered how, in as few words as that takes, and the same in every run."""
+"""The table of outcomes is as short as possible, and equal in every run."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
-"""A sidecar that comes late: what happened before it was there, or around it, it reads in the broker's log.
+"""A sidecar that starts late reads in the broker's log what happened before its start or bypassed it.
 
-No word of the operator's, and no client's traffic but the questions: what it answers itself, it has from the log.
+The sidecar is not `exclusive`, and clients send only questions through it. So its own answers come from the log.
 """
 
 import json
@@ -31,18 +31,18 @@ ZSTD = {"offsets.topic.compression.codec": "4"}
 
 @dataclass(frozen=True)
 class Late:
-    """A broker with a past, and the sidecar that was started behind it."""
+    """A broker with a history, and the sidecar that was started afterwards."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
     run: Run
 
     def wait_until_read(self) -> None:
-        """Returns when the sidecar has read all partitions of the log that the broker leads."""
+        """Waits until the sidecar has read all partitions of the log that the broker leads."""
         self.sidecar.process.wait_until(lambda: self.owned() == self.partitions())
 
     def standing(self) -> dict[str, Any]:
-        """What the sidecar says of the log."""
+        """Returns the sidecar's report about the log."""
         _, body = self.sidecar.get("/readyz")
         [standing] = json.loads(body)["offsets_log"].values()
         assert isinstance(standing, dict)
@@ -57,13 +57,13 @@ class Late:
         return count
 
     def answers(self) -> float:
-        """How many questions about offsets the sidecar answered itself."""
+        """Returns how many OffsetFetch requests the sidecar has answered itself."""
         return self.sidecar.metric("group_sidecar_mirror_answers_total", api="OffsetFetch")
 
     def own(self, group: str) -> OffsetFetchResponse:
-        """The sidecar's own answer; asserts that it is the broker's.
+        """Asks until the sidecar answers itself. Asserts that its answer equals the broker's answer.
 
-        While a transaction's marker is not written yet, the sidecar leaves the question to the broker.
+        Until a transaction's marker is written, the sidecar leaves the question to the broker.
         """
         question = OffsetFetchRequest(group_id=self.run.name(group), topics=None)
         before = self.answers()
@@ -78,18 +78,18 @@ class Late:
         return own[-1]
 
     def becomes_own(self, group: str, expected: dict[int, int]) -> None:
-        """The same, as soon as the sidecar answers so: what goes around it takes a moment, and so do markers."""
+        """Waits until both report these offsets, because the log and markers arrive with a delay. Then calls `own`."""
         question = OffsetFetchRequest(group_id=self.run.name(group), topics=None)
         for address in (self.broker.direct, self.sidecar.listen):
-            self.sidecar.process.wait_until(partial(self._says, address, question, expected))
+            self.sidecar.process.wait_until(partial(self._reports, address, question, expected))
         self.own(group)
 
-    def _says(self, address: Address, question: OffsetFetchRequest, expected: dict[int, int]) -> bool:
+    def _reports(self, address: Address, question: OffsetFetchRequest, expected: dict[int, int]) -> bool:
         return offsets(ask(address, question, VERSION)) == expected
 
 
 def in_order(reply: OffsetFetchResponse) -> OffsetFetchResponse:
-    """The reply with its partitions in order: a broker promises none."""
+    """Returns the reply with sorted partitions, because a broker guarantees no order."""
     topics = (
         replace(topic, partitions=tuple(sorted(topic.partitions, key=lambda each: each.partition_index)))
         for topic in reply.topics
@@ -103,7 +103,7 @@ def offsets(reply: OffsetFetchResponse) -> dict[int, int]:
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Late]:
-    """Groups made by several clients, all of them before the sidecar was there."""
+    """Groups that several clients created before the sidecar was started."""
     folder = tmp_path_factory.mktemp("late")
     with KafkaBroker(folder / "broker", properties=ZSTD) as broker:
         broker.wait_for_coordinator()
@@ -124,7 +124,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Late]:
 
 
 def commit(run: Run, group: str, places: dict[int, int]) -> None:
-    """Commits without joining."""
+    """Commits offsets by partition, without joining."""
     with consumer(run, group, []) as client:
         wanted = [TopicPartition(run.name("topic"), partition, offset) for partition, offset in places.items()]
         client.commit(offsets=wanted, asynchronous=False)
@@ -141,7 +141,7 @@ def commit_by_kafka_python(run: Run, group: str, partition: int, offset: int) ->
 
 
 def commit_in_transaction(run: Run, group: str, offset: int, *, commits: bool) -> None:
-    """An offset of partition 0, within a transaction."""
+    """Commits an offset of partition 0 in a transaction. `commits`: whether the transaction is committed."""
     producer = Producer({"bootstrap.servers": run.bootstrap, "transactional.id": run.name(f"{group}-{offset}")})
     producer.init_transactions(GIVE_UP_SECONDS)
     producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""Topics that are deleted, and created again, behind the sidecar's back: it tells of their ids as the broker does."""
+"""Topics are deleted and created again by clients that bypass the sidecar. It reports their ids as the broker does."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ ANSWERED = "group_sidecar_mirror_answers_total"
 
 
 class Stage:
-    """A broker, the sidecar before it, and how both are asked."""
+    """A broker, the sidecar in front of it, and questions to both."""
 
     def __init__(self, broker: KafkaBroker, sidecar: SidecarProcess) -> None:
         self.broker, self.sidecar = broker, sidecar
@@ -50,7 +50,7 @@ class Stage:
         return topic_id
 
     def delete(self, topic: str) -> None:
-        """Deletes a topic; returns when the broker does not tell of it any more."""
+        """Deletes a topic, and waits until the broker no longer reports it."""
         self.admin.delete_topics([topic])[topic].result(GIVE_UP_SECONDS)
 
         def gone() -> bool:
@@ -64,14 +64,14 @@ class Stage:
         ask(self.broker.direct, OffsetCommitRequest(group_id=group, topics=topics), 8)
 
     def told(self, address: Address, group: str, *ids: UUID) -> list[tuple[UUID, int, int]]:
-        """The id, the offset and the error of each topic asked for, or of all."""
+        """Returns id, offset and error of each requested topic; of all topics if none is named."""
         topics = tuple(OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=(0,)) for topic_id in ids)
         asked = OffsetFetchRequestGroup(group_id=group, topics=topics or None)
         [reply] = ask(address, OffsetFetchRequest(groups=(asked,)), 10).groups
         return [(t.topic_id, p.committed_offset, p.error_code) for t in reply.topics for p in t.partitions]
 
     def answers(self, question: Callable[[], object], api: str) -> None:
-        """Asks until the sidecar answers itself."""
+        """Repeats a question until the sidecar answers it itself."""
 
         def own() -> bool:
             before = self.sidecar.metric(ANSWERED, api=api)
@@ -83,7 +83,7 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Without a word of the operator's: others may change all behind the sidecar's back."""
+    """A sidecar that is not `exclusive`: clients may bypass it."""
     folder = tmp_path_factory.mktemp("ids")
     with (
         KafkaBroker(folder / "broker") as broker,

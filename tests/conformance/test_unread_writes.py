@@ -1,4 +1,4 @@
-"""Writes that nobody can read put the copy in doubt, and the doubt ends within seconds, with a real broker."""
+"""Writes that cannot be decoded put the copy in doubt. With a real broker, the doubt ends within seconds."""
 
 import socket
 import struct
@@ -36,7 +36,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
 
 
 def send_junk(address: Address, api_key: int, body: bytes) -> None:
-    """Sends a request that cannot be read, and waits until the broker has closed the connection over it."""
+    """Sends a request that cannot be decoded, and waits until the broker closes the connection because of it."""
     header = struct.pack(">hhih", api_key, 1, 7, -1)
     frame = header + body
     with socket.create_connection(address, timeout=GIVE_UP_SECONDS) as stream:
@@ -45,12 +45,12 @@ def send_junk(address: Address, api_key: int, body: bytes) -> None:
 
 
 def answers(sidecar: SidecarProcess, api: str) -> float:
-    """How many questions of this API the sidecar has answered itself."""
+    """Returns how many questions of this API the sidecar has answered itself."""
     return sidecar.metric("group_sidecar_mirror_answers_total", api=api)
 
 
 def wait_for_own(sidecar: SidecarProcess, api: str, request: object, version: int) -> None:
-    """Waits until the sidecar answers such a question itself."""
+    """Waits until the sidecar answers this question itself."""
     before = answers(sidecar, api)
 
     def answered() -> bool:

@@ -34,9 +34,9 @@ PROPERTIES = {
     "replica.lag.time.max.ms": "60000",
     "broker.session.timeout.ms": "60000",
 }
-"""A follower that stands still stays in sync for a minute."""
+"""A stopped follower counts as in sync for a minute."""
 SECONDS = 5.0
-"""For so long nothing else is told than what the broker tells."""
+"""Seconds during which the sidecar must report the same as the broker."""
 
 
 def commit(address: Address, group: str, offset: int) -> int:
@@ -60,7 +60,7 @@ def told(address: Address, group: str) -> int:
 
 
 def group_of(broker: KafkaBroker) -> str:
-    """A group that this broker coordinates."""
+    """Returns a group that this broker coordinates."""
     names = tuple(f"group-{number}" for number in range(20))
     described = ask(broker.direct, DescribeGroupsRequest(groups=names), 0).groups
     return next(str(group.group_id) for group in described if not group.error_code)

@@ -1,4 +1,4 @@
-"""Answers that are verified before a real broker: they agree; and where they cannot, that is found and mended."""
+"""Verification with a real broker: answers agree, or verification finds and repairs the difference."""
 
 import secrets
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ FORWARDED = "group_sidecar_mirror_fallbacks_total"
 
 @contextmanager
 def verifying(folder: Path, **settings: Any) -> Iterator[tuple[KafkaBroker, SidecarProcess, Run]]:
-    """A broker, and a sidecar before it that verifies every answer."""
+    """Runs a broker, and a sidecar in front of it that verifies every answer."""
     answers = {"answers": {"exclusive": True, "verify": 1.0}}
     with (
         KafkaBroker(folder / "broker") as broker,
@@ -61,14 +61,14 @@ def test_verified_answers_agree(tmp_path: Path) -> None:
             questions += [(several, version) for version in (8, 9)]
         for request, version in questions:
             sidecar.process.wait_until(partial(answers, sidecar, request, version))
-        # Clients of the population ask too.
+        # The population's clients also send questions.
         sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED))
         assert sidecar.metric(VERIFIED, result="agreed") >= len(questions), sidecar.process.tail()
         assert sidecar.metric(VERIFIED, result="different") == sidecar.metric(DISTRUSTED) == 0
 
 
 def answers(sidecar: SidecarProcess, request: Struct, version: int) -> bool:
-    """Asks, and says whether the sidecar answered itself."""
+    """Asks, and returns whether the sidecar answered itself."""
     before = sidecar.metric(ANSWERED)
     ask(sidecar.listen, request, version)
     return sidecar.metric(ANSWERED) > before

@@ -1,1 +1,1 @@
-"""The copy of the coordinator: each event, each exchange, the answers, and a simple model beside it."""
+"""Tests of the copy of the coordinator: events, exchanges and answers, and a comparison with a simple model."""

@@ -1,8 +1,8 @@
-"""What is done to all members of a large group at once: cases whose steps can be counted.
+"""Cases in which one step concerns all members of a large group, and a count of the instructions of that step.
 
-Each case prepares a group, yields, does the one thing, yields again, and checks the outcome. Run as a program, it
-prints for each case the bytecode instructions of that one thing in a group of `FEW` members and in one of `MANY`, as
-JSON. Only the Python sources can be counted, see `tests.as_python`.
+Each case prepares a group, yields, performs the step, yields again, and checks the result. Run as a program, the module
+prints JSON: for each case, the bytecode instructions of the step with `FEW` and with `MANY` members. Instructions can
+be counted only in Python sources, see `tests.as_python`.
 """
 
 import json
@@ -39,7 +39,7 @@ Case = Callable[[GroupMetadataManager, int], Iterator[None]]
 
 
 def knowing_nothing() -> GroupMetadataManager:
-    """A manager whose clients have nobody beside them, and that knows no group."""
+    """Returns a manager without groups, for a broker whose clients all use this sidecar."""
     manager = GroupMetadataManager(exclusive=True)
     manager.set_existing_groups(())
     return manager
@@ -56,7 +56,7 @@ def instance_id(number: int) -> str:
 def describe(
     manager: GroupMetadataManager, members: int, *, static: bool, state: GroupState = GroupState.STABLE
 ) -> Group:
-    """The broker tells of a group of so many members."""
+    """Applies the broker's description of a group with so many members. Returns the group."""
     described = tuple(
         DescribedMember(
             member_id=member_id(number),
@@ -88,7 +88,7 @@ def describe(
 
 
 def lose(manager: GroupMetadataManager, sent: JoiningMember) -> None:
-    """A join whose reply is lost."""
+    """Applies a join whose reply is lost."""
     manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=sent)], NOW + 1)
     manager.apply([ReplyLost(group_id="g", sent_at=NOW + 1, token=sent.token, may_create_group=True)], NOW + 1)
 
@@ -143,7 +143,7 @@ def described_while_as_many_joins_were_lost(manager: GroupMetadataManager, membe
 
 
 def judged_while_as_many_joins_were_lost(manager: GroupMetadataManager, members: int) -> Iterator[None]:
-    """As many joins of others as were lost are looked at, one by one, as a policy does."""
+    """Reads the group's occupancy once per lost join, as a policy does for each join that it judges."""
     for number in range(members):
         lose(manager, joining(number))
     yield
@@ -155,7 +155,7 @@ def judged_while_as_many_joins_were_lost(manager: GroupMetadataManager, members:
 
 
 def judged_while_as_many_joins_are_unanswered(manager: GroupMetadataManager, members: int) -> Iterator[None]:
-    """The same, with as many joins that wait at the broker."""
+    """Reads the group's occupancy once per join that is parked at the broker."""
     for number in range(members):
         manager.apply([JoinSent(group_id="g", sent_at=NOW, joining=joining(number))], NOW)
     yield
@@ -239,7 +239,7 @@ CASES: dict[str, Case] = {
 
 
 def instructions(case: Case, members: int) -> int:
-    """Bytecode instructions of what a case does with a group of so many members."""
+    """Returns the number of bytecode instructions of a case's step in a group of so many members."""
     counted = 0
 
     def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:

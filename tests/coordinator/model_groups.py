@@ -195,13 +195,13 @@ class ModelGroup:
         """The reply that contains all offsets, in the form of OffsetFetch v2 to v7."""
         return OffsetFetchResponse(
             topics=tuple(
-                OffsetFetchResponseTopic(name=name, partitions=(_told(partition, *told),))
+                OffsetFetchResponseTopic(name=name, partitions=(_fetched_partition(partition, *told),))
                 for (name, partition), told in self.offsets.items()
             )
         )
 
 
-def _told(partition: int, offset: int, epoch: int, metadata: str) -> OffsetFetchResponsePartition:
+def _fetched_partition(partition: int, offset: int, epoch: int, metadata: str) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
         partition_index=partition,
         committed_offset=offset,

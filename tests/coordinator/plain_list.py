@@ -1,4 +1,4 @@
-"""A list of groups as it is made of all of them at once: what the one that is kept is compared with."""
+"""Builds a list of groups from all groups at once. Tests compare the list that the copy maintains with it."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,10 @@ from group_sidecar.coordinator.model.views import GroupView
 
 
 def list_groups(request: ListGroupsRequest, groups: Iterable[GroupView]) -> tuple[ListedGroup, ...]:
-    """Lists groups, as Kafka does. Filters ignore case, that of states blanks around too (KIP-518)."""
+    """Lists groups as Kafka does.
+
+    Both filters ignore case. The states filter also ignores surrounding blanks (KIP-518).
+    """
     states = {state.strip().lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     return tuple(
@@ -18,7 +21,7 @@ def list_groups(request: ListGroupsRequest, groups: Iterable[GroupView]) -> tupl
 
 
 def entry(group: GroupView) -> ListedGroup:
-    """One group in a list."""
+    """Returns the entry of one group in a list."""
     return ListedGroup(
         group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.kind
     )

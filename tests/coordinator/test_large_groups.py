@@ -1,4 +1,4 @@
-"""What is done to a group of thousands of members at once costs so much for each, not for each of each."""
+"""A step that concerns all members of a large group costs linear time, not quadratic time."""
 
 import json
 
@@ -14,7 +14,7 @@ Counted = dict[str, tuple[int, int]]
 
 @pytest.fixture(scope="module")
 def counted() -> Counted:
-    """Instructions of each case, in a group of few and in one of many members."""
+    """The instructions of each case, in a group of few members and in a group of many."""
     ran = run_as_python(COUNTING)
     assert ran.returncode == 0, ran.stderr
     found: Counted = json.loads(ran.stdout)

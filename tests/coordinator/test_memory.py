@@ -1,6 +1,6 @@
-"""What is left of very many groups that were made and deleted: nothing that grows with their number.
+"""Creating and deleting very many groups leaves nothing behind that grows with their number.
 
-A million by hand:
+To run with a million groups:
 
     python -m tests.coordinator.test_memory 1000000 [exclusive]
 """
@@ -33,7 +33,7 @@ LONG = "x" * 30_000
 
 
 class Life:
-    """A copy in which groups are made and deleted. `reads_log`: whether it follows the log of one partition."""
+    """A copy in which groups are created and deleted. `reads_log`: whether it follows the log of one partition."""
 
     def __init__(self, *, exclusive: bool, reads_log: bool, max_groups: int = 2 * AT_ONCE) -> None:
         self.manager = GroupMetadataManager(exclusive=exclusive, max_groups=max_groups)
@@ -47,7 +47,7 @@ class Life:
             self.read([])
 
     def read(self, entries: list[Entry]) -> None:
-        """The log says so, and ends there."""
+        """Reads these records, after which the log ends."""
         for first in range(0, len(entries), 100):
             some = entries[first : first + 100]
             for _ in self._log.replay(batch(self._written, some)):
@@ -58,7 +58,7 @@ class Life:
         self.manager.log.end_reached(0, self.now, self.now)
 
     def pass_by(self, names: list[str]) -> None:
-        """Groups are made, asked about and deleted; others with such names are only spoken of."""
+        """Creates groups, lists them and deletes them. Other groups are only named in requests and replies."""
         manager, now = self.manager, self.now
         committed = {("t", 0): CommittedOffset(1, 1, "", now)}
         manager.apply([OffsetsStored(group_id=name, sent_at=now, offsets=committed) for name in names], now)
@@ -70,7 +70,7 @@ class Life:
         if self._reads_log:
             self.read([offset(0, None, name) for name in names])
         for name in names:
-            manager.note_unread_write(f"{name}!")  # As a ShareGroupHeartbeat does.
+            manager.note_unread_write(f"{name}!")  # As for a ShareGroupHeartbeat.
             manager.note_unread_write(f"{name}!", now)
         manager.apply([CoordinatorMoved(group_id=f"{name}?", sent_at=now) for name in names], now)
         self.now = now = now + 10
@@ -93,7 +93,7 @@ class Life:
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Returns the resident memory of this process in bytes."""
     gc.collect()
     return psutil.Process().memory_info().rss
 
@@ -212,7 +212,7 @@ def test_long_name_keeps_partition() -> None:
 
 
 def main() -> None:
-    """Prints what very many groups leave behind."""
+    """Prints the memory and the table entries that very many groups leave behind."""
     groups, exclusive = int(sys.argv[1]), "exclusive" in sys.argv
     life = Life(exclusive=exclusive, reads_log=True, max_groups=100_000)
     pass_all(life, groups // 10, "first")

@@ -1,6 +1,6 @@
-"""Rebalances after the broker has become the coordinator: in whatever order joins, log and broker's word come.
+"""Rebalances after the broker has become the coordinator, with any order of joins, log and descriptions.
 
-What the copy cannot know is unknown to it; no order makes it name a wrong cause.
+If the copy cannot know a cause, it reports none. In no order does it report a wrong cause.
 """
 
 from itertools import combinations
@@ -29,7 +29,7 @@ GROUP = generation(1, a=(0, 1))
 
 
 def found(*, leader_epoch: int | None, exclusive: bool = False) -> Copy:
-    """A copy that has just looked who leads what: another broker in that epoch, or None, this one."""
+    """Returns a copy that knows the partition's leader: another broker in this epoch, or this broker if None."""
     copy = Copy(exclusive=exclusive)
     for count in (2, 1):
         copy.follower.count_partitions(count, copy.now)
@@ -39,12 +39,12 @@ def found(*, leader_epoch: int | None, exclusive: bool = False) -> Copy:
 
 
 def take_over(copy: Copy, leader_epoch: int = 5, *, serves: bool = True) -> None:
-    """The broker leads the partition now."""
+    """Makes this broker the leader of the partition."""
     copy.log = copy.follower.begin_load(0, leader_epoch, 0, copy.now, coordinator_loaded=serves)
 
 
 def cause(copy: Copy, number: int = 2) -> RebalanceCause:
-    """What the leader is told to have brought about that joins again as it was."""
+    """The leader joins again unchanged. Returns the cause of the rebalance that its join starts."""
     [started] = of(is_let_in(copy, sends_join(copy), number), RebalanceStarted)
     told: RebalanceCause = started.cause
     return told
@@ -56,7 +56,7 @@ def syncs(copy: Copy, *partitions: int) -> list[Fact]:
     return copy.wire_says(Synced, generation=2, assignment=share, assignments={"a": share}, **who)
 
 
-# Whether it has moved.
+# Detection of a move.
 
 
 @pytest.mark.parametrize("passed", [0.0, 2.0, 1000.0])
@@ -90,8 +90,8 @@ def test_regained_partition_counts_as_move(epoch: int) -> None:
 @pytest.mark.parametrize(
     ("first", "epoch", "after", "told"),
     [
-        (None, 0, SOON, REJOINED),  # There was no leader before it.
-        (0, 0, SOON, REJOINED),  # It had not heard of that yet.
+        (None, 0, SOON, REJOINED),  # The partition had no leader before this broker.
+        (0, 0, SOON, REJOINED),  # The copy did not know of its leadership yet.
         (None, 3, SOON, UNKNOWN),
         (3, 3, SOON, UNKNOWN),
         (None, -1, SOON, UNKNOWN),
@@ -154,7 +154,7 @@ def test_later_event_is_not_the_cause(other: str, after: float, told: RebalanceC
     assert [(started.cause, started.by.member_id) for started in of(facts, RebalanceStarted)] == [(told, "a")]
 
 
-# What comes first.
+# Order of arrival.
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -310,7 +310,7 @@ def test_follower_rejoins_after_move(protocols: tuple[str, ...], told: Rebalance
     assert started.cause is told
 
 
-# Whose it was.
+# The earlier leader.
 
 
 def test_group_given_away_is_reported_once() -> None:

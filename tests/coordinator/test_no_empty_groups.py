@@ -1,4 +1,4 @@
-"""Brokers before 0.10.1: a group goes with its last member, and nothing tells of the offsets that it leaves."""
+"""Brokers before 0.10.1 remove a group with its last member. No reply shows the offsets that remain."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ from tests.coordinator.model_log import Entry, batch
 
 
 def described(manager: GroupMetadataManager, state: GroupState, at: float, *members: str) -> None:
-    """The broker tells of group g."""
+    """Applies the broker's description of group g."""
     told = tuple(
         DescribedMember(member_id=m, instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b"")
         for m in members
@@ -31,7 +31,7 @@ def described(manager: GroupMetadataManager, state: GroupState, at: float, *memb
 
 
 def generation(number: int, *members: str) -> Entry:
-    """A record of group g."""
+    """Returns the record of a generation of group g."""
     told = tuple(
         MemberMetadata(
             member_id=m, client_id="c", client_host="/h", session_timeout=9000, subscription=b"", assignment=b""
@@ -45,7 +45,7 @@ def generation(number: int, *members: str) -> Entry:
 
 
 def old(load: Iterable[Entry] = ()) -> Reader:
-    """An exclusive copy of such a broker."""
+    """Returns an exclusive copy of a broker without empty groups."""
     reader = Reader(exclusive=True, load=load)
     reader.manager.keep_empty_groups(False)
     return reader

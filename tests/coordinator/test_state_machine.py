@@ -1,7 +1,7 @@
-"""The copy against the model: whenever the copy says that it may answer, it has what the broker has.
+"""Compares the copy with the model: whenever the copy may answer, its state equals the broker's state.
 
-Requests are handled and replies delivered in any order that each connection allows; connections break, sessions
-run out, what was sent on a broken connection may still arrive.
+Requests are handled and replies are delivered in any order that each connection allows. Connections break, and sessions
+expire. A request of a broken connection may still arrive.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ Told = dict[tuple[str, int], tuple[int, int, str | None]]
 
 
 class Copy(RuleBasedStateMachine):
-    """Clients, a broker, and the copy."""
+    """Clients, a broker, and the copy of its groups."""
 
     reads_log = False
     exclusive = True
@@ -189,7 +189,7 @@ class Copy(RuleBasedStateMachine):
         elif self.world.limbo:
             self.world.handle_lost(0)
 
-    # What holds.
+    # Invariants.
 
     @invariant()
     def what_may_be_told_is_true(self) -> None:
@@ -209,11 +209,11 @@ class Copy(RuleBasedStateMachine):
             assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
 
     def check_offsets(self, group: str, told: Told) -> None:
-        """Whether that may be told of a group's offsets."""
+        """Asserts that the copy may report these offsets of a group."""
         assert told == self._true_offsets(group)
 
     def _is_listed_as_it_is(self, now: float) -> None:
-        """The list that is kept is that of all groups looked at anew."""
+        """Asserts that the maintained list equals a list that is newly built from all groups."""
         manager = self.world.manager
         if manager.listing_fallback_reason(now) is None:
             assert not any(manager.view(group, now).fallback_reason for group in manager.group_metadata_cache)
@@ -221,7 +221,7 @@ class Copy(RuleBasedStateMachine):
         assert {*kept.groups} == {*list_groups(ListGroupsRequest(), all_groups(manager, now))}
 
     def _under_way(self, group: str) -> bool:
-        """Whether the broker has changed the group and the reply has not come by."""
+        """Whether the broker has changed the group and the reply has not been delivered yet."""
         changes = (LeaveGroupRequest, DeleteGroupsRequest, OffsetCommitRequest, OffsetDeleteRequest)
         replies = (exchange for connection in self.world.connections for exchange, _ in connection.down)
         return any(isinstance(x.request, changes) and group in asks_about(x) for x in replies)
@@ -232,7 +232,10 @@ class Copy(RuleBasedStateMachine):
 
 
 def _agree(view: GroupView, world: World) -> None:
-    """Holds a view against the broker's word, which has a static member that is back where it was first."""
+    """Asserts that a view agrees with the broker's description. Hosts are compared separately.
+
+    The broker reports the first host of a static member that has returned.
+    """
     said = world.broker.describe(view.group_id)
     assert _without_hosts(_described(view)) == _without_hosts(said)
     hosts = {member.member_id: member.client_host for member in said.members}
@@ -264,7 +267,7 @@ def _offsets(view: GroupView) -> Told:
 
 
 class Followed(Copy):
-    """The same, with the log."""
+    """As Copy, with the log."""
 
     reads_log = True
 
@@ -285,9 +288,9 @@ class Followed(Copy):
 
 
 class Around(Followed):
-    """The same, while others change groups where the sidecar does not see it.
+    """As Followed, while other clients bypass the sidecar and change groups.
 
-    Then the copy is as late as the log: never behind what the broker had when it answered the last Fetch.
+    The copy is then as late as the log: it has at least the state that the broker had at the last Fetch.
     """
 
     exclusive = False
@@ -309,7 +312,7 @@ class Around(Followed):
 
 
 class Calm(RuleBasedStateMachine):
-    """Nothing breaks, and nobody meddles: then the copy is complete whenever all is quiet."""
+    """No connection breaks and no client bypasses the sidecar, so the copy is complete if nothing is in flight."""
 
     @initialize(delay=st.sampled_from((0.0, 3.0)))
     def start(self, delay: float) -> None:
@@ -323,7 +326,7 @@ class Calm(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3))
     def join(self, number: int) -> None:
         client = self.clients[number]
-        if not any(True for _ in client.connection.exchanges()):  # No client joins again before it is answered.
+        if not any(True for _ in client.connection.exchanges()):  # No client joins again before its reply.
             client.metadata += b"!"
             client.join()
 
@@ -334,8 +337,8 @@ class Calm(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), version=st.sampled_from((0, 3)))
     def leave(self, number: int, version: int) -> None:
         client = self.clients[number]
-        # An id that was only issued leaves doubt behind. So does a leave whose reply comes after that of the next join,
-        # two generations on: the broker is asked then.
+        # An id that was only issued leaves a doubt. So does a leave whose reply arrives after that of a join two
+        # generations later. The broker is asked then.
         if client.synced and not any(True for _ in client.connection.exchanges()):
             client.leave(version)
             client.forget()

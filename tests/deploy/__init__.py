@@ -1,1 +1,1 @@
-"""The rules and dashboards in deploy/: by promtool, and by a Prometheus that scrapes a sidecar."""
+"""Tests the rules and dashboards in deploy/ with promtool, and with a Prometheus that scrapes a sidecar."""

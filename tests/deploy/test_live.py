@@ -1,4 +1,4 @@
-"""Every query, by a real Prometheus that scraped a real sidecar before a real broker with real groups."""
+"""A real Prometheus runs every query. It scrapes a real sidecar of a real broker with real groups."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from tests.kafka.sidecar_process import SidecarProcess
 
 PREFIX = "shop"
 SECONDS = 300
-"""At most, until everything has data: a few scrapes, and as many evaluations of rules that build on each other."""
+"""The maximum seconds until every query has data: a few scrapes, and some evaluations of rules that use other rules."""
 
 SETTINGS = {
     "policies": {"group_max_size": {"limit": MOST_MEMBERS}},
@@ -34,7 +34,7 @@ WITHOUT_DATA = {
 """Metrics whose queries may return nothing in a run without faults, and why."""
 
 FLEET = "group_sidecar_fleet_"
-"""How metrics begin that the fleet job writes, of which there is none in this run."""
+"""The prefix of the fleet job's metrics. This run has no fleet job."""
 
 _CHOSEN = '{instance=~"$instance", topic=~"$topic"}'
 KAFKA_EXPORTER_OVERVIEW = (
@@ -44,12 +44,12 @@ KAFKA_EXPORTER_OVERVIEW = (
     f"sum(delta(kafka_consumergroup_current_offset{_CHOSEN}[5m])/5) by (consumergroup, topic)",
     f"sum by(topic) (kafka_topic_partitions{_CHOSEN})",
 )
-"""What the panels of Grafana's dashboard 7589 ask."""
+"""The queries of the panels of Grafana's dashboard 7589."""
 
 
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess]:
-    """A sidecar with a journal, beside a broker of which a full group consumes."""
+    """A sidecar with a journal, beside a broker with a full group of consumers."""
     folder = tmp_path_factory.mktemp("live")
     with ExitStack() as stack:
         broker = stack.enter_context(KafkaBroker(folder / "broker"))
@@ -63,14 +63,14 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
 
 @pytest.fixture(scope="module")
 def prometheus(sidecar: SidecarProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """It scrapes that sidecar."""
+    """A Prometheus that scrapes the sidecar."""
     with Prometheus(tmp_path_factory.mktemp("prometheus"), [sidecar.admin], {"cluster": "here"}) as prometheus:
         yield prometheus
 
 
 @pytest.fixture
 def ask(sidecar: SidecarProcess) -> Callable[[str], str]:
-    """Puts real values in the place of Grafana's variables."""
+    """Returns a function that replaces Grafana's variables by real values."""
     values = {
         "cluster": "here",
         "job": "group-sidecar",
@@ -85,7 +85,7 @@ def ask(sidecar: SidecarProcess) -> Callable[[str], str]:
 
 
 def _without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[str, str]:
-    """By place, those that return nothing however long one waits. Raises QueryFailed."""
+    """Returns the expressions, by place, that return nothing within SECONDS. Raises QueryFailed."""
     left = dict(expressions)
 
     def nothing_left() -> bool:

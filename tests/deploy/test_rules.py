@@ -1,4 +1,4 @@
-"""The rules, by promtool; and that each alert has its tests and its section in the documentation."""
+"""promtool checks the rules. Each alert has its tests and a section in the documentation."""
 
 import re
 import shutil
@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
 TESTS = sorted((FOLDER / "tests").glob("*.yml"))
 CASES = ["fires", "stays silent", "counter reset", "missing series"]
-"""What is tried of each alert."""
+"""The cases that the tests of each alert contain."""
 FOREIGN = {"up"}
-"""What Prometheus itself tells of a target."""
+"""The metrics of Prometheus itself about a target."""
 
 
 def _rules(kind: str) -> list[dict[str, Any]]:
-    """All rules of this kind, `alert` or `record`."""
+    """Returns all rules of this kind, `alert` or `record`."""
     groups = [
         group for file in sorted(FOLDER.glob("*.yml")) for group in yaml.safe_load(file.read_text()).get("groups", [])
     ]
@@ -37,7 +37,7 @@ NAMES = [alert["alert"] for alert in ALERTS]
 
 
 def promtool(*args: str | Path) -> str:
-    """Runs promtool in the rules' folder; asserts that it has nothing to say against them. Returns what it printed."""
+    """Runs promtool in the rules' folder. Asserts that promtool succeeds. Returns its output."""
     found = shutil.which("promtool")
     assert found, "promtool is not on PATH; the Debian package prometheus has it"
     done = subprocess.run([found, *map(str, args)], cwd=FOLDER, capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ def test_runbook_exists(alert: dict[str, Any]) -> None:
 
 
 def anchors(page: str) -> Counter[str]:
-    """What GitHub makes of a page's headings."""
+    """Returns the anchors that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page, flags=re.MULTILINE)
     return Counter(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
@@ -128,8 +128,8 @@ def test_recorded_names_follow_convention() -> None:
         assert re.fullmatch(r"[a-z_]+:group_sidecar_[a-z_]+:[a-z0-9]+|kafka_(consumergroup|topic)_[a-z_]+", name)
 
 
-def _told() -> set[str]:
-    """Names of all series that a sidecar shows."""
+def _exposed_names() -> set[str]:
+    """Returns the names of all series that a sidecar exposes."""
     names = set()
     for family in FAMILIES:
         if family.kind is MetricType.HISTOGRAM:
@@ -141,5 +141,5 @@ def _told() -> set[str]:
 
 
 FLEET = {f"{textfile.PREFIX}{name}" for name in textfile.NAMES}
-"""What the fleet job tells."""
-KNOWN = _told() | FLEET | FOREIGN | {rule["record"] for rule in RECORDS}
+"""The metrics of the fleet job."""
+KNOWN = _exposed_names() | FLEET | FOREIGN | {rule["record"] for rule in RECORDS}

@@ -1,1 +1,1 @@
-"""Counters, families and their exposition; the journal and its records."""
+"""Tests of counters, families and their exposition, and of the journal and its records."""

@@ -1,10 +1,10 @@
-"""Processes that write a journal and end in the middle of it; run as a program by the test of it.
+"""Starts processes that write a journal and end while they write. The test runs this module as a program.
 
-``python -m tests.metrics.crashing_writers killed FOLDER ROUNDS``: writers that are killed, at no moment in particular.
-``python -m tests.metrics.crashing_writers stopped FOLDER``: one that ends before its first call to the disk, one before
-its second, and so on, until one comes to its end; each has a folder of its own.
+``python -m tests.metrics.crashing_writers killed FOLDER ROUNDS`` kills each writer at a random moment.
+``python -m tests.metrics.crashing_writers stopped FOLDER`` starts a writer that ends before its first system call,
+one that ends before its second, and so on, until a writer completes its work. Each has its own folder.
 
-Prints a JSON object: by boot, the number of the last record that its journal said was written.
+Prints a JSON object: by boot, the number of the last record that the writer reported as written.
 """
 
 import fcntl
@@ -23,11 +23,11 @@ from group_sidecar.metrics.journal_segments import Journal
 from tests.metrics.test_journal_segments import LINE, record
 
 TORN = record(1).to_line()[:-9]
-"""What a process that was cut off may leave."""
+"""An incomplete line, as a killed process may leave it."""
 
 
 def write_on(journal: Journal, told: int, rounds: int | None = None) -> None:
-    """Writes records, a few at a time, and tells each time how many were written; for ever without `rounds`."""
+    """Writes two records per round, and reports after each round how many are written. Without `rounds`, never ends."""
     seq = itertools.count(1)
     for _ in itertools.count() if rounds is None else range(rounds):
         for _ in range(2):
@@ -37,7 +37,11 @@ def write_on(journal: Journal, told: int, rounds: int | None = None) -> None:
 
 
 def forked(work: Callable[[int], None]) -> tuple[int, int]:
-    """A process that does the work, given what it may write to, and where that is read."""
+    """Runs `work` in a forked process, with the writing end of a pipe.
+
+    Returns:
+    The process id, and the reading end of the pipe.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -49,7 +53,7 @@ def forked(work: Callable[[int], None]) -> tuple[int, int]:
 
 
 def killed(folder: Path, rounds: int) -> dict[str, int]:
-    """Writers that are killed, one after the other, when they have said something a few times."""
+    """Starts writers one after the other, and kills each after a random number of reports."""
     last: dict[str, int] = {}
     for number in range(rounds):
         boot = f"killed{number}"
@@ -64,12 +68,12 @@ def killed(folder: Path, rounds: int) -> dict[str, int]:
 
 
 def journal(folder: Path, boot: str) -> Journal:
-    """One whose segments are full after five records."""
+    """Returns a journal whose segments are full after five records."""
     return Journal(folder, boot, segment_bytes=5 * LINE, total_bytes=1 << 30)
 
 
 def stopped(folder: Path) -> dict[str, int]:
-    """A writer for each call to the disk, before which it ends."""
+    """Starts one writer per system call. Each writer ends before its call."""
     last: dict[str, int] = {}
     for step in itertools.count(1):
         place = folder / f"stopped{step}"
@@ -89,7 +93,7 @@ def stopped(folder: Path) -> dict[str, int]:
 
 
 def stop_before(step: int) -> None:
-    """Has this process end before its call to the disk with this number."""
+    """Makes this process end before its system call on files with this number."""
     calls = itertools.count(1)
 
     def guarded(call: Callable[..., Any]) -> Callable[..., Any]:

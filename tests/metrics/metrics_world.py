@@ -1,4 +1,4 @@
-"""A sidecar's metrics without a sidecar: what a test puts in, and what a scrape then says."""
+"""The metrics of a sidecar without a sidecar: a test sets the state, and reads the result of a scrape."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 @dataclass
 class Outlet:
-    """What an outlet of the journal says of itself."""
+    """The figures that an outlet of the journal reports."""
 
     records_written: int = 0
     records_dropped: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class CoordinatorCopy:
 
 
 def result(steps: Generator[None, None, T]) -> T:
-    """What comes of something that is done in steps."""
+    """Runs a generator to its end. Returns its result."""
     while True:
         try:
             next(steps)
@@ -63,17 +63,17 @@ def result(steps: Generator[None, None, T]) -> T:
 
 
 def survey_of(copy: CoordinatorCopy, max_members: MaxMembers = lambda _: None) -> GroupSnapshot:
-    """All groups of a copy."""
+    """Returns the snapshot of all groups of a copy."""
     return result(group_snapshot([copy], 100.0, max_members))
 
 
 def visits_of(copy: CoordinatorCopy, max_members: MaxMembers = lambda _: None) -> list[GroupWithOffsets]:
-    """The same, with their offsets."""
+    """Returns all groups of a copy with their offsets."""
     return [visit for visit in walk([copy], 100.0, max_members) if visit is not None]
 
 
 class MetricsWorld:
-    """Sources of a scrape. `copies` may be changed between scrapes; options go to `ScrapeSources`."""
+    """The sources of a scrape. A test may change `copies` between scrapes. `options` are passed to `ScrapeSources`."""
 
     def __init__(self, *copies: CoordinatorCopy, max_groups: int = 1000, **options: Any) -> None:
         self.copies = list(copies)
@@ -93,50 +93,50 @@ class MetricsWorld:
         )
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
-        """A scrape, and its content type."""
+        """Returns a scrape and its content type."""
         chosen = choose_format(accept)
         scraped = result(scrape(self.sources, chosen, now=100.0))
         return b"".join((*scraped.lines, chosen.end)), chosen.content_type
 
     def text(self) -> str:
-        """A scrape in the text format."""
+        """Returns a scrape in the text format."""
         return self.scrape()[0].decode()
 
     def text_of(self, prefix: str) -> list[str]:
-        """The lines of a scrape about the families whose names begin so."""
+        """Returns the lines of a scrape that begin with this prefix."""
         return [line for line in self.text().splitlines() if line.startswith(PREFIX + prefix)]
 
     def group_snapshot(self) -> GroupSnapshot:
-        """All groups, and where they stand."""
+        """Returns the snapshot of all groups."""
         return result(group_snapshot(self.copies, 100.0, self.sources.max_members))
 
     def families(self) -> list[Metric]:
-        """A scrape, read back from the text format."""
+        """Returns the families of a scrape, parsed from the text format."""
         return list(parse_text(self.text()))
 
     def openmetrics_families(self) -> list[Metric]:
-        """A scrape, read back from OpenMetrics."""
+        """Returns the families of a scrape, parsed from OpenMetrics."""
         body = self.scrape(OPENMETRICS)[0].decode()
         return list(parse_openmetrics(body))  # type: ignore[no-untyped-call]
 
     def samples(self, name: str) -> Iterator[Sample]:
-        """The samples of one name, given without the prefix."""
+        """Yields the samples with one name, which is given without the prefix."""
         return (sample for family in self.families() for sample in family.samples if sample.name == PREFIX + name)
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
-        """Label values, in the order of their labels' names, and the value."""
+        """Returns the values of the series by label values, which are in the order of the label names."""
         return {
             tuple(sample.labels[label] for label in sorted(sample.labels)): sample.value
             for sample in self.samples(name)
         }
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of one series; None where there is none."""
+        """Returns the value of one series, or None if the series does not exist."""
         return next((sample.value for sample in self.samples(name) if sample.labels == labels), None)
 
 
 def assignment(topic: str, *partitions: int) -> bytes:
-    """A ConsumerProtocolAssignment v0 of one topic, without user data."""
+    """Returns a ConsumerProtocolAssignment v0 of one topic, without user data."""
     name = topic.encode()
     numbers = b"".join(partition.to_bytes(4, "big") for partition in partitions)
     counts = (1).to_bytes(4, "big"), len(name).to_bytes(2, "big"), len(partitions).to_bytes(4, "big")
@@ -144,7 +144,7 @@ def assignment(topic: str, *partitions: int) -> bytes:
 
 
 def member(number: int, assigned: bytes = b"") -> MemberView:
-    """A member whose names occur nowhere else."""
+    """Returns a member whose names occur nowhere else."""
     return MemberView(
         assignment=assigned,
         member_id=f"memberid-{number}",
@@ -155,7 +155,7 @@ def member(number: int, assigned: bytes = b"") -> MemberView:
 
 
 def group(group_id: str, *, members: int | tuple[MemberView, ...] = 0, **fields: Any) -> GroupView:
-    """A stable classic group, if not told otherwise."""
+    """Returns a group: stable and classic, unless `fields` say otherwise."""
     usual: dict[str, Any] = {
         "state": GroupState.STABLE,
         "protocol_type": "consumer",
@@ -166,14 +166,14 @@ def group(group_id: str, *, members: int | tuple[MemberView, ...] = 0, **fields:
 
 
 def commits(topic: str, *offsets: int, at: float = 1.0) -> dict[tuple[str, int], CommittedOffset]:
-    """Committed offsets of a topic's partitions from 0 on."""
+    """Returns committed offsets for a topic's partitions 0, 1 and so on."""
     return {(topic, partition): CommittedOffset(offset, at=at) for partition, offset in enumerate(offsets)}
 
 
 def rebalanced(
     group_id: str, reason: RebalanceReason = RebalanceReason.JOIN, seconds: float = 0.2
 ) -> RebalanceCompleted:
-    """A completed rebalance of two members."""
+    """Returns a completed rebalance of two members."""
     cause = next(cause for cause in RebalanceCause if cause.reason is reason)
     return RebalanceCompleted(
         group_id=group_id, at=1.0, cause=cause, generation=1, protocol="range", members=2, duration_seconds=seconds
@@ -181,7 +181,7 @@ def rebalanced(
 
 
 def full_world() -> MetricsWorld:
-    """A world in which every family has a series."""
+    """Returns a world in which every family has a series."""
     orders = group(
         "orders",
         members=(member(0, assignment("sales", 0, 1)), member(1)),

@@ -1,4 +1,4 @@
-"""Views in, series out; what vanishes, what is limited, what is merged."""
+"""The series of views: removed series, limits, and merged series."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def test_group_max_size_needs_limit() -> None:
 
 
 def limited(*sizes: int, limit: int | None, **fields: Any) -> MetricsWorld:
-    """Groups of these sizes under one limit."""
+    """Returns groups of these sizes under one limit."""
     groups = tuple(group(f"g{number}", members=size, **fields) for number, size in enumerate(sizes))
     return MetricsWorld(CoordinatorCopy(groups=groups), max_members=lambda _: limit)
 
@@ -101,7 +101,7 @@ def test_groups_near_and_over_own_limits() -> None:
     assert (world.value("groups_near_limit"), world.value("groups_over_limit")) == (1, 1)
 
 
-# Details: what they say is in test_details; how much of it is shown, here.
+# Details: `test_detail_rows` tests their contents. The tests here are about their number.
 
 
 @pytest.mark.parametrize("detail", list(Detail))
@@ -118,7 +118,7 @@ def test_detail_level_selects_families(detail: Detail) -> None:
     assert all(shallow.series(name) for name in shown)
 
 
-# What vanishes.
+# Removed series.
 
 
 def test_deleted_group_has_no_series() -> None:
@@ -143,7 +143,7 @@ def test_former_state_has_no_series() -> None:
     assert [sample.labels["state"] for sample in world.samples("group_info")] == ["Empty"]
 
 
-# Which groups are told of.
+# The selection of groups.
 
 
 def test_hidden_groups_count_in_totals() -> None:
@@ -225,7 +225,7 @@ def test_suppressed_series_are_not_formatted(monkeypatch: pytest.MonkeyPatch) ->
     )
     most = sum(len(metric.samples) for metric in sidecar_families(world.sources, GroupTotals()))
     result(scrape(world.sources, choose_format(""), now=1.0))
-    assert len(written) <= most + 2 + 4 * 100  # Which of the coarse ones are still to come is not known beforehand.
+    assert len(written) <= most + 2 + 4 * 100  # The number of later families without details is not known in advance.
 
 
 # Several brokers.
@@ -268,7 +268,7 @@ def test_lag_joins_copies_of_brokers() -> None:
     assert world.value("group_lag", group="g") == 4
 
 
-# Everything else.
+# Other families.
 
 
 @pytest.mark.parametrize(

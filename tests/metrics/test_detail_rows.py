@@ -1,4 +1,4 @@
-"""What is told of single groups, topics and partitions."""
+"""The rows about single groups, topics and partitions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The formats: negotiated, parsed back by Prometheus' own parsers, checked by promtool."""
+"""The formats are negotiated, parsed by Prometheus' own parsers, and checked by promtool."""
 
 import os
 import shutil
@@ -100,7 +100,7 @@ def test_any_group_or_topic_name_survives(group_id: str, topic: str) -> None:
         assert [(sample.labels, sample.value) for sample in found] == [(wanted, 1)]
 
 
-# Lines of our own, held against those of the library.
+# The project's own lines, compared with those of the library.
 
 labels = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\\\\n\r"{}=,# '), max_size=12)
 values = (
@@ -122,7 +122,7 @@ families_with_rows = st.sampled_from(plain_families).flatmap(lambda family: st.t
 
 
 class Collected:
-    """Families for the encoders of the library."""
+    """A registry of these families for the encoders of the library."""
 
     def __init__(self, *families: Metric) -> None:
         self.families = families
@@ -132,7 +132,7 @@ class Collected:
 
 
 def encoded(accept: str, *families: Metric) -> bytes:
-    """What the library makes of them."""
+    """Returns the families as the library encodes them."""
     encode, _ = choose_encoder(accept)
     return encode(Collected(*families))
 

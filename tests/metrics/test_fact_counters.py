@@ -1,4 +1,4 @@
-"""Facts in, counters out."""
+"""The counters that facts increase."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The rules of naming, held against everything that is really exposed."""
+"""The naming rules, checked for all exposed metrics."""
 
 import subprocess
 import sys
@@ -84,7 +84,7 @@ def test_exposed_families_match_declarations() -> None:
 
 
 OPEN_SETS = {"build_info", "offsets_log_records_skipped_total", "records_last_flush_timestamp_seconds"}
-"""Families with labels whose values nobody knows beforehand, or that say when something first happened."""
+"""Families with label values that are unknown in advance, or that appear with the first event."""
 
 
 def test_known_labels_start_at_zero() -> None:

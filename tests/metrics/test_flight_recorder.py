@@ -1,4 +1,4 @@
-"""What is kept of each group's past, for how long, and how it is told."""
+"""The history of each group: its contents, its lifetime, and its form."""
 
 import json
 from dataclasses import fields, replace
@@ -60,7 +60,7 @@ def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
     return made.timeline(group_id) or []
 
 
-# What is told.
+# The entries.
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_groups_have_separate_timelines() -> None:
     assert made.timeline("c") is None
 
 
-# What is kept.
+# Kept entries.
 
 
 def test_newest_facts_per_group_are_kept() -> None:
@@ -184,7 +184,7 @@ def test_refusals_are_evicted_first() -> None:
     assert timeline(made, "g999")
 
 
-# What is no longer kept.
+# Removed entries.
 
 
 def test_nothing_forgotten_before_eviction() -> None:
@@ -216,7 +216,7 @@ def test_evicted_group_is_not_new() -> None:
     assert made.forgotten("b")["changes"] == "1970-01-01T00:00:04.000Z"
 
 
-# What is asked of all groups.
+# Queries over all groups.
 
 
 def completed(group_id: str = "g", at: float = 1.0, cause: RebalanceCause = RebalanceCause.UNKNOWN) -> Fact:
@@ -261,7 +261,7 @@ def test_refusals_are_newest_of_all_groups(told_of: list[str], limit: int) -> No
     assert [cell["group"] for cell in made.refusals(limit)] == told_of[::-1][:limit]
 
 
-# What is forgotten.
+# Forgotten groups.
 
 
 def test_quietest_group_is_evicted_first() -> None:

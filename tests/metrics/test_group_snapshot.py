@@ -1,4 +1,4 @@
-"""Going through all groups: in order, breath by breath, each group of one moment."""
+"""The walk over all groups: in order, in slices, and with each group at one moment."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ from tests.metrics.metrics_world import CoordinatorCopy, commits, group, survey_
 
 
 class Groups(CoordinatorCopy):
-    """A copy that finds a group at once, and may change."""
+    """A copy that finds a group by id, and that a test may change."""
 
     def __init__(self, *groups: GroupView) -> None:
         super().__init__()
@@ -72,11 +72,11 @@ def test_survey_lists_groups_in_order() -> None:
     ]
 
 
-# Breath.
+# Slices.
 
 
 def costs(*copies: CoordinatorCopy) -> list[int]:
-    """What is done between each two breaths, in partitions."""
+    """Returns the cost of each slice, in partitions."""
     walked, spent = list(visited(*copies)), [0]
     for visit in walked:
         if visit is None:
@@ -113,7 +113,7 @@ def test_members_count_as_work() -> None:
 
 
 def value(offset: int) -> bytes:
-    """A raw OffsetCommitValue v3."""
+    """Returns a raw OffsetCommitValue v3."""
     return b"\0\3" + offset.to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\0\2hi" + (5_000).to_bytes(8, "big")
 
 

@@ -1,4 +1,4 @@
-"""The journal of processes that end in the middle of writing it, and of a machine that does."""
+"""The journal after a crash of the writing process, and of the machine."""
 
 import json
 import os
@@ -18,7 +18,7 @@ ROUNDS = 40
 
 
 def crashed(*arguments: object) -> dict[str, int]:
-    """What a program of `crashing` said: by boot, the last record that was written."""
+    """Runs `crashing_writers`. Returns the number of the last written record by boot."""
     command = [sys.executable, "-m", "tests.metrics.crashing_writers", *map(str, arguments)]
     root = Path(__file__).parents[2]
     said: dict[str, int] = json.loads(subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True).stdout)
@@ -26,7 +26,7 @@ def crashed(*arguments: object) -> dict[str, int]:
 
 
 def restarted(folder: Path) -> dict[str, list[int]]:
-    """By boot the numbers of the records that readers see, in their order, when the next start has written."""
+    """Writes after a restart. Returns the ordered numbers of the records that readers see, by boot."""
     journal = Journal(folder, "next")
     journal.append(record(1))
     journal.close()
@@ -114,7 +114,7 @@ def test_hanging_disk_blocks_no_append(tmp_path: Path, monkeypatch: pytest.Monke
     thread.start()
     hangs.wait()
     for seq in range(2, 1002):
-        journal.append(record(seq))  # Would the lock be held, this would never end.
+        journal.append(record(seq))  # If the lock were held, this would not return.
     assert journal.records_dropped["queue_full"] == 900
     released.set()
     thread.join()

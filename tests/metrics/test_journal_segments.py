@@ -1,4 +1,4 @@
-"""The journal: segments, rotation, limits, and disks and processes that fail."""
+"""The journal: segments, rotation, limits, and failures of disks and processes."""
 
 import errno
 import os
@@ -29,12 +29,12 @@ def record(seq: int, topic: str = "t") -> Record:
 
 
 LINE = len(record(1).to_line())
-"""Bytes of a record with a number of one digit."""
+"""The bytes of a line whose number has one digit."""
 
 
 @dataclass
 class Clock:
-    """Seconds since the epoch, as a test says."""
+    """A clock that a test sets, in seconds since the epoch."""
 
     now: float = 100.0
 
@@ -51,17 +51,17 @@ def sealed(folder: Path) -> list[Path]:
 
 
 def health(journal: Journal) -> tuple[int, int | None]:
-    """How often the disk failed, and with which errno the last time, if it did."""
+    """Returns the number of failures of the disk, and the errno of the last one."""
     return journal.failures, journal.failure.errno if journal.failure else None
 
 
 def dropped(journal: Journal) -> dict[str, int]:
-    """The records that were dropped, by those reasons that there were."""
+    """Returns the number of dropped records by reason, without zeros."""
     return {reason: number for reason, number in journal.records_dropped.items() if number}
 
 
 def numbers(folder: Path) -> list[int]:
-    """The seq of every record in sealed segments, segment by segment."""
+    """Returns the seq of every record in sealed segments, segment by segment."""
     return [
         Record.from_line(line).envelope.seq
         for path in sealed(folder)
@@ -231,7 +231,7 @@ sys.stdin.read()
 
 @contextmanager
 def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has written three records and has not sealed them."""
+    """Runs another process that has written three records and has not sealed them."""
     root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, folder], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -329,7 +329,7 @@ def test_removed_folder_is_recreated(tmp_path: Path) -> None:
 
 @contextmanager
 def no_file_larger_than(size: int) -> Iterator[None]:
-    """A disk that is full after `size` bytes of each file: EFBIG in place of ENOSPC."""
+    """Limits each file to `size` bytes, as if the disk were full: EFBIG in place of ENOSPC."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""What the reading of the log tells of itself, and what a scrape then says."""
+"""The counters of the log reader, and their exposition."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.metrics.metrics_world import MetricsWorld
 
 
 def manager_with(*owned: int, loading: int = 0) -> GroupMetadataManager:
-    """A copy that has caught up with these partitions, and loads so many others."""
+    """Returns a copy that has read these partitions and is loading so many others."""
     manager = GroupMetadataManager(exclusive=False)
     manager.log.count_partitions(50, 1.0)
     for number in (*owned, *range(40, 40 + loading)):

@@ -1,4 +1,4 @@
-"""Facts and what stands, as records."""
+"""Records that are built from facts and snapshots."""
 
 from dataclasses import replace
 from typing import Any

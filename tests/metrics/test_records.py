@@ -1,4 +1,4 @@
-"""The record contract: lines as written, lines as read, the document made of it."""
+"""The record contract: encoding, decoding, and the page that is generated from it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What the data path bumps, and what a scrape then says."""
+"""The counters of the data path, and their exposition."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def test_histogram_is_cumulative() -> None:
 
 
 def moved(series: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
-    """Those that are not 0."""
+    """Returns the series that are not 0."""
     return {labels: value for labels, value in series.items() if value}
 
 

@@ -1,4 +1,4 @@
-"""What a timeline adds up to, and the sentences that say so."""
+"""The summary of a timeline, and its sentences."""
 
 from dataclasses import replace
 from typing import Any
@@ -226,7 +226,7 @@ REFUSED = {"policy": "p", "error_code": 81, "client_host": "/h", "size": 1, "lim
 
 
 def refusals(*, count: int, every: float, begin: float = 0.0, clients: int = 1) -> FlightRecorder:
-    """A recorder of clients that were refused in turn."""
+    """Returns a flight recorder with refusals of `clients` clients in turn."""
     recorder = FlightRecorder(1 << 20)
     for number in range(count):
         client_id = f"c{number % clients}"

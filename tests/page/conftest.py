@@ -1,4 +1,4 @@
-"""One browser for all tests of the pages, and a large fleet for those that only look."""
+"""One browser for all tests of the pages, and a large fleet for the tests that only read."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,14 @@ from tests.page.fleet import COUNT, fleet
 
 @pytest.fixture(scope="session")
 def opened() -> Iterator[Browser]:
-    """One browser for all tests; starting it takes longer than most of them."""
+    """One browser for all tests, because its start takes longer than most tests."""
     with Browser() as browser:
         yield browser
 
 
 @pytest.fixture
 def browser(opened: Browser) -> Iterator[Browser]:
-    """The browser as if it were new; it must not have had to complain in the end."""
+    """The browser in its initial state. The fixture fails the test if the browser has logged an error at the end."""
     opened.size(1280, 900)
     opened.prefers()
     opened.offline(False)

@@ -1,4 +1,4 @@
-"""A fleet that the pages show in tests and in the README's pictures. Made up, and the same each time."""
+"""An invented fleet, equal in each run, for the pages in tests and in the README's pictures."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -27,13 +27,13 @@ from group_sidecar.metrics.flight_recorder import FlightRecorder
 from tests.proxy.admin.served_app import NOW, admin, numbers
 
 COUNT = 10_000
-"""Groups of a large fleet, besides the one with a story."""
+"""The number of groups of a large fleet, besides CHECKOUT."""
 CHECKOUT = "checkout"
 """The group with a story: see `checkout_story`."""
 LIMIT = 8
 MINUTE = 60.0
 SECONDS = 3.2
-"""How long rebalances of that group take."""
+"""Seconds that each rebalance of CHECKOUT takes."""
 
 _TEAMS = ("billing", "catalogue", "fraud", "inventory", "mail", "orders", "pricing", "search", "shipping", "web")
 _TASKS = ("audit", "cache", "enrich", "export", "index", "ledger", "notify", "report", "sync", "totals")
@@ -61,21 +61,21 @@ _HOUR = (
     (7.5, "fails to commit", 3),
     (5.5, "joins", 3),
 )
-"""What happens to the group, minutes before now."""
+"""The events of CHECKOUT, as (minutes before now, event, number of the client)."""
 
 
 def client(number: int) -> dict[str, Any]:
-    """Who a client of the group is."""
+    """Returns the client id and the host of a client of CHECKOUT."""
     return {"client_id": f"checkout-{number}", "client_host": f"/10.0.3.{10 + number}"}
 
 
 @dataclass
 class Story:
-    """Writes down what happens to a group.
+    """Records the facts about CHECKOUT.
 
     Attributes:
-        there: member ids by the number of the client.
-        since: when each of them came.
+        there: the current members: member id by the number of the client.
+        since: when each client joined last.
     """
 
     facts: list[Fact] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Story:
     _incarnations: int = 0
 
     def joins(self, at: float, number: int) -> None:
-        """Somebody comes; the group rebalances for it."""
+        """A client joins, and the group rebalances."""
         self._incarnations += 1
         self.since[number] = at
         self.there[number] = f"checkout-{number}-{self._incarnations:08x}"
@@ -93,7 +93,7 @@ class Story:
         self.rebalances(at, RebalanceCause.NEW_MEMBER, self.who(number), joined=1)
 
     def goes(self, at: float, number: int, how: Departure) -> None:
-        """Somebody goes; the group rebalances for it."""
+        """A member leaves or expires, and the group rebalances."""
         who = self.who(number)
         said = "the consumer is being closed" if how is Departure.LEFT else ""
         gone = MemberGone(group_id=CHECKOUT, at=at, member_id=who.member_id, how=how, said=said, **client(number))
@@ -105,7 +105,7 @@ class Story:
     def rebalances(
         self, at: float, cause: RebalanceCause, by: MemberInfo, *, joined: int = 0, gone: int = 0, said: str = ""
     ) -> None:
-        """One rebalance, from its beginning to its end."""
+        """Records the start and the completion of a rebalance."""
         self.facts.append(RebalanceStarted(group_id=CHECKOUT, at=at, cause=cause, by=by, said=said))
         self.generation += 1
         completed = RebalanceCompleted(
@@ -126,7 +126,7 @@ class Story:
         self.facts.append(completed)
 
     def is_refused(self, at: float, number: int) -> None:
-        """A consumer too many."""
+        """Records the refusal of a client above the limit."""
         refused = ClientRefused(
             group_id=CHECKOUT,
             at=at,
@@ -139,7 +139,7 @@ class Story:
         self.facts.append(refused)
 
     def fails_to_commit(self, at: float) -> None:
-        """A commit of a member that is not one any more."""
+        """Records a refused commit of a client that is no longer a member."""
         self.facts.append(OffsetsCommitted(group_id=CHECKOUT, at=at, accepted=0, refused=((25, 3),)))
 
     def who(self, number: int) -> MemberInfo:
@@ -147,7 +147,7 @@ class Story:
 
 
 def checkout_story(now: float = NOW) -> Story:
-    """An hour of a group in which one consumer is too slow for its session, again and again, amid a deployment."""
+    """Returns an hour of CHECKOUT, in which one consumer expires repeatedly because it is too slow for its session."""
     story = Story()
     for number in range(1, 8):
         story.joins(now - 300 * MINUTE + number, number)
@@ -168,7 +168,7 @@ def checkout_story(now: float = NOW) -> Story:
 
 
 def checkout(now: float = NOW) -> tuple[GroupView, Story]:
-    """The group at the end of its story."""
+    """Returns CHECKOUT at the end of its story, and the story."""
     story = checkout_story(now)
     members = []
     for number, member_id in sorted(story.there.items()):
@@ -203,7 +203,7 @@ def checkout(now: float = NOW) -> tuple[GroupView, Story]:
 
 
 def crowd(count: int, now: float = NOW) -> tuple[list[GroupView], list[Fact]]:
-    """So many groups of all kinds, and their rebalances."""
+    """Returns so many groups in all states, and the facts about their rebalances."""
     chance = Random(7)
     views: list[GroupView] = []
     facts: list[Fact] = []
@@ -216,7 +216,7 @@ def crowd(count: int, now: float = NOW) -> tuple[list[GroupView], list[Fact]]:
 
 
 def recorded(facts: Iterable[Fact]) -> FlightRecorder:
-    """A flight recorder that has all of it."""
+    """Returns a flight recorder that has observed these facts."""
     recorder = FlightRecorder(1 << 30)
     for fact in facts:
         recorder.observe(fact)
@@ -247,7 +247,7 @@ def _group(chance: Random, group_id: str, at: float) -> GroupView:
 
 
 def _rebalances(chance: Random, view: GroupView, at: float) -> Iterator[Fact]:
-    """The last at that time; some groups have many."""
+    """Yields the rebalances of a group, the last one at `at`. Some groups have many."""
     cause = chance.choice(tuple(RebalanceCause))
     times = min(13, int(chance.paretovariate(1.2)))
     for back in reversed(range(times)):
@@ -263,14 +263,17 @@ def _rebalances(chance: Random, view: GroupView, at: float) -> Iterator[Fact]:
 
 
 def log_ends() -> dict[tuple[str, int], int]:
-    """Where logs end, for `tests.proxy.admin.served_app.sources`."""
+    """Returns the log ends of all partitions, as `tests.proxy.admin.served_app.sources` takes them."""
     ends = {("events", partition): 10_000 for partition in range(4)}
     ends |= {("orders.placed", partition): 1_204_512 + 41 * partition for partition in range(16)}
     return ends | {("payments.settled", partition): 1_204_500 + 13 * partition for partition in range(7)}
 
 
 def fleet(count: int, **others: Any) -> ASGIApp:
-    """The admin port of a sidecar with that group and so many others; more as `served_app.sources`."""
+    """Returns the admin port of a sidecar with CHECKOUT and `count` other groups.
+
+    `others` are passed to `served_app.sources`.
+    """
     view, story = checkout()
     views, facts = crowd(count)
     told = replace(numbers(), answers={9: 18_204, 15: 911, 16: 377}, fallbacks={(9, FallbackReason.IN_DOUBT): 12})

@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 def main() -> None:
-    """Takes both."""
+    """Writes both pictures."""
     with served_aside(fleet(COUNT)) as address, Browser() as browser:
         browser.size(1280, 640)
         browser.prefers(prefers_color_scheme="light")

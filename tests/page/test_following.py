@@ -1,4 +1,4 @@
-"""Pages that are open follow what happens."""
+"""Open pages show changes as they happen."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.proxy.admin.served_app import NOW, admin
 
 
 class Stage:
-    """The copy of a broker with a few groups, which a test changes, and the sidecar that has it."""
+    """The copy of a broker with a few groups that a test changes, and the sidecar's pages."""
 
     def __init__(self) -> None:
         view, self.story = checkout()
@@ -43,7 +43,7 @@ class Stage:
         del self.group_metadata_cache[group_id]
 
     def record(self) -> None:
-        """Has the recorder know what was added to the story."""
+        """Passes new facts of the story to the flight recorder."""
         for fact in self.story.facts[self._told :]:
             self._recorder.observe(fact)
         self._told = len(self.story.facts)
@@ -59,7 +59,7 @@ def stage() -> Stage:
 
 @pytest.fixture
 def small(stage: Stage) -> Iterator[str]:
-    """The address of the stage's sidecar."""
+    """The address of the stage's pages."""
     with served_aside(stage.app) as address:
         yield address
 
@@ -197,7 +197,8 @@ def test_real_clients_are_shown(browser: Browser, tmp_path: Path) -> None:
             assert "No group is known yet" in browser.one(".empty").text
             crowd.produce("orders", 40)
             crowd.join("billing", "orders", 3)
-            # The embedded cluster may rebalance in a way that leaves a doubt, and cannot be asked: then it is "≥ 3".
+            # A rebalance of the embedded cluster may leave a doubt, and the cluster cannot describe groups. Then it is
+            # "≥ 3".
             browser.until(
                 lambda: [text.removeprefix("≥ ") for text in browser.texts("tbody td:nth-child(4)")] == ["3 / 3"],
                 "the group, without a reload",
@@ -208,7 +209,7 @@ def test_real_clients_are_shown(browser: Browser, tmp_path: Path) -> None:
             first.leave()
             browser.until(lambda: browser.texts("svg.timeline .mark-left title") != [], "one leaves")
             assert browser.texts("svg.timeline .mark-left title")[0].startswith("billing-1 at 127.0.0.1 left")
-            # The embedded cluster may have begun a rebalance by itself before: that one has no cause.
+            # The embedded cluster may have begun an earlier rebalance by itself, which has no cause.
             browser.until(
                 lambda: any("1 member went" in said for said in browser.texts("svg.timeline title")), "it ends"
             )

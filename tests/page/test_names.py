@@ -1,4 +1,4 @@
-"""What others chose is text, and nothing else."""
+"""Names that clients chose are shown as text only."""
 
 from dataclasses import replace
 from urllib.parse import quote

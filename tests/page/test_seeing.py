@@ -1,4 +1,4 @@
-"""What people see on the pages and do there, in a real browser. What is seen is kept under build/screenshots/."""
+"""The contents and the use of the pages in a real browser. Screenshots are kept under build/screenshots/."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.page.browser import NAMES, Browser, group_page
 from tests.page.fleet import CHECKOUT, COUNT
 
 MOST_ELEMENTS = 2_500
-"""What a page may have, however many groups there are."""
+"""The maximum number of elements of a page, with any number of groups."""
 
 
 # Ten thousand groups.

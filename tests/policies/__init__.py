@@ -1,1 +1,1 @@
-"""The policies: each rule as a table, and what follows from them as properties."""
+"""Tests of the policies: each rule as a table of cases, and its consequences as properties."""

@@ -1,4 +1,4 @@
-"""group.max.size, state by state, as Kafka's acceptJoiningMember has it since 2.6; and group.consumer.max.size."""
+"""group.max.size in each state of a group, as in Kafka's acceptJoiningMember since 2.6; and group.consumer.max.size."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
-"""group.max.size as a promise: whatever clients do, no generation completes with more members than the limit.
+"""Whatever clients do, no generation completes with more members than group.max.size.
 
-And nobody is refused whom Kafka would have let in: where connections break, as far as can be known at all. What a lost
-join has come to is not always to be told, and then the first promise goes before the second (decision 38).
+Also, no client is refused that Kafka would have accepted. If a connection breaks, the effect of a lost join may be
+unknown. In that case the limit has priority (decision 38).
 
-Requests and replies move in any order that connections allow, so the policy often judges by a copy that lags.
+Requests and replies move in any order that connections allow, so the policy often judges by a stale copy.
 """
 
 import hypothesis.strategies as st
@@ -20,11 +20,11 @@ numbers = st.integers(0, len(VERSIONS) - 1)
 
 
 class Limit(RuleBasedStateMachine):
-    """More clients than the limit, all of one group, and all of them through the sidecar."""
+    """More clients than the limit, all of one group and all through the sidecar."""
 
     exclusive = True
     fair = False
-    """Whether each refusal must be one that a broker with this limit might have given."""
+    """Whether each refusal must be one that a broker with this limit could have made."""
 
     @initialize(delay=st.sampled_from((0.0, 3.0)))
     def start(self, delay: float) -> None:
@@ -40,7 +40,7 @@ class Limit(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def join(self, number: int) -> None:
-        """It wants another assignment, maybe before the last reply has come."""
+        """A client joins with new metadata, perhaps before its last reply has arrived."""
         self.clients[number].metadata += b"!"
         self.clients[number].join()
 
@@ -89,7 +89,7 @@ class Limit(RuleBasedStateMachine):
 
 
 class LimitBesideOthers(Limit):
-    """Some members do not come through the sidecar."""
+    """As Limit, with some members that bypass the sidecar."""
 
     exclusive = False
 
@@ -109,7 +109,7 @@ def _idle(machine: Limit, number: int) -> bool:
 
 
 class Fair(Limit):
-    """Nobody is wronged. Connections break only while nothing is under way on them."""
+    """As Limit, and each refusal must be right. Connections break only while nothing is in flight on them."""
 
     fair = True
 
@@ -125,7 +125,7 @@ class Fair(Limit):
 
 
 class FairBesideOthers(Fair, LimitBesideOthers):
-    """The same where some members do not come through the sidecar."""
+    """As Fair, with some members that bypass the sidecar."""
 
     exclusive = False
 
@@ -194,11 +194,11 @@ def test_issued_id_does_not_block_rebalance() -> None:
     assert (a.synced, b.synced) == (True, True)
 
 
-# What the state machine has found.
+# Histories that the state machine has found.
 
 
 def four(world: LimitedWorld) -> list[LimitedClient]:
-    """Clients of the first four kinds."""
+    """Returns clients of the first four kinds."""
     kinds = zip(VERSIONS[:4], INSTANCES, strict=False)
     return [LimitedClient(world, f"c{n}", "g", version=v, instance_id=i) for n, (v, i) in enumerate(kinds)]
 

@@ -1,4 +1,4 @@
-"""offset.metadata.max.bytes, as Kafka's OffsetMetadataManager counts."""
+"""offset.metadata.max.bytes, counted as in Kafka's OffsetMetadataManager."""
 
 from collections.abc import Callable
 

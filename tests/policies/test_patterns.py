@@ -1,4 +1,4 @@
-"""Patterns of group ids, and choices of groups by them."""
+"""Patterns of group ids, and the selection of groups by patterns."""
 
 import pytest
 from pydantic import TypeAdapter, ValidationError

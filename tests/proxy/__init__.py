@@ -1,1 +1,1 @@
-"""Framing, sessions, the shell that moves bytes, and the admin port."""
+"""Tests of framing, sessions, the I/O shell that moves bytes, and the admin port."""

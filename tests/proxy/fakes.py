@@ -131,7 +131,7 @@ class AnsweringDispatcher(PassthroughDispatcher):
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
         if api_key == self._failing:
-            raise RuntimeError("a desk that fails")
+            raise RuntimeError("a dispatcher that fails")
         return FrameAction.HOLD if api_key == self._answered else None
 
     def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:

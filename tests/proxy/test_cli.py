@@ -1,4 +1,4 @@
-"""The command line, as its users see it."""
+"""The command line, run as its users run it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli")
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Runs the command in this process; gives its status."""
+    """Runs the command in this process. Returns its exit status."""
     monkeypatch.setattr(sys, "argv", [cli.PROGRAM, *arguments])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -178,7 +178,7 @@ def test_address_in_use_prints_one_line(flag: str) -> None:
 
 @contextmanager
 def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A sidecar before nobody, which has started."""
+    """Runs a sidecar without a reachable broker, and waits until it has started."""
     with subprocess.Popen(
         [*COMMAND, "run", "--log-format", "json", *flags], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -194,7 +194,7 @@ def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def logged(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next line of the log that is not about the broker that is not there."""
+    """Returns the next log line about a start, a stop or a reload."""
     assert process.stderr is not None
     while True:
         line: dict[str, Any] = json.loads(process.stderr.readline())

@@ -1,4 +1,4 @@
-"""What is said of all brokers together."""
+"""The statements about all served brokers together."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The whole sidecar before a broker that plays a part."""
+"""The whole sidecar in front of a scripted broker."""
 
 import json
 import socket
@@ -39,14 +39,14 @@ from tests.proxy.scripted_broker import HangUp, ScriptedBroker
 
 
 class Cluster:
-    """Brokers on real ports that know of each other."""
+    """Brokers on real ports that name each other in Metadata."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Address] = {}
         self.scripted: dict[int, ScriptedBroker] = {}
 
     async def start(self, nursery: trio.Nursery, node_id: int) -> Address:
-        """Starts one more."""
+        """Starts another broker. Returns its address."""
         answers: dict[Any, Any] = {
             MetadataRequest: lambda request, version: self._metadata(),
             ListGroupsRequest: ListGroupsResponse(error_code=0, groups=()),
@@ -70,7 +70,7 @@ class Cluster:
 
 
 def configured(**settings: Any) -> Config:
-    """Settings as they stand in a file, on a free port."""
+    """Returns settings as in a file, with a free port."""
     return Config.model_validate({"listen": "127.0.0.1:0", **settings})
 
 
@@ -78,7 +78,7 @@ def configured(**settings: Any) -> Config:
 async def sidecar(
     upstream: Address, read: Callable[[], Config] | None = None, /, **settings: Any
 ) -> AsyncIterator[tuple[Addresses, trio.Event]]:
-    """A sidecar before a broker, until the block ends; and what makes it stop gently."""
+    """Runs a sidecar in front of a broker until the block ends. Yields its addresses, and the event that stops it."""
     config = configured(upstream=str(upstream), admin="127.0.0.1:0", **settings)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -87,7 +87,7 @@ async def sidecar(
 
 
 async def get(address: Address | None, path: str, method: str = "GET") -> tuple[int, bytes]:
-    """GET or another method over HTTP: status and body."""
+    """Sends an HTTP request. Returns status and body."""
     assert address is not None
     async with await trio.open_tcp_stream(*address) as stream:
         await stream.send_all(f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
@@ -96,7 +96,7 @@ async def get(address: Address | None, path: str, method: str = "GET") -> tuple[
 
 
 async def refused(address: Address) -> None:
-    """Waits until nobody listens there."""
+    """Waits until the address refuses connections."""
     with trio.fail_after(10):
         while True:
             try:
@@ -107,7 +107,7 @@ async def refused(address: Address) -> None:
 
 
 async def ready(at: Addresses) -> dict[str, Any]:
-    """Waits until it is ready; gives what /readyz says then."""
+    """Waits until the sidecar is ready. Returns the JSON of /readyz."""
     with trio.fail_after(10):
         while True:
             status, body = await get(at.admin, "/readyz")
@@ -123,7 +123,7 @@ async def test_clients_reach_broker_through_sidecar(nursery: trio.Nursery) -> No
     async with sidecar(upstream) as (at, _):
         async with connect(*at.listen) as client:
             [node] = await brokers(client)
-        assert node.address == upstream  # Nothing is rewritten beside a broker.
+        assert node.address == upstream  # A sidecar in sidecar mode rewrites nothing.
         told = await ready(at)
         assert told["ready"] is True
         assert told["brokers"] == {str(upstream): {"reachable": True, "accepting": True}}
@@ -222,8 +222,8 @@ async def test_graceful_stop_waits_for_replies(nursery: trio.Nursery) -> None:
     asked, answer = trio.Event(), trio.Event()
 
     async def behaviour(stream: trio.SocketStream) -> None:
-        with suppress(EOFError):  # Who only looks whether the port is still open.
-            if await read_frame(stream) == request_frame(1):  # Others are the sidecar's own.
+        with suppress(EOFError):  # A client that only checks whether the port is open.
+            if await read_frame(stream) == request_frame(1):  # The other requests are the sidecar's own.
                 asked.set()
             await answer.wait()
             await stream.send_all(reply_frame(1))
@@ -277,7 +277,7 @@ async def test_start_line_reports_send_mode(wanted: bool, nursery: trio.Nursery)
 
 
 def full(group: str, members: int) -> DescribeGroupsResponse:
-    """What a broker says of a stable group."""
+    """Returns the broker's description of a stable group."""
     who = tuple(
         DescribedGroupMember(
             member_id=f"m{number}", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b""
@@ -301,17 +301,17 @@ JOIN = JoinGroupRequest(
 LET_IN = JoinGroupResponse(
     error_code=ErrorCode.REBALANCE_IN_PROGRESS, protocol_name="", leader="", member_id="", generation_id=-1
 )
-"""The broker's own word, whatever it is."""
+"""The broker's own reply. Its contents do not matter."""
 
 
 async def joined(client: KafkaClient) -> int:
-    """Joins a group; gives the error code of the reply."""
+    """Joins a group. Returns the error code of the reply."""
     code: int = (await client.ask(JOIN, 3)).error_code
     return code
 
 
 async def limit_shown(at: Addresses) -> list[str]:
-    """What the metrics say of the limit, and of the last reload."""
+    """Returns the metrics of the limit and of the last reload."""
     _, body = await get(at.admin, "/metrics")
     shown = ("group_sidecar_group_max_size ", "group_sidecar_config_last_reload_successful ")
     return [line.rpartition(" ")[2] for line in body.decode().splitlines() if line.startswith(shown)]
@@ -419,13 +419,13 @@ async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery) -> None
         async with connect(*node.address) as client:
             await brokers(client)
         await wait_all_tasks_blocked(0.1)
-        # A copy of its own would have had a prober of its own.
+        # A second copy would have a second prober.
         assert len(asked.requests(DescribeAclsRequest)) == 1
     nursery.cancel_scope.cancel()
 
 
 def two_ports() -> tuple[socket.socket, int]:
-    """A listener on a port whose next one is free, and the number before it."""
+    """Returns a listener whose next port is free, and the port before its own."""
     while True:
         [taken] = listen(ANY_PORT)
         port = port_of([taken])
@@ -448,7 +448,7 @@ async def test_gateway_ports_follow_node_ids(nursery: trio.Nursery) -> None:
     with first:
         async with sidecar(upstream, **settings) as (at, _), connect(*at.listen) as client:
             taken, free = await brokers(client)
-    assert taken.port not in (0, base + 1)  # Somebody else has it: any other is better than none.
+    assert taken.port not in (0, base + 1)  # The port is in use. Any other port is better than none.
     assert free.port == base + 2
     nursery.cancel_scope.cancel()
 
@@ -467,7 +467,7 @@ async def test_incomplete_request_yields_to_newer() -> None:
             async with connect(*at.listen) as client:
                 await brokers(client)  # The broker serves clients without SASL.
                 await first.send_all(begun)
-                await brokers(client)  # What the first has sent was read before.
+                await brokers(client)  # The bytes of the first client were read before.
             with trio.fail_after(10):
                 await second.send_all(begun)
                 gone = [await read_to_end(first)]

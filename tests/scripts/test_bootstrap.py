@@ -1,4 +1,4 @@
-"""The bootstrap on machines of every kind: what it installs, and what it says where it may not."""
+"""The bootstrap on all kinds of machines: what it installs, and its text without the right to install."""
 
 import re
 from collections.abc import Sequence

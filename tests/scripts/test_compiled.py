@@ -1,4 +1,4 @@
-"""What is compiled: all that is to be, from the sources as they are now. `make plain` takes it away, on purpose."""
+"""All modules that have to be compiled are compiled from the current sources. `make plain` removes them on purpose."""
 
 import importlib
 import shutil

@@ -53,10 +53,10 @@ PROGRAMS = frozenset(
         "spark-pipelines",
     }
 )
-"""Programs whose commands are looked for in code spans too."""
+"""Programs whose commands are also checked in code spans."""
 NICE = "nice -n "
 VARIABLE = re.compile(r"[A-Z_]+=")
-"""Sets a variable of the environment before a command."""
+"""Matches a variable of the environment before a command."""
 PLACEHOLDERS = {"..."}
 LINTERS = {"ruff", "mypy", "lint-imports"}
 RUN_ELSEWHERE = {
@@ -67,20 +67,20 @@ RUN_ELSEWHERE = {
     "jq": ("tests/proxy/commandline/test_documented.py", "GroupSummary"),
     "promtool": ("tests/deploy/test_rules.py", "promtool"),
 }
-"""Tools of others, with the test that runs them or what they ask for, and a word that is found in that test."""
+"""Commands of other tools, with the test that runs or checks them, and a word in that test."""
 PRINTED = {
     "group_sidecar.proxy.config.page": "docs/configuration.md",
     "group_sidecar.metrics": "docs/metrics.md",
     "group_sidecar.metrics.records": "docs/records.md",
     "group_sidecar.spark.tables_page": "docs/tables.md",
 }
-"""Modules that print a page at once: they run, and the page is compared."""
+"""Modules that print a page. They run, and the page is compared."""
 FAULTS = (AssertionError, SystemExit, ImportError, typer.TyperException, pytest.UsageError)
-"""What a wrong command raises."""
+"""The exceptions that a wrong command raises."""
 FOREIGN_FLAGS = frozenset({"--collector.textfile.directory"})
 """Flags of node_exporter."""
 HISTORY = "CHANGELOG.md"
-"""Names commands of earlier versions."""
+"""A page with commands of earlier versions."""
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -32,7 +32,7 @@ EXAMPLES = frozenset(
         "NNNN-title.md",
     }
 )
-"""Files that a reader is to create."""
+"""Files that a reader has to create."""
 EXAMPLE_SETTINGS = frozenset({"policies.group_max_session_timeout_ms"})
 METRIC_PREFIX = re.compile(r"^(?:group_sidecar_)?(?:fleet_)?")
 FOREIGN_NAMES = frozenset(

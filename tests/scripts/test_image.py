@@ -1,4 +1,4 @@
-"""What the image is built from: nothing that the Dockerfile copies is left out by .dockerignore."""
+""".dockerignore leaves out nothing that the Dockerfile copies."""
 
 import re
 import tomllib

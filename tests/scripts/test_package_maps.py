@@ -10,7 +10,7 @@ from group_sidecar.codecs.api_registry import ApiKey
 from tests.as_python import ROOMS, ROOT
 
 MESSAGES = ROOT / "codecs" / "messages"
-"""One module per API, each named like its API: the names are the map."""
+"""A folder with one module per API. The names of the modules are the map."""
 PACKAGES = sorted({found.parent for room in ROOMS for found in room.rglob("__init__.py")} - {MESSAGES})
 SOURCES = (".py", ".pyx")
 

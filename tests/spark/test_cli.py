@@ -1,4 +1,4 @@
-"""The job as it is run: journals on disk, a process of its own, its output and its exit status."""
+"""The job as users run it: journals on disk, a separate process, its output and its exit status."""
 
 import json
 import os
@@ -31,11 +31,11 @@ from tests.kafka.processes import ChildProcess
 from tests.metrics.metrics_world import CoordinatorCopy, visits_of
 
 WINDOW, TOLD = 300, 31
-"""Seconds: of a window of the job, and in which all is told."""
+"""Seconds of a window of the job, and seconds within which all records are emitted."""
 
 
 def lately(now: float) -> float:
-    """A minute ago, or a little more, so that what is told from then on falls into one window."""
+    """Returns a time about a minute ago, after which all records of a test fall into one window."""
     then = int(now) - 60
     return float(then - max(then % WINDOW - (WINDOW - TOLD), 0))
 
@@ -67,7 +67,7 @@ def write(folder: Path, record_builder: RecordBuilder, *records: Record | None) 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Journals of two sidecars; with damage, a segment that is there twice, and one that is still open."""
+    """Journals of two sidecars, with damage, a duplicate segment, and an open segment."""
     folder = tmp_path_factory.mktemp("fleet")
     old, new = RecordBuilder("broker-1"), RecordBuilder("broker-2")
     rebalanced = RebalanceCompleted(
@@ -92,7 +92,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gone = MemberGone(
         group_id="orders", at=NOW, member_id="m9", client_id="c", client_host="/127.0.0.1", how=Departure.LEFT
     )
-    # The old coordinator goes on restating what it last saw.
+    # The old coordinator's sidecar continues to restate its last state.
     stale = standing(3, committed=5, members=1, log_end=8, seen=NOW - 9)
     fresh = standing(4, committed=10, members=2, log_end=25, seen=NOW + 1)
     write(folder / "1", old, *old.restate(visits_of(stale), stale.log_ends.items(), {}, NOW + 30))
@@ -112,7 +112,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The time zone of this process is nine hours ahead of UTC."""
+    """Sets the time zone of this process to nine hours ahead of UTC."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
@@ -130,7 +130,7 @@ def job(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
 
 @pytest.fixture(scope="module")
 def tables(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The tables that the job makes, and what it said."""
+    """The folder of the tables that the job has written, and its output."""
     folder = tmp_path_factory.mktemp("tables")
     return folder, job("run", "--input", fleet, "--output", folder, "--json")
 
@@ -140,7 +140,7 @@ Tables = tuple[Path, subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job runs in this process, in the session that is there."""
+    """Makes the job run in this process, with the existing session."""
     monkeypatch.setattr(fleet_job, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
@@ -149,7 +149,7 @@ def test_job_reports_journal_contents(tables: Tables, spark: SparkSession) -> No
     """The job returns the state of the groups in the journals and keeps damaged lines in quarantine."""
     folder, done = tables
     assert done.returncode == 0, done.stderr
-    # The 5 of broker-1, and twice the 9 of broker-2.
+    # broker-1 wrote 5 records, and broker-2 wrote 9 records twice.
     assert "23 records, 2 lines in quarantine (not_json_object 1, unknown_version 1)" in done.stderr
     orders, tiny = map(json.loads, done.stdout.splitlines())
     assert (
@@ -184,7 +184,7 @@ def test_job_reports_journal_contents(tables: Tables, spark: SparkSession) -> No
 
 
 def show(capsys: pytest.CaptureFixture[str], fleet: Path, folder: Path, *chosen: str) -> list[list[str]]:
-    """The words of each line that the job prints of tables that are there; it finds nothing new."""
+    """Runs the job without new records. Returns the words of each line of its output."""
     assert main(["run", "--input", str(fleet), "--output", str(folder), *chosen]) == 0
     printed = capsys.readouterr()
     assert "0 records, 0 lines in quarantine" in printed.err
@@ -200,7 +200,7 @@ def test_groups_table_in_terminal(
     title, _, orders, tiny = show(capsys, fleet, tables[0], "--show", "groups")
     assert title[:3] == ["group", "state", "members"]
     assert (orders[:3], tiny[0]) == (["orders", "Stable", "2"], "[bold]tiny")
-    assert show(capsys, fleet, tables[0]) == []  # Who keeps tables need not look at one.
+    assert show(capsys, fleet, tables[0]) == []  # A run that keeps tables prints none by default.
 
 
 @pytest.mark.usefixtures("here", "tokyo")
@@ -217,7 +217,7 @@ def test_times_are_utc_and_rows_limited(
 
 
 BEATS = {"broker-1": 30, "broker-2": 2}
-"""When each told its heartbeat."""
+"""The second of each sidecar's heartbeat."""
 
 
 @pytest.mark.usefixtures("here")

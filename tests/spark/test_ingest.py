@@ -1,4 +1,4 @@
-"""Batches of every kind of damage, in any order and cut short, against the same lines in one batch."""
+"""Batches with every kind of damage, in any order and interrupted, give the same result as one batch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ FEW = ("groups", "lag", "rebalances", "sidecars")
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All parts of the story, each in a folder of its own."""
+    """All segments, each in its own folder."""
     folder = tmp_path_factory.mktemp("journals")
     for name in segments_in_order():
         tell(folder / name, [name])
@@ -30,7 +30,7 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, journals: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """What one batch makes of the whole story."""
+    """The store after one batch of all segments."""
     store = Store(spark, str(tmp_path_factory.mktemp("whole")))
     refreshed = ingest(store, line_sources.files(spark, str(journals)), 0, NOW)
     assert refreshed.records == 22
@@ -41,17 +41,17 @@ def whole(spark: SparkSession, journals: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only some tables are asked for: what holds for one holds for all, and each takes its time."""
+    """Limits the job to some tables, to save time. All tables are written in the same way."""
     monkeypatch.setattr(refresh_module, "TABLES", {name: TABLES[name] for name in FEW})
 
 
 class Killed(BaseException):
-    """The job ends here."""
+    """Raised where the job is killed."""
 
 
 @contextmanager
 def killed_at(table: str) -> Iterator[None]:
-    """Tables are written as ever, until it is this one's turn."""
+    """Kills the job before it writes this table."""
     replace = Store.replace
 
     def kill(self: Store, name: str, answer: DataFrame, hours: object) -> None:
@@ -74,7 +74,7 @@ def test_tables_match_journal_records(whole: Store) -> None:
     }
     lags = by_key(whole.read("lag"), "window", "topic", "partition")
     assert select_columns(lags, "lag") == {(at(0), "t", 0): (3,), (at(HOUR), "t", 0): (20,)}
-    # The clock that is ahead puts its own records into another window, and nobody else's.
+    # A clock that is ahead moves only the records of its own sidecar into another window.
     beats = by_key(whole.read("sidecars", at(0), at(HOUR)), "window", "sidecar", "boot")
     assert select_columns(beats, "records") == {
         (at(0), "a", "1"): (3,),
@@ -90,7 +90,7 @@ def test_batches_equal_single_batch(spark: SparkSession, journals: Path, whole: 
     store = Store(spark, str(tmp_path))
     for batch, name in enumerate(("late", "begin")):
         ingest(store, line_sources.files(spark, str(journals / name)), batch, NOW)
-    # The job is killed in the midst of the third batch, and started again.
+    # The job is killed during the third batch, and started again.
     with killed_at("rebalances"), pytest.raises(Killed):
         ingest(store, line_sources.files(spark, str(journals / "second")), 2, NOW)
     store = Store(spark, str(tmp_path))
@@ -107,7 +107,7 @@ def test_replay_rebuilds_hours(spark: SparkSession, journals: Path, whole: Store
     store = Store(spark, str(tmp_path))
     tell(tmp_path / "some", ["begin"])
     ingest(store, line_sources.files(spark, str(tmp_path / "some")), 0, NOW)
-    # Records of that hour are there, but not its tables; the next hour is wholly lost.
+    # That hour has records but no tables. The next hour is lost completely.
     for folder in folders(tmp_path, "*/day=2025-01-31/hour=0"):
         if not folder.startswith("records"):
             store._folders.remove(folder)

@@ -1,4 +1,4 @@
-"""Who may write to a store: one process at a time, and none that was taken for dead."""
+"""Only one process at a time may write to a store, and no process whose lease has expired."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from group_sidecar.spark.filesystem import FolderError, Folders
 from group_sidecar.spark.lease import Lease, LeaseLostError, LeaseTakenError, hold_lease
 
 NEVER = 1e6
-"""Seconds: these leases do not expire by themselves, and give no sign of life."""
+"""Seconds. These leases do not expire by themselves, and are not renewed."""
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def folders(spark: SparkSession, tmp_path: Path) -> Folders:
 
 @contextmanager
 def passing_for_another_machine() -> Iterator[None]:
-    """What is written meanwhile seems to come from another machine."""
+    """Makes this process write leases as if it were on another machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease_module, "_machine", lambda: "another machine")
         yield
 
 
 def suspend(tmp_path: Path, lease: Lease, seconds: float) -> None:
-    """The holder's last sign of life was so long ago."""
+    """Makes the holder's last renewal so many seconds older."""
     file = tmp_path / "_lease" / f"{lease.token:08}"
     before = file.stat().st_mtime - seconds
     os.utime(file, (before, before))
@@ -98,7 +98,7 @@ def test_expired_lease_is_fenced(folders: Folders, tmp_path: Path) -> None:
                 with pytest.raises(LeaseLostError, match=r"^lost the lease on .* has taken it over"):
                     suspended.check()
             next_one.check()
-    # The holder that lost it released nothing that is not its own.
+    # The former holder has not released the lease of another holder.
     with hold_lease(folders, NEVER) as last:
         assert last.token == next_one.token + 1
 

@@ -1,4 +1,4 @@
-"""Lines become records, or go to quarantine with their fault."""
+"""Lines are parsed as records, or go to quarantine with their fault."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ NOON = 12 * 3600.0
 
 
 def line(**changes: Any) -> str:
-    """The line of a commit, changed so; a column changed to `...` is left out."""
+    """Returns the line of a commit with these changes. A column with the value `...` is left out."""
     cells = {
         "version": 1,
         "kind": "commit",
@@ -45,7 +45,7 @@ GOOD = (
     line(group="größe ☂"),
     line(observed_at="2025-01-31T12:05:00.000Z"),
     line(observed_at="2024-01-31T12:05:00.000Z"),
-    # Kafka has -1 for a moment that it does not know.
+    # Kafka uses -1 for an unknown time.
     line(observed_at=timestamp(-0.001)),
     line(emitted_at="2025-01-30T12:00:00.000Z"),
     line(kind="log_end", group=..., leader_epoch=...),
@@ -112,7 +112,7 @@ DAMAGED = {
     ): "out_of_range",
     line(emitted_at="2025-01-31T12:05:00.001Z"): "in_future",
     line(emitted_at="2025-01-30T11:59:59.999Z"): "too_old",
-    # A clock that was never set.
+    # The time of a clock that was never set.
     line(observed_at="1970-01-01T00:00:12.000Z", emitted_at="1970-01-01T00:00:12.000Z"): "too_old",
     line(observed_at="2999-01-01T00:00:00.000Z"): "in_future",
     line(emitted_at="0000-01-01T00:00:00.000Z"): "too_old",
@@ -124,7 +124,7 @@ DAMAGED = {
 
 
 def judged(spark: SparkSession, *lines: str) -> DataFrame:
-    """These lines, which arrived at noon, judged then: what is older than a day is too old."""
+    """Returns the result for lines that arrive at noon and are judged then. Records older than a day are too old."""
     arrived = spark.createDataFrame([(line, at(NOON)) for line in lines], "value STRING, arrived_at TIMESTAMP")
     return line_parsing.judged(arrived, F.lit(at(NOON)), F.lit(at(NOON - 24 * 3600)))
 

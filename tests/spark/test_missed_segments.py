@@ -1,4 +1,4 @@
-"""Segments that Spark passes over without a word, lines that would end a stream for good, and sidecars of one id."""
+"""Segments that Spark silently skips, lines that would end a stream permanently, and several sidecars with one id."""
 
 import os
 import time
@@ -34,7 +34,7 @@ def run_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
-    """Runs the job once more, with few tables; returns what it said."""
+    """Returns a function that runs the job again with few tables, and returns the lines on standard error."""
     monkeypatch.setattr(refresh_module, "TABLES", {"sidecars": TABLES["sidecars"]})
 
     def run_again() -> list[str]:
@@ -54,7 +54,7 @@ def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Pat
         os.utime(journals / f"{name}.jsonl", (date, date))
     assert run_again() == ["12 records, 1 lines in quarantine (not_json_object 1)"]
 
-    # All of these are older than those by 60 days and more; and one was copied only in part.
+    # All of these segments are at least 60 days older than the others, and one is incomplete.
     half = seal(journals, "half", [whole[0], whole[1][:20]])
     ancient = [
         line(RecordsOfBoot(f"old {year}").heartbeat(0)).replace("2025-", f"{year}-")
@@ -67,7 +67,7 @@ def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Pat
     said = "7 records, 4 lines in quarantine (not_json_object 1, too_old 3)"
     assert sorted(run_again()) == [said, warned]
 
-    # The same name, and for once even the same date.
+    # The segment has the same name, and here also the same date.
     half.unlink()
     seal(journals, "half", whole)
     again = "warning: read again, for they changed after they were read: 1 file (half.jsonl)"
@@ -76,7 +76,7 @@ def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Pat
     store = Store.opened(spark, str(tmp_path / "store"))
     names = store.records(store.hours()).select("sidecar", "seq").distinct().collect()
     assert len(names) == 14
-    # Of a line that came with a file of year 2255, nobody knows when it came.
+    # The arrival time of a line is unknown if its file has a date in 2255.
     assert {row["line"] for row in store.read("quarantine").collect()} == {BROKEN, whole[1][:20], *ancient}
 
 
@@ -97,6 +97,6 @@ def test_duplicate_sidecar_id_is_detected(
     warning = "warning: several sidecars run with one id, so their records are mixed up: twin"
     assert sorted(run_again()) == ["2 records, 0 lines in quarantine", warning]
     assert len(folders(tmp_path / "store", "ledger/*")) == 1
-    # What is known of segments is still known.
+    # The state about segments has survived.
     seal(journals, "twin1", beats("twin", "1", 10, 310, 320))
     assert "warning: read again, for they changed after they were read: 1 file (twin1.jsonl)" in run_again()

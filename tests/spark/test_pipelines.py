@@ -1,4 +1,4 @@
-"""What is in deploy/spark: the Declarative Pipelines, by Spark's own check of them, and how the job is submitted."""
+"""The files in deploy/spark: the Declarative Pipelines, with Spark's own check, and the submission of the job."""
 
 import os
 import re
@@ -18,7 +18,7 @@ PROGRAM = Path(sys.executable).with_name("spark-pipelines")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project whose folders are in this test's."""
+    """A copy of the project with temporary folders."""
     shutil.copytree(FOLDER, tmp_path / "project")
     specification = tmp_path / "project" / "spark-pipeline.yml"
     content = yaml.safe_load(specification.read_text())
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def checked(specification: Path) -> subprocess.CompletedProcess[str]:
-    # Without SPARK_TESTING the server takes a port that is always the same.
+    # Without SPARK_TESTING, the server uses a fixed port.
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_TESTING": "1"}
     return subprocess.run(
         [PROGRAM, "dry-run", "--spec", specification],
@@ -83,7 +83,7 @@ def test_submit_scripts_use_known_options(
 
 @pytest.fixture(scope="module")
 def known_options() -> set[str]:
-    """The options of spark-submit, by its own word."""
+    """Returns the options of spark-submit, from its help."""
     told = subprocess.run(
         [PROGRAM.with_name("spark-submit"), "--help"],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},

@@ -1,4 +1,4 @@
-"""What the listener makes of a real query, and of what Spark may tell it."""
+"""The listener's metrics of a real query, and of unusual progress reports."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ from group_sidecar.spark.progress import Progress, StreamHealth
 
 
 def query(spark: SparkSession, folder: Path, fails: str = "") -> StreamingQuery:
-    """A tiny query: two lines in one batch."""
+    """Starts a query with one batch of two lines. With `fails`, the batch raises this error."""
     (folder / "in").mkdir(exist_ok=True)
     (folder / "in" / "lines.txt").write_text("1\n2\n")
 

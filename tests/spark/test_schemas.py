@@ -1,4 +1,4 @@
-"""The schemas of the fleet's tables and summaries, a public surface: see tests/surfaces."""
+"""The schemas of the fleet's tables and summaries equal their golden file, see tests/surfaces."""
 
 from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""What is on disk: batches that are written again, compaction that is cut short, retention, tables by the hour."""
+"""The files of a store: repeated batches, interrupted compaction, retention, and tables by hour."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ HOURS = [at(hour * HOUR) for hour in range(4)]
 
 
 def judged(spark: SparkSession, records: list[Row], *lines: str) -> DataFrame:
-    """Records, and lines that came at midnight and are none, as `intake.judged` gives them."""
+    """Returns records, and broken lines that arrived at midnight, as `intake.judged` returns them."""
     broken = [("not_json_object", line, MIDNIGHT) for line in lines]
     quarantine = spark.createDataFrame(broken, "fault STRING, line STRING, arrived_at TIMESTAMP")
     return frame(spark, *records).unionByName(quarantine, allowMissingColumns=True)
@@ -34,7 +34,7 @@ def seqs(records: DataFrame) -> list[int]:
 
 @pytest.fixture
 def add(spark: SparkSession) -> Callable[..., set[datetime]]:
-    """Adds records and broken lines to a store."""
+    """Returns a function that adds records and broken lines to a store."""
 
     def add(store: Store, batch: int, records: list[Row], *lines: str) -> set[datetime]:
         added = store.add(batch, judged(spark, records, *lines), NOW)
@@ -55,7 +55,7 @@ def test_rewritten_batch_replaces_leftovers(spark: SparkSession, tmp_path: Path,
     store = Store(spark, str(tmp_path))
     assert add(store, 1, [first, second], "{", "{") == {at(0), at(HOUR)}
     assert add(store, 2, [second]) == {at(HOUR)}
-    # The job was killed, and batch 2 has other hours and other lines now.
+    # The job was killed, and batch 2 now has other hours and other lines.
     store = Store(spark, str(tmp_path))
     assert add(store, 2, [third], "[") == {at(HOUR), at(2 * HOUR)}
     assert seqs(store.records(HOURS)) == [1, 2, 3]
@@ -64,7 +64,7 @@ def test_rewritten_batch_replaces_leftovers(spark: SparkSession, tmp_path: Path,
     (folder,) = folders(tmp_path, "records/*/hour=1/*")
     assert re.fullmatch(r"records/day=2025-01-31/hour=1/batch=1\.0{8}-[0-9a-f]{8}", folder)
     assert store.hours() == HOURS[:3]
-    # The same store again: it knows what it wrote itself.
+    # The store is opened again, and knows its own batches.
     assert add(store, 2, [second], "]") == {at(HOUR), at(2 * HOUR)}
     assert seqs(store.records(HOURS)) == [1, 2]
 
@@ -87,7 +87,7 @@ def test_interrupted_batch_is_written_once(
     """A batch that is interrupted at any step and repeated is stored exactly once."""
     a = RecordsOfBoot("a")
     beats = [a.heartbeat(10), a.heartbeat(HOUR + 10)]
-    # An attempt that was in its place already, and not yet committed.
+    # An attempt whose files were in place, but which was not committed.
     add(Store(spark, str(tmp_path / "earlier")), 1, beats, "{")
     killed, step = True, 0
     while killed:
@@ -110,7 +110,8 @@ def test_interrupted_batch_is_written_once(
         assert sorted(row["seq"] for row in store.records(HOURS).collect()) == [1, 2], step
         assert [row["line"] for row in store.read("quarantine").collect()] == ["{"], step
         assert folders(path, "_attempts/*") == []
-    # Three folders are moved after the mark that they are complete, three are removed, and then the attempt's own.
+    # Three folders are moved after they are marked as complete. Then three folders and the attempt's folder are
+    # removed.
     assert step == 8
 
 
@@ -131,7 +132,7 @@ def test_file_system_refusal_loses_nothing(operation: str, spark: SparkSession, 
     store._folders._system = system
     assert len(told(store.read("refusals"))) == 1
     store = Store(spark, str(tmp_path))
-    # A batch whose lines were written is not lost, even if its segments are.
+    # A batch with written lines is not lost, even if its segments are lost.
     assert store.recover() <= {at(HOUR)}
     assert add(store, 1, [second], "[") == {at(HOUR)}
     assert sorted(row["seq"] for row in store.records(HOURS).collect()) == [1, 2]
@@ -139,7 +140,7 @@ def test_file_system_refusal_loses_nothing(operation: str, spark: SparkSession, 
 
 
 class Refusing:
-    """A file system that does not do one operation, and returns false."""
+    """A file system on which one operation does nothing and returns false."""
 
     def __init__(self, system: Any, operation: str) -> None:
         self._system = system
@@ -185,16 +186,16 @@ def test_compaction_may_be_interrupted(
     beats = [a.heartbeat(10 + number) for number in range(5)]
     store = Store(spark, str(tmp_path))
     for batch in range(4):
-        # Each brings one record anew and one again.
+        # Each attempt adds one new record and one repeated record.
         add(store, batch, beats[batch : batch + 2], *["{"] * (batch == 1))
-    # In turn: before anything is removed, when one folder is, and not at all.
+    # The cases in order: before any removal, after the removal of one folder, and never.
     for removals in (0, 1):
         with monkeypatch.context() as patch:
             patch.setattr(Folders, "remove", _failing_after(removals, Folders.remove))
             with pytest.raises(KeyboardInterrupt):
                 store.compact(at(HOUR), 3)
         assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
-    assert store.compact(at(HOUR), 3) == 4  # Batches 1 and 2, and what two attempts wrote.
+    assert store.compact(at(HOUR), 3) == 4  # Batches 1 and 2, and the folders of two attempts.
     assert store.compact(at(HOUR), 3) == 0
     assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
     compacted, untouched = sorted(folders(tmp_path, "records/*/hour=0/*"), reverse=True)
@@ -202,10 +203,10 @@ def test_compaction_may_be_interrupted(
     rows = spark.read.parquet(str(tmp_path / compacted))
     assert sorted(row["seq"] for row in rows.collect()) == [1, 2, 3, 4]
     assert len(list((tmp_path / compacted).glob("*.parquet"))) == 1
-    # An hour that is still open is left alone; the batch is done again; something comes late.
+    # An open hour is not compacted, a batch is repeated, and a record arrives late.
     assert store.compact(at(0), 4) == 0
     assert add(store, 3, [beats[4]], "{") == {at(0)}
-    assert store.compact(at(HOUR), 4) == 4  # Of the records two, and of the quarantine two.
+    assert store.compact(at(HOUR), 4) == 4  # Two folders of records, and two of the quarantine.
     assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
     assert [row["line"] for row in store.read("quarantine").collect()] == ["{", "{"]
 
@@ -283,7 +284,7 @@ def test_expired_days_are_dropped(spark: SparkSession, tmp_path: Path, add: Add)
     assert store.tidy(1, now) == 1
     assert seqs(store.records(store.hours())) == [2, 3, 4]
     assert told(store.read("refusals")) == [(at(0), "b")]
-    # The quarantine's day is that on which the line came, 31 January.
+    # The quarantine's day is the day on which the line arrived, 31 January.
     assert cells(store.read("quarantine")) != []
     assert store.drop_before(at(day)) == 3
     assert (store.hours(), cells(store.read("quarantine"))) == ([], [])
@@ -299,7 +300,7 @@ def test_tidy_runs_once_per_hour(spark: SparkSession, tmp_path: Path, add: Add) 
     def batches() -> int:
         return len(folders(tmp_path, f"{RECORDS}/*/hour=0/*"))
 
-    store.tidy(2, at(2 * HOUR + 10))  # That hour may still get records.
+    store.tidy(2, at(2 * HOUR + 10))  # That hour may still receive records.
     assert batches() == 2
     store.tidy(2, at(3 * HOUR + 10))
     assert batches() == 1

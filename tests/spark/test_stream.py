@@ -1,4 +1,4 @@
-"""The job as a stream, killed without warning: no row is lost or doubled, be it from files or from Kafka."""
+"""The job as a stream that is killed: no row from files or from Kafka is lost or duplicated."""
 
 import os
 import signal
@@ -42,19 +42,19 @@ def command(source: str | Path, store: Path, *more: str) -> list[str]:
 
 @contextmanager
 def job(log: Path, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """The job and its JVM, as a group of processes of their own, which is killed at the end."""
+    """Runs the job and its JVM as a separate process group, and kills the group at the end."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     try:
         yield process
     finally:
-        # While the job itself has not been waited for, its group cannot be anybody else's.
+        # Until the job is waited for, no other process can get its group id.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def kill_when(ready: Callable[[], object], log: Path, *command: str) -> None:
-    """Runs the job and kills it, with its JVM, as soon as `ready` says so."""
+    """Runs the job and kills it with its JVM as soon as `ready` returns a true value."""
     with job(log, *command) as process:
         deadline = time.monotonic() + 3 * GIVE_UP_SECONDS
         while not ready():
@@ -64,7 +64,7 @@ def kill_when(ready: Callable[[], object], log: Path, *command: str) -> None:
 
 
 def finish(*command: str) -> str:
-    """Runs the job to its end; returns what it said on standard error."""
+    """Runs the job to its end. Returns its standard error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -76,7 +76,7 @@ def test_stream_killed_while_writing_resumes(spark: SparkSession, tmp_path: Path
     journals, store = tmp_path / "in", tmp_path / "store"
     tell(journals, BEFORE)
     streaming = command(journals, store, "--stream", "--trigger", "1s")
-    # Some tables are replaced already, others are not, and the batch is not done.
+    # Some tables are already replaced, others are not, and the batch is not complete.
     kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *streaming)
     assert folders(store, "checkpoint/commits/0") == []
     assert folders(store, "records/*/*/batch=0.*") != []
@@ -90,7 +90,7 @@ def test_stream_killed_while_writing_resumes(spark: SparkSession, tmp_path: Path
 
 
 def all_lines(spark: SparkSession, store: Path) -> tuple[int, int]:
-    """How many records a store has, repeated ones included, and how many lines are in quarantine."""
+    """Returns the number of a store's records, including repeated ones, and of lines in quarantine."""
     opened = Store.opened(spark, str(store))
     return opened.records(opened.hours()).count(), opened.read("quarantine").count()
 
@@ -183,13 +183,13 @@ def test_stream_killed_between_batches_resumes(spark: SparkSession, tmp_path: Pa
         kill_when(lambda: folders(store, "checkpoint/commits/0"), tmp_path / "log", *streaming)
         produce(broker, AFTER)
         said = finish(*command(topic, store, *jars))
-    # Only what came since, and the broken lines.
+    # Only newly arrived records, and the broken lines.
     assert "11 records, 3 lines in quarantine" in said
     tell(tmp_path / "in", (*BEFORE, *AFTER))
     expected = Store(spark, str(tmp_path / "whole"))
     ingest(expected, line_sources.files(spark, str(tmp_path / "in")), 0)
     found, whole = all_rows(Store.opened(spark, str(store)), FEW), all_rows(expected, FEW)
-    # When lines arrived, files and a topic tell differently.
+    # Files and topics give different arrival times.
     assert len(found.pop("quarantine")) == len(whole.pop("quarantine")) == 3
     assert len(found.pop("sidecars")) == len(whole.pop("sidecars"))
     assert found == whole
@@ -211,7 +211,7 @@ def test_stream_takes_only_new_segments(spark: SparkSession, tmp_path: Path, mon
     (tmp_path / "in" / ".open.jsonl").write_text("{\n")
     (tmp_path / "in" / "notes.txt").write_text("{\n")
     assert take().health.batch == 0
-    assert take().ended.is_set()  # Nothing new, and no batch.
+    assert take().ended.is_set()  # Without new lines there is no batch.
     tell(tmp_path / "in", ["second"])
     assert take().health.batch == 1
     assert [(each.records, each.hours) for each in brought] == [(6, (at(0),)), (6, (at(HOUR),))]

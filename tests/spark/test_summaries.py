@@ -1,4 +1,4 @@
-"""What people read, summed up from tables' rows."""
+"""The summaries for people, computed from the rows of tables."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +14,7 @@ TableReader = Callable[[str], DataFrame]
 
 
 def tables(spark: SparkSession, *records: Row) -> TableReader:
-    """Reads tables made of these records."""
+    """Returns a reader of tables that are computed from these records."""
     told = frame(spark, *records)
     return cache(lambda name: TABLES[name].compute(told, WIDTH))
 
@@ -73,16 +73,17 @@ def test_group_missing_from_snapshot_is_gone(spark: SparkSession) -> None:
         start = window * 300
         records += [lives.heartbeat(start), lives.group(start, "stays", 1)]
         if window == 0:
-            # Deleted; and the sidecar lives on. And one whose offsets expired; and one that went to another sidecar.
+            # A group that was deleted while its sidecar continued, a group whose offsets expired, and a group that
+            # moved.
             records += [lives.group(start, "deleted", 7), lives.commit(start, "deleted", "t", 0, 5)]
             records += [lives.commit(start, "stays", "t", 0, 5), lives.group(start, "moves", 3)]
             records += [dies.heartbeat(start), dies.group(start, "unheard of", 1)]
         else:
             records += [next_one.heartbeat(start), next_one.group(start, "moves", 4)]
         if window < 3:
-            # The newest restatement is here in part only.
+            # The newest restatement has arrived only in part.
             records += [lives.group(start, "cut off", 1), lives.commit(start, "cut off", "t", 0, 5)]
-    # The sidecar has just been started anew, and goes on to tell what happens.
+    # The sidecar was just restarted, and continues to report events.
     records += [RecordsOfBoot("lives", "2").heartbeat(910), lives.rebalance(1200, "stays", "join", 1.0)]
     found = by_key(SUMMARIES["groups"].ask(tables(spark, *records)), "group")
     assert select_columns(found, "sidecar", "gone", "last_seen", "lag") == {
@@ -106,7 +107,7 @@ def test_lag_summary_uses_newest_observations(spark: SparkSession) -> None:
         told.commit(301, "g", "t", 0, 12),
         leader.log_end(301, "t", 0, 20),
         leader.log_end(311, "t", 0, 30),
-        # What the leader's sidecar wrote in the newest window is not here yet.
+        # The records of the leader's sidecar in the newest window have not arrived yet.
         told.commit(1, "ahead", "t", 1, 12, seen=-9),
         leader.log_end(0.5, "t", 1, 10),
         leader.log_end(1, "t", 1, 20),
@@ -190,9 +191,9 @@ def test_silence_gaps_and_skew_of_sidecars(spark: SparkSession) -> None:
     first.skip(3)
     records.append(first.heartbeat(2))
     first.skip(1)
-    # The gap is between two windows.
+    # The gap in the numbers is between two windows.
     records.append(first.heartbeat(303))
-    # What was dropped before the first record that is left is no gap.
+    # Records that were dropped before the first remaining record do not count as a gap.
     second.skip(5)
     records += [second.heartbeat(608), second.heartbeat(609)]
     records += [RecordsOfBoot("slow to arrive", travels=50).heartbeat(400)]

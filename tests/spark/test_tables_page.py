@@ -1,4 +1,4 @@
-"""The page on tables says what the questions return."""
+"""The page on tables has the columns that the queries return."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The file for Prometheus, read back as Prometheus would."""
+"""The file for Prometheus, parsed as Prometheus parses it."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ Series = dict[tuple[str, tuple[str, ...]], float]
 
 
 def series(file: Path) -> Series:
-    """All samples by name, without the prefix, and label values."""
+    """Returns all samples by name without the prefix, and by label values."""
     found: Series = {}
     for family in text_string_to_metric_families(file.read_text()):
         assert family.documentation
@@ -31,7 +31,7 @@ def series(file: Path) -> Series:
 
 @pytest.fixture(scope="module")
 def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, IngestResult]:
-    """Three groups in the window from 3:10 on; a sidecar that is silent since, and one with a gap."""
+    """Three groups in the window from 3:10 on, a sidecar that has been silent since, and a sidecar with a gap."""
     folder = tmp_path_factory.mktemp("textfile")
     a, silent = RecordsOfBoot("a"), RecordsOfBoot("silent")
     start = 3 * 3600 + 600
@@ -47,7 +47,7 @@ def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
     now += [a.commit(start + 2, "blind", "unseen", 0, 1)]
     now += [a.rebalance(start + 3, "x", "join", 1.0, cause="new_member") for _ in range(2)]
     now += [a.refusal(start + 3, "x", "group_max_size", 77)]
-    # The window after it is not whole yet.
+    # The next window is not complete yet.
     now += [a.group(start + 301, "x", 2, members=7), a.heartbeat(start + 301)]
     seal(folder / "in", "all", [*map(line, [*early, *now]), "{"])
     store = Store(spark, str(folder / "store"))

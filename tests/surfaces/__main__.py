@@ -1,6 +1,6 @@
-"""`python -m tests.surfaces [--spark] [NAME ...]` writes the golden files anew, or only those that are named.
+"""`python -m tests.surfaces [--spark] [NAME ...]` rewrites all golden files, or only the named ones.
 
-`--spark` also writes the schemas of the fleet's tables, for which Spark is started.
+`--spark` also writes the schemas of the fleet's tables. For that, it starts Spark.
 """
 
 import argparse
@@ -13,7 +13,7 @@ def main() -> None:
     """Writes the files and prints their names."""
     parser = argparse.ArgumentParser(prog="python -m tests.surfaces")
     parser.add_argument("--spark", action="store_true", help="also the schemas of the fleet's tables")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SURFACES)}; all, where none is given")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SURFACES)}; by default all of them")
     given = parser.parse_args()
     if unknown := set(given.names) - SURFACES.keys():
         parser.error(f"no such surface: {', '.join(sorted(unknown))}")

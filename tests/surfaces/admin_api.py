@@ -1,4 +1,4 @@
-"""The JSON of the admin port: its description in OpenAPI, as a client fetches it."""
+"""The surface of the admin port's JSON: the OpenAPI document, as a client fetches it."""
 
 import trio
 
@@ -7,7 +7,7 @@ from tests.surfaces.texts import as_json, without_prose
 
 
 def admin_api() -> str:
-    """The document without prose: paths, parameters, statuses, schemas and their values."""
+    """Returns the document without prose: paths, parameters, statuses, schemas and their values."""
 
     async def fetched() -> object:
         return (await ask(admin(), "/api/v1/openapi.json")).content

@@ -1,4 +1,4 @@
-"""What the admin port answers: JSON of each path, errors and who gets them, health, and statuses of bad HTTP."""
+"""The surface of the admin port's replies: JSON, errors, access, health, and the statuses for malformed HTTP."""
 
 import json
 from typing import Any
@@ -22,13 +22,13 @@ STRICT = ("content-security-policy", "referrer-policy", "x-content-type-options"
 
 
 def admin_replies() -> str:
-    """All of it. The version of the distribution is left out."""
+    """Returns the replies to all requests of this module. The version of the distribution is left out."""
     with environment({}):
         return trio.run(_replies)
 
 
 def admin_statuses() -> str:
-    """The first line of what malformed HTTP is answered with."""
+    """Returns the status line of the reply to each malformed request."""
     with environment({}):
         return trio.run(_statuses)
 
@@ -58,7 +58,7 @@ def _groups(**others: Any) -> ASGIApp:
 
 
 async def _data() -> list[str]:
-    """Each path under /api/v1/."""
+    """Requests each path under /api/v1/."""
     targets = ("groups", "group?group=orders", "group?group=newer", "offsets?group=orders", "timeline?group=orders")
     app = _groups()
     parts = [await _shown(app, f"/api/v1/{target}") for target in (*targets, "refusals", "status")]
@@ -66,7 +66,7 @@ async def _data() -> list[str]:
 
 
 async def _errors() -> list[str]:
-    """Paths, methods and parameters that are wrong."""
+    """Requests wrong paths, methods and parameters."""
     app = _groups(metrics=_metrics, reload=_reload)
     wrong = (
         *("groups?state=Gone", "groups?type=old", "groups?cause=x", "groups?sort=size", "groups?order=up"),
@@ -79,7 +79,9 @@ async def _errors() -> list[str]:
     parts += [await _shown(app, target) for target in ("/nowhere", "/metrics/")]
     parts += [await _shown(app, "/nowhere", note=BROWSER, accept="text/html")]
     for target in ("/metrics", "/api/v1/groups", "/-/reload", "/", "/healthz", "/api/v1/openapi.json"):
-        parts += [await _shown(app, target, method) for method in ("PUT", "POST", "GET") if _is_told(target, method)]
+        parts += [
+            await _shown(app, target, method) for method in ("PUT", "POST", "GET") if _is_included(target, method)
+        ]
     parts.append(await _shown(app, "/group?group=absent", note="a page"))
     parts.append(await _shown(_groups(reload=_no_reload), "/-/reload", "POST", note="a wrong file"))
     strict = await ask(app, "/healthz")
@@ -87,13 +89,16 @@ async def _errors() -> list[str]:
     return parts
 
 
-def _is_told(target: str, method: str) -> bool:
-    """Pages are told of by their status alone, which a POST shows as well."""
+def _is_included(target: str, method: str) -> bool:
+    """Whether the surface contains the reply.
+
+    The contents of some paths are left out. The other methods show the status of these paths.
+    """
     return not (method == "GET" and target in ("/", "/api/v1/groups", "/api/v1/openapi.json"))
 
 
 async def _access() -> list[str]:
-    """Clients that are not let in."""
+    """Sends requests with and without the required access."""
     groups = [GroupView(group_id="orders", state=GroupState.STABLE)]
     open_port = admin(groups, AdminAccess(), metrics=_metrics)
     token_port = admin(groups, AdminAccess(token=TOKEN), metrics=_metrics)  # type: ignore[arg-type]
@@ -117,7 +122,7 @@ async def _access() -> list[str]:
 
 
 async def _health() -> list[str]:
-    """/healthz and /readyz."""
+    """Requests /healthz and /readyz in several states."""
     half: Readiness = {"a:1": {"listening": True, "upstream": True}, "b:2": {"listening": True, "upstream": False}}
     log = {"a:1": {"read": False, "trouble": "not read yet"}}
     return [

@@ -1,4 +1,4 @@
-"""`check-config`: what is printed, and the exit status, for good files and for each single fault."""
+"""The surface of `check-config`: its output and its exit status, for valid files and for each single fault."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ FILE = "sidecar.yaml"
 
 
 def check_config() -> str:
-    """All of it. Files are named relative to an empty working directory, so that no path of this machine is shown."""
+    """Returns all outputs. They contain no paths of this machine, because the working directory is an empty folder."""
     parts = []
     with empty_folder() as folder:
         (folder / "folder").mkdir()
@@ -32,7 +32,7 @@ def check_config() -> str:
 
 
 def _checked(heading: str, settings: Mapping[str, Any]) -> str:
-    """Checks settings. Those that are missing in the heading are the least."""
+    """Checks settings. The heading may leave out the required settings."""
     return _read(heading, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode())
 
 
@@ -46,6 +46,6 @@ def _asked(heading: str, *arguments: str, variables: Mapping[str, str] | None = 
 
 
 def _flow(settings: Mapping[str, Any]) -> str:
-    """Settings in one line, cut where they are long."""
+    """Returns settings in one line of at most 160 characters."""
     line = yaml.safe_dump(settings, default_flow_style=True, width=10_000, sort_keys=False).strip()
     return line if len(line) <= 160 else f"{line[:160]}..."

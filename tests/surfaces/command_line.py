@@ -1,4 +1,4 @@
-"""The command lines: commands, arguments, flags, defaults and choices; and what wrong usage is answered with."""
+"""The surface of the command lines: commands, arguments, flags, defaults and choices, and the errors of wrong usage."""
 
 import argparse
 from collections.abc import Callable
@@ -28,9 +28,9 @@ Json = dict[str, Any]
 
 
 def command_line() -> str:
-    """Every command of `group-sidecar`, of the fleet job and of the demo."""
+    """Returns every command of `group-sidecar`, of the fleet job and of the demo."""
     own = _command(get_command(app))
-    for added in ("groups", "fleet"):  # A test that calls `main` adds them in this process.
+    for added in ("groups", "fleet"):  # If a test has called `main` in this process, it has added these commands.
         own["commands"].pop(added, None)
     own["commands"]["groups"] = _command(get_command(groups_app))
     return as_json(
@@ -52,7 +52,7 @@ def command_line() -> str:
 
 
 def usage_faults() -> str:
-    """What wrong flags of `group-sidecar groups` are answered with, and the exit status."""
+    """Returns the output and the exit status of `group-sidecar groups` for wrong flags."""
     parts = []
     with empty_folder() as folder:
         (folder / "empty").write_text("# none\n")
@@ -65,20 +65,20 @@ def usage_faults() -> str:
 
 
 def fleet_faults() -> str:
-    """What wrong arguments of the fleet job are answered with, and the exit status. The usage line is left out."""
+    """Returns the error and the exit status of the fleet job for wrong arguments, without the usage line."""
     parts = []
     with empty_folder() as folder:
         (folder / "journals").mkdir()
         (folder / "file").write_text("")
         for argv in FLEET:
             done = ran(lambda given=argv: arguments(given), "fleet")  # type: ignore[misc]
-            error = "".join(done.err.splitlines()[-1:]).replace("'", "")  # Python quotes choices since 3.12 no more.
+            error = "".join(done.err.splitlines()[-1:]).replace("'", "")  # Since 3.12, Python does not quote choices.
             parts.append(Ran(done.status, "", error).text(" ".join(argv)))
     return "\n".join(parts)
 
 
 def _command(command: Any) -> Json:
-    """One command of typer, with its subcommands."""
+    """Describes a typer command with its subcommands."""
     told: Json = {"parameters": [_parameter(each) for each in command.params]}
     if commands := getattr(command, "commands", None):
         told["commands"] = {name: _command(each) for name, each in commands.items()}
@@ -86,7 +86,7 @@ def _command(command: Any) -> Json:
 
 
 def _parameter(each: Any) -> Json:
-    """One argument or flag of typer. What is as usual is left out."""
+    """Describes an argument or flag of typer. Default properties are left out."""
     annotation = each.type_descriptor.annotation
     (kind,) = get_args(annotation) or (annotation,)
     choices = [choice.value for choice in kind] if issubclass(kind, Enum) else []
@@ -106,7 +106,7 @@ def _parameter(each: Any) -> Json:
 
 
 def _listed(*argv: str) -> list[str]:
-    """The names of commands in a help, in order. Words of a description are not among them."""
+    """Returns the names of the commands in a help text, in order, without their descriptions."""
     shown = program(*argv)
     known = {*get_command(groups_app).commands, "run", "check-config", "groups", "fleet"}  # type: ignore[attr-defined]
     words = [line.strip(" │|").split() for line in shown.out.splitlines()]
@@ -114,7 +114,7 @@ def _listed(*argv: str) -> list[str]:
 
 
 class _CaughtError(Exception):
-    """Carries a parser out of the function that made it."""
+    """Carries a parser out of the function that created it."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _CaughtError(Exception):
 
 
 def _parser(main: Callable[[], object]) -> Json:
-    """The parser that a program makes, seen before it reads its arguments."""
+    """Describes the parser that a program creates. The program is stopped before it parses its arguments."""
 
     def catch(parser: argparse.ArgumentParser, *_: object) -> None:
         raise _CaughtError(parser)

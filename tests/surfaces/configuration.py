@@ -1,4 +1,4 @@
-"""The configuration: every key with its type, bounds and default, and which keys a reload may change."""
+"""The surface of the configuration: each key with type, bounds and default, and the keys that a reload may change."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def configuration() -> str:
-    """The JSON schema of the settings without prose and names of classes; then the path of each key."""
+    """Returns the JSON schema of the settings without prose and class names, and then the path of each key."""
     schema = Config.model_json_schema()
     whole = _inlined(without_prose(schema), schema.get("$defs", {}))
     keys = list(_keys(whole))
@@ -24,7 +24,7 @@ def configuration() -> str:
 
 
 def reloadable_keys() -> str:
-    """What a reload says where every key has changed, and where only the policies have."""
+    """Returns the result of a reload if every key has changed, and if only the policies have changed."""
     with environment({}), empty_folder():
         least, full = load_config(flags=LEAST), load_config(flags=FULL)
         policies = load_config(flags={**LEAST, "policies": FULL["policies"]})
@@ -44,7 +44,7 @@ async def _reloaded(old: Config, new: Config) -> tuple[bool, list[str]]:
 
 
 def _inlined(schema: Any, definitions: Json) -> Any:
-    """A schema with its references resolved: names of classes are no surface."""
+    """Returns a schema with its references resolved, because class names are not part of the surface."""
     if isinstance(schema, list):
         return [_inlined(item, definitions) for item in schema]
     if not isinstance(schema, dict):
@@ -57,7 +57,7 @@ def _inlined(schema: Any, definitions: Json) -> Any:
 
 
 def _keys(schema: Json, above: str = "") -> Iterator[str]:
-    """The paths of all keys. `[]` stands for each item of a list."""
+    """Yields the paths of all keys. `[]` stands for each item of a list."""
     for name, declared in schema.get("properties", {}).items():
         yield above + name
         for variant in (declared, *declared.get("anyOf", ())):

@@ -1,4 +1,4 @@
-"""The list of surfaces, and where their golden files are."""
+"""The list of surfaces, and the paths of their golden files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,14 +29,14 @@ SURFACES: Mapping[str, Callable[[], str]] = {
     "admin_statuses.txt": admin_statuses,
     "spark_tables.json": spark_tables,
 }
-"""What dumps each surface, by the name of its golden file."""
+"""The function that dumps each surface, by the name of its golden file."""
 
 
 def golden_file(name: str) -> Path:
-    """The golden file of this name, which may not exist yet."""
+    """Returns the path of the golden file with this name. The file may not exist yet."""
     return Path(__file__).parent / "golden" / name
 
 
 def golden_text(name: str) -> str:
-    """The golden file's text."""
+    """Returns the golden file's text."""
     return golden_file(name).read_text("utf-8")

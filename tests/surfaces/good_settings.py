@@ -1,4 +1,4 @@
-"""Settings without a fault: the least there may be, and a set that has every key that may stand beside the others."""
+"""Valid settings: the required ones, and a set with every key that can be combined with the others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `group-sidecar groups` prints: tables and JSON, of sidecars' admin ports and of brokers."""
+"""The surface of `group-sidecar groups`: its tables and its JSON, from sidecars' admin ports and from brokers."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +34,7 @@ _WHO: Json = {name: _MEMBER[name] for name in ("member_id", "instance_id", "clie
 
 
 def groups_output() -> str:
-    """Every command with each format. Moments and ports are left out."""
+    """Returns the output of every command in each format. Times and ports are replaced by zeros."""
     port = AdminPort(
         [group("g"), group("h", protocol="consumer", members_known=False, lag=None, lacking="cold")],
         details={"g": {"leader": "m-1", "coordinator": {"id": 1, "host": "b", "port": 9092}, "member_list": [_MEMBER]}},
@@ -74,7 +74,7 @@ _ARGUMENTS = (
 
 
 def _of_brokers() -> list[str]:
-    """The same of brokers, which know less."""
+    """Returns the output of the commands that can ask brokers. Brokers know less than sidecars."""
     answers = {
         ListGroupsRequest: listed(("g", "classic", "Stable", "consumer"), ("h", "consumer", "Empty", "consumer"))
     }
@@ -94,7 +94,7 @@ def _shown(*argv: str) -> str:
 
 
 def _timeline() -> list[Json]:
-    """One event of each kind, within the last minute."""
+    """Returns one event of each kind, within the last minute."""
     began = datetime.now(UTC) - timedelta(seconds=30)
 
     def event(what: str, **more: Any) -> Json:

@@ -1,4 +1,4 @@
-"""The metrics: every family, and every value of a label that is known before anything happens."""
+"""The surface of the metrics: every family, and every label value that is known at the start."""
 
 import http.client
 import json
@@ -29,13 +29,13 @@ SETTINGS: dict[str, Any] = {
     "journal": {"folder": "records", "topic": "records", "interval_seconds": 0.1, "segment_seconds": 0.1},
     "log": {"level": "error"},
 }
-"""A sidecar before no broker at all, with all that has metrics of its own."""
+"""The settings of a sidecar without a reachable broker. Every part that has metrics is switched on."""
 ANY_VALUE = frozenset({"version"})
-"""Labels whose values are not promised."""
+"""Labels whose values are not part of the surface."""
 
 
 def metric_families() -> str:
-    """Every family: its name, type, unit, labels in order and level of detail, and the samples that a scrape has."""
+    """Returns each family's name, type, unit, ordered labels and level of detail, and its samples in a scrape."""
     exposed = {name: samples for metric in full_world().openmetrics_families() for name, samples in _samples(metric)}
     return as_json(
         [
@@ -53,7 +53,7 @@ def metric_families() -> str:
 
 
 def label_values() -> str:
-    """The series that a sidecar exposes as soon as it runs, and the figures of its first heartbeat record."""
+    """Returns the series that a sidecar exposes at its start, and the figures of its first heartbeat record."""
     with environment({}), capture_logs(), empty_folder() as folder:
         scraped, heartbeat = trio.run(_observed, folder)
     families = list(text_string_to_metric_families(scraped))  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ def _series(metric: Metric) -> list[str]:
 
 
 def _later() -> list[str]:
-    """Values of open sets: an API and an error that the project does not name, and types of unknown keys."""
+    """Returns label values of open sets: an API and an error that the project does not name, and unknown key types."""
     world = full_world()
     world.traffic.request_done(9_999, 0.1)
     world.traffic.policy_rejected("group_max_size", 9_999)
@@ -108,7 +108,7 @@ async def _observed(folder: Path) -> tuple[str, dict[str, float]]:
 
 
 def _scraped_after_flush(port: int) -> str:
-    """Scrapes until the journal has been flushed once: its last series appears with that."""
+    """Scrapes until the journal has been flushed once, because the last series appears only then."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while "records_last_flush_timestamp_seconds{" not in (text := _scraped(port)):
         assert time.monotonic() < deadline, "the journal was not flushed"

@@ -1,4 +1,4 @@
-"""The program `group-sidecar`, run in this process through its entry point."""
+"""Runs the program `group-sidecar` in this process through its entry point."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ from tests.surfaces.texts import Ran, ran
 
 
 def program(*arguments: str, variables: Mapping[str, str] | None = None) -> Ran:
-    """Runs it with these arguments and environment variables.
+    """Runs the program with these arguments and environment variables.
 
-    The entry point adds its commands to the application at each call. They are taken away again, because hundreds of
-    calls would otherwise add hundreds of them.
+    The entry point adds its commands to the application at each call. This function removes them again. Otherwise,
+    hundreds of calls would add hundreds of commands.
     """
     groups, commands = list(app.registered_groups), list(app.registered_commands)
     try:

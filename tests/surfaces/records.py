@@ -1,4 +1,4 @@
-"""The records for Spark: the contract, and one line of each kind."""
+"""The surface of the records for Spark: the contract, and one line of each kind."""
 
 import json
 from typing import Any
@@ -25,11 +25,11 @@ SAMPLES = {
     "TIMESTAMP": timestamp(0.25),
     "MAP<STRING, DOUBLE>": {"a": 1.5},
 }
-"""A value of each type that a column may have."""
+"""A sample value of each type that a column may have."""
 
 
 def records() -> str:
-    """The contract: version, bounds, kinds and their columns in order, and a line of each kind."""
+    """Returns the contract: version, bounds, kinds and their ordered columns, and a line of each kind."""
     return as_json(
         {
             "version": VERSION,

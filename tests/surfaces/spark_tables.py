@@ -1,4 +1,4 @@
-"""The fleet's tables and summaries: what is declared, and the schemas that Spark finds out."""
+"""The surface of the fleet's tables and summaries: their declarations, and the schemas that Spark derives."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -11,14 +11,14 @@ from group_sidecar.spark.textfile import NAMES, PREFIX
 from tests.surfaces.texts import as_json
 
 SCHEMAS = "spark_schemas.txt"
-"""The golden file of the schemas. tests/spark compares it, where Spark runs already."""
+"""The name of the golden file of the schemas. tests/spark compares it, because Spark already runs there."""
 WIDTH = "5 minutes"
 QUARANTINE = "fault STRING, sidecar STRING, line STRING, arrived_at TIMESTAMP"
-"""What a summary reads of the lines that are no records; `Store.read` has the same columns."""
+"""The columns of the quarantine that a summary reads, as in `Store.read`."""
 
 
 def spark_tables() -> str:
-    """What is declared of tables and summaries: names, keys, sources, order, and the columns that a terminal shows."""
+    """Returns the declarations of tables and summaries: names, keys, sources, order, and the columns in a terminal."""
     return as_json(
         {
             "records": record_ddl().split(", "),
@@ -41,7 +41,7 @@ def spark_tables() -> str:
 
 
 def schemas(spark: SparkSession) -> str:
-    """The columns of all tables and summaries, with their types, in order."""
+    """Returns the ordered columns of all tables and summaries, with their types."""
     records = _empty(spark, f"{record_ddl()}, arrived_at TIMESTAMP")
     frames = {name: table.compute(records, WIDTH) for name, table in TABLES.items()}
     frames["quarantine"] = _empty(spark, QUARANTINE)
@@ -51,7 +51,7 @@ def schemas(spark: SparkSession) -> str:
 
 
 def schemas_of_new_session() -> str:
-    """The same, with a Spark of its own."""
+    """Returns the same as `schemas`, with its own Spark session."""
     spark = session(small=True)
     try:
         return schemas(spark)

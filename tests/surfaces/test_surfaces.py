@@ -1,4 +1,4 @@
-"""Each public surface is what its golden file says."""
+"""Each public surface equals its golden file."""
 
 from pathlib import Path
 from tempfile import gettempdir

@@ -1,4 +1,4 @@
-"""How surfaces become text, and how a command is run in this process."""
+"""Converts surfaces to text, and runs commands in this process."""
 
 import io
 import json
@@ -13,24 +13,24 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 PROSE = ("title", "description", "summary")
-"""Keys of JSON schemas and of OpenAPI whose texts are for people."""
+"""Keys of JSON schemas and of OpenAPI documents that contain prose."""
 SETTINGS = "GROUP_SIDECAR"
-"""All variables of the project begin with it."""
+"""The prefix of all environment variables of the project."""
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?")
 _PORT = re.compile(r'(127\.0\.0\.1:|"port": )(?!9092\b)[1-9]\d{3,4}\b')
-"""A port that the system has chosen; 9092 is never one."""
+"""Matches a port that the system has chosen, which is never 9092."""
 
 
 class Ran(NamedTuple):
-    """What came of a command."""
+    """The result of a command."""
 
     status: int
     out: str
     err: str
 
     def text(self, heading: str) -> str:
-        """All of it under a heading. Each line shows its stream."""
+        """Returns the result as text under a heading. Each line is marked with its stream."""
         lines = [f"== {heading}", f"status {self.status}"]
         lines += [f"out| {line}" for line in self.out.splitlines()]
         lines += [f"err| {line}" for line in self.err.splitlines()]
@@ -38,14 +38,14 @@ class Ran(NamedTuple):
 
 
 def as_json(value: object) -> str:
-    """A value as indented JSON. The order of keys is kept."""
+    """Returns a value as indented JSON, with its keys in their order."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def without_prose(schema: Any) -> Any:
-    """A JSON schema or an OpenAPI document without titles, descriptions and summaries.
+    """Returns a JSON schema or an OpenAPI document without titles, descriptions and summaries.
 
-    A property may have one of these names. Properties are therefore kept, whatever they are called.
+    A property may have one of these names. Therefore properties are kept, whatever their names are.
     """
     if isinstance(schema, list):
         return [without_prose(item) for item in schema]
@@ -61,13 +61,13 @@ def without_prose(schema: Any) -> Any:
 
 
 def steady(text: str) -> str:
-    """A text with zeros for what is different at each run: moments, and ports of the loopback interface."""
+    """Returns a text in which times and ports of the loopback interface are zeros, because these differ in each run."""
     return _PORT.sub(r"\g<1>0", _MOMENT.sub(lambda found: re.sub(r"\d", "0", found[0]), text))
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Of the project's variables, only these are set. Terminals are 200 columns wide, and without color."""
+    """Sets only these environment variables of the project. Terminals are 200 columns wide, and without color."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(SETTINGS)}
     usual = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     with patch.dict(os.environ, {**kept, **usual, **variables}, clear=True):
@@ -76,13 +76,13 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def empty_folder() -> Iterator[Path]:
-    """An empty folder that is the working directory for the length of a with statement."""
+    """Creates an empty folder that is the working directory for the length of a with statement."""
     with TemporaryDirectory() as folder, chdir(folder):
         yield Path(folder)
 
 
 def ran(main: Callable[[], object], *argv: str, variables: Mapping[str, str] | None = None) -> Ran:
-    """Runs a program's `main` in this process. What it prints is kept."""
+    """Runs a program's `main` in this process. Returns its output and its exit status."""
     out, err = io.StringIO(), io.StringIO()
     status: object = 0
     with patch.object(sys, "argv", [*argv]), environment(variables or {}), redirect_stdout(out), redirect_stderr(err):

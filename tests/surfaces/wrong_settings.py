@@ -1,4 +1,4 @@
-"""Wrong settings, each with one fault: what a file says beside the least, texts of files, variables, and flags."""
+"""Wrong settings with one fault each: as keys of a file, as whole files, as variables, and as flags."""
 
 from typing import Any
 
@@ -237,7 +237,7 @@ WRONG: list[Settings] = [
     *(*_UNKNOWN, *_ADDRESSES, *_SECTIONS, *_POLICIES, *_OVERRIDES),
     *(*_ANSWERS, *_TIMES_AND_COUNTS, *_JOURNAL, *_CONNECTIONS, *_OTHERS),
 ]
-"""What a file says beside the least settings, or in their place."""
+"""Settings of a file that are added to the required settings or replace them."""
 
 TEXTS = [
     "",
@@ -262,7 +262,7 @@ TEXTS = [
     "limits: {5: 1}",
     "listen: \x07",
 ]
-"""Whole files that are not YAML, no mapping, or lack what is required."""
+"""Whole files that are not YAML, are not a mapping, or lack a required setting."""
 
 BYTES = [b"\xff\xfe\x00", b"listen: \xe9"]
 """Files that are not UTF-8."""
@@ -299,7 +299,7 @@ TARGET_VARIABLES: list[dict[str, str]] = [
         ("ADMIN_ACCESS__TOKEN", " "),
     )
 ]
-"""Variables beside a file without a fault. Two of them are right."""
+"""Variables that are combined with a valid file. Two of them are valid."""
 
 _RUN = ("run", "--listen", "127.0.0.1:9092")
 FLAGS: list[tuple[str, ...]] = [
@@ -323,4 +323,4 @@ FLAGS: list[tuple[str, ...]] = [
     ("run", "--config", "absent.yaml"),
     ("run", "--config", "sidecar.yaml", "--upstream", "broker"),
 ]
-"""Command lines of which none starts a sidecar."""
+"""Command lines. None of them starts a sidecar."""

@@ -1,4 +1,4 @@
-"""Wrong command lines: of `group-sidecar groups`, with the variables beside them, and of the fleet job."""
+"""Wrong command lines of `group-sidecar groups`, with their variables, and of the fleet job."""
 
 _NOBODY = "127.0.0.1:1"
 _TWO = {"GROUP_SIDECAR_BOOTSTRAP": _NOBODY, "GROUP_SIDECAR_ADMIN": _NOBODY}
@@ -108,4 +108,4 @@ FLEET: list[tuple[str, ...]] = [
     (*_REPORT, "--from", "x"),
     _REPORT,
 ]
-"""Arguments of the fleet job. Five of them are right."""
+"""Arguments of the fleet job. Five of them are valid."""

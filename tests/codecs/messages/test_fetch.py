@@ -1,4 +1,4 @@
-"""What the beginning of a Fetch reply tells."""
+"""The information at the beginning of a Fetch reply."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -22,7 +22,7 @@ HIGH_WATERMARK = 0x0102030405060708
 
 
 def told(topics: Iterable[FetchableTopicResponse]) -> Told:
-    """What is told of each partition, in the order of the reply."""
+    """Returns the information about each partition, in the order of the reply."""
     return [
         (topic.topic, topic.topic_id, each.partition_index, each.error_code, each.high_watermark)
         for topic in topics

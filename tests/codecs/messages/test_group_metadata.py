@@ -1,4 +1,4 @@
-"""KIP-40's draft on the wire, byte by byte."""
+"""The encoding of KIP-40's draft, byte by byte."""
 
 import struct
 from contextlib import suppress
@@ -48,7 +48,7 @@ TOLD_BYTES = (
 ELSEWHERE_BYTES = (
     b"\0\x10\0\1h",
     b"\0\0\0\x08\0\1x\0\0\0\1",
-    b"\0\0\0\xff\xff\xff\xff\0\0",  # Dead, and all else empty
+    b"\0\0\0\xff\xff\xff\xff\0\0",  # Dead, and all other fields are empty
     b"\0\0\0\0\0\0",
 )
 VECTORS: list[tuple[Struct, bytes]] = [

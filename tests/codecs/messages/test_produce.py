@@ -1,4 +1,4 @@
-"""acks out of the first bytes of a Produce request, against a declaration of that head."""
+"""acks is read from the first bytes of a Produce request, and compared with a declaration of these bytes."""
 
 import pytest
 from hypothesis import example, given
@@ -15,14 +15,14 @@ VERSIONS = ProduceResponse.VERSIONS
 
 @struct
 class ProduceRequestHead(Struct):
-    """What stands before acks, and acks."""
+    """The fields of a Produce request up to acks."""
 
     transactional_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
     acks: int = wire_field(INT16)
 
 
 def head_of(version: int, transactional_id: str | None, acks: int) -> bytes:
-    """The head's bytes; in flexible versions the declaration's empty tag section is cut off."""
+    """Returns the encoded head. In flexible versions, the empty tag section of the declaration is removed."""
     flexible = version >= ProduceResponse.FLEXIBLE
     head: bytes = layout(ProduceRequestHead, version, flexible).build(
         ProduceRequestHead(transactional_id=transactional_id, acks=acks)
@@ -60,7 +60,7 @@ def test_acks_of_every_truncation(version: int, transactional_id: str | None) ->
     ("version", "head"),
     [
         (13, "ffffffffff01"),
-        (9, "818002"),  # 32768 bytes, one more than a string may have.
+        (9, "818002"),  # 32,768 bytes, one more than the maximum of a string.
         (9, "ffffffff07"),
     ],
 )
@@ -89,7 +89,7 @@ def test_any_bytes_as_head(version: int, head: bytes) -> None:
     try:
         acks = acks_of(version, head)
     except DecodeError:
-        # No more bytes can make sense of it.
+        # More bytes cannot make the request valid.
         with pytest.raises(DecodeError):
             acks_of(version, head + bytes(4))
     else:

@@ -26,18 +26,20 @@ from tests.kafka.releases import ALL_RELEASES
 _INTRODUCTION = f"""
 ## Versions that the sidecar adds
 
-The same history (`tests/conformance/differential/group_history.py`) on an old broker behind a sidecar, and on newer
-ones. Each version that the old one lacks was asked of the sidecar, and its answer compared field by field with what
-2.8.2 says in the same version, or 4.4.0 where that lacks it too. No request in a version that the broker lacks came to
-it. The sidecar **{SAW_HISTORY}**; or **{STARTED_LATER}**; or **{ASKING}**, because it reads no log and may not
-rely on seeing all.
+An old broker behind a sidecar and newer brokers have the same history
+(`tests/conformance/differential/group_history.py`). Each question was sent to the sidecar in each version that the old
+broker lacks. The answer was compared, field by field, with that of Kafka 2.8.2 in the same version, or with that of
+4.4.0 if 2.8.2 lacks the version too. The old broker received no request in a version that it lacks. There are three
+situations of the sidecar: it **{SAW_HISTORY}**, it **{STARTED_LATER}**, or it **{ASKING}**. In the last situation the
+sidecar reads no log and is not `exclusive`.
 
 - **{LOCAL}**: answered from the sidecar's own copy.
-- **{RELAYED}**: the broker was asked in versions that it has, and the answer made of what it said.
+- **{RELAYED}**: the sidecar asked the broker in versions that the broker has, and made the answer from the replies.
 
-Where a cell says more than one thing, the first holds for all but the states and *ways to ask* that are named.
+If a cell has several entries, the first entry applies to all states and *ways to ask* that the other entries do not
+name.
 
-| Kafka | API | versions | {SAW_HISTORY} | {STARTED_LATER} | {ASKING} | otherwise than a newer broker |
+| Kafka | API | versions | {SAW_HISTORY} | {STARTED_LATER} | {ASKING} | differences from a newer broker |
 |---|---|---|---|---|---|---|
 """
 
@@ -87,12 +89,12 @@ class AddedTable:
 def _columns(cells: Sequence[Added]) -> Iterator[str]:
     yield spans({cell.version for cell in cells})
     for situation in (SAW_HISTORY, STARTED_LATER, ASKING):
-        yield _by_whom([cell for cell in cells if cell.situation == situation])
+        yield _answerers([cell for cell in cells if cell.situation == situation])
     names = {nature.name for cell in cells for nature in cell.natures}
     yield "; ".join(dict.fromkeys(nature.name for nature in EXPECTED_DIFFERENCES if nature.name in names)) or "nowhere"
 
 
-def _by_whom(cells: Sequence[Added]) -> str:
+def _answerers(cells: Sequence[Added]) -> str:
     """Returns who answered for most states, and then the exceptions by state and variant."""
     hows = {}
     for state in (*(state.name for state in HISTORY), SETTLED_ONES, ALL):

@@ -17,8 +17,8 @@ from tests.kafka.releases import ALL_RELEASES
 SEEN = "Groups that the sidecar saw coming about"
 FOUND = "Groups that were there when the sidecar started"
 AXES = {
-    SEEN: "Every exchange went through the sidecar, one group at a time.",
-    FOUND: "All groups at once; then a sidecar was started that had seen nothing of it.",
+    SEEN: "Every exchange went through the sidecar. One group existed at a time.",
+    FOUND: "All groups existed at once. Then a second sidecar was started, which had seen none of their exchanges.",
 }
 ALL_TOGETHER = "all together"
 LOADING = "loading"
@@ -28,21 +28,22 @@ _INTRODUCTION = """\
 
 <!-- Generated: `make conformance` writes this page. -->
 
-Each state of a group, each broker, each API that reads groups, in each version that the broker speaks and each way to
-ask in it: put to the broker and to the sidecar before it, and the decoded answers compared field by field. All clients
-came through the sidecar, and it had been told so (`answers.exclusive`).
+Each question was sent to the broker and to the sidecar in front of it, and the decoded answers were compared field by
+field. There is a question for each state of a group, each broker, each API that reads groups, each version that the
+broker supports, and each way to ask. All clients connected through the sidecar, which had the setting
+`answers.exclusive`.
 
-- **local**: the sidecar answered from its own copy, and the answer was the broker's.
-- **forwarded**: it left the question to the broker, for the reason in brackets.
-- **DIFFERENT**: it answered otherwise than the broker. `make conformance` fails with both answers.
+- **local**: the sidecar answered from its own copy, and its answer equals the broker's answer.
+- **forwarded**: the sidecar left the question to the broker, for the reason in brackets.
+- **DIFFERENT**: the sidecar's answer differs from the broker's answer. `make conformance` fails and shows both answers.
 
-One difference is deliberate, and does not show here, where clients, sidecar and broker share a host: the sidecar tells
-where a member's requests come from, and the broker sees the sidecar there. With `answers.client_host: broker` it tells
-what the broker says.
+One difference is deliberate. The sidecar reports the host of each member's client, but the broker reports the sidecar's
+host. The difference is not visible here, because clients, sidecar and broker share a host.
+With `answers.client_host: broker` the sidecar reports the same host as the broker.
 
-Where a cell says more than one thing, the first holds for all questions but those named behind it: by version, and by
-how they are asked (`tests/conformance/differential/group_requests.py`).
-`tests/conformance/differential/group_states.py` says how each state comes about.
+If a cell has several entries, the first entry applies to all questions that the other entries do not name. The other
+entries name versions and ways to ask (`tests/conformance/differential/group_requests.py`).
+`tests/conformance/differential/group_states.py` creates each state.
 """
 
 

@@ -13,7 +13,7 @@ from tests.conformance.differential.comparison import LOCAL
 from tests.conformance.differential.group_history import ALL, Asked
 
 SAW_HISTORY, STARTED_LATER, ASKING = "saw everything", "started afterwards", "only asks"
-"""What a sidecar may know of the history."""
+"""The situations of a sidecar, which differ in how much of the history it knows."""
 RELAYED = "relayed"
 ANYTHING = object()
 READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
@@ -72,7 +72,7 @@ class ExpectedDifference:
 
 _NO_EMPTY_GROUPS = (
     "no empty groups",
-    "Before 0.10.1 a group without members is no group. A sidecar that has to ask does not hear of it.",
+    "Before 0.10.1 a group without members does not exist. A sidecar that has to ask does not learn of it.",
     ("0.9.0.1",),
 )
 _WITHOUT_MEMBERS = ("simple", "empty", "session expired", "many offsets")
@@ -88,7 +88,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     *(
         ExpectedDifference(
             "case",
-            "2.8 minds the case of the states that are asked for. Later brokers do not, nor does the sidecar.",
+            "Kafka 2.8 respects the case of requested states. Later brokers and the sidecar ignore it.",
             _OLD,
             "ListGroups",
             f"groups.{state}",
@@ -124,7 +124,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "protocol type",
-        "Before 0.10.1 it goes with the last member. Who comes later sees offsets alone.",
+        "Before 0.10.1 it is lost with the last member. A sidecar that starts later sees only offsets.",
         ("0.9.0.1",),
         "DescribeGroups",
         "groups.*.protocol_type",
@@ -136,7 +136,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "operations",
-        "Kafka 4 has operations on a group's own settings, which the older brokers do not have.",
+        "Kafka 4 has operations on a group's own settings. Older brokers do not have them.",
         _ALL,
         "DescribeGroups",
         "groups.*.authorized_operations",
@@ -147,7 +147,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "operations unknown",
-        "Whether a broker before 0.11 has an authorizer, the sidecar has to be told (`answers.authorizer`).",
+        "The sidecar knows only from `answers.authorizer` whether a broker before 0.11 has an authorizer.",
         _BEFORE_ACLS,
         "DescribeGroups",
         "groups.*.authorized_operations",
@@ -157,7 +157,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "last assignment",
-        "While a group has no assignment, Kafka 4 tells the one of the generation before. Older brokers tell none.",
+        "While a group has no assignment, Kafka 4 reports the previous one. Older brokers report none.",
         _ALL,
         "DescribeGroups",
         "groups.*.members.member 1.member_assignment",
@@ -167,7 +167,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "no partitions",
-        "Kafka 4 names a topic of which no partition was asked for. Older brokers do not.",
+        "Kafka 4 returns a topic of which no partition was requested. Older brokers do not.",
         _OFFSETS_OF_MANY,
         "OffsetFetch",
         "groups.*.topics.topic",
@@ -178,7 +178,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "twice",
-        "Kafka 4 tells twice what was asked for twice. Older brokers tell it once.",
+        "Kafka 4 returns a topic twice if it was requested twice. Older brokers return it once.",
         _OFFSETS_OF_MANY,
         "OffsetFetch",
         "groups.*.topics.topic* (2)",

@@ -1,4 +1,4 @@
-"""Parts that are kept make the reply that would be made anew."""
+"""A reply from kept encoded parts equals a newly built reply."""
 
 import struct
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ VERSIONS = range(1, 11)
 
 
 def raw(offset: int, epoch: int, metadata: str, version: int = 3) -> bytes:
-    """An OffsetCommitValue, as brokers write it; v4 with a topic's id."""
+    """Returns an OffsetCommitValue as brokers write it. v4 contains a topic id."""
     text, stamp = metadata.encode(), struct.pack(">q", 1_700_000_000_000)
     place = struct.pack(">hq", version, offset)
     if version == 4:
@@ -41,7 +41,7 @@ def raw(offset: int, epoch: int, metadata: str, version: int = 3) -> bytes:
 
 
 class World:
-    """Groups with offsets that change, and questions that keep their parts."""
+    """Groups with changing offsets, and OffsetFetch requests that keep their encoded parts."""
 
     def __init__(self, *, logged: bool) -> None:
         self.offsets = {group: CommittedOffsets() for group in GROUPS}
@@ -55,7 +55,7 @@ class World:
         return {group: GroupView(group_id=group, offsets=offsets) for group, offsets in self.offsets.items()}
 
     def check(self, request: OffsetFetchRequest, version: int) -> None:
-        """Compares what is kept, brought up to date, with what is made anew."""
+        """Asserts that the updated kept reply equals a newly built reply."""
         kept = self.kept.setdefault((request, version), EncodedFetch(request, version))
         body = kept.encode(self.views(), self.names)
         reply = group_replies.offset_fetch(request, version, self.views(), self.names)
@@ -137,7 +137,7 @@ def _change(offsets: CommittedOffsets, what: str, partition: TopicPartition, val
 
 
 MORE = 3 * MAX_ROWS_PER_PART
-"""Partitions of more than one part."""
+"""The number of partitions, more than one encoded part holds."""
 
 
 @pytest.mark.parametrize("logged", [True, False])

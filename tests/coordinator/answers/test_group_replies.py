@@ -1,4 +1,4 @@
-"""How the three questions are answered, version by version, as a Kafka 4.3 broker answers them."""
+"""The answers to DescribeGroups, OffsetFetch and ListGroups in each version are those of a Kafka 4.3 broker."""
 
 from typing import Any
 from uuid import UUID
@@ -44,7 +44,7 @@ def group(group_id: str = "g", state: GroupState = GroupState.STABLE, **more: An
 
 
 def on_the_wire(reply: Struct, version: int) -> Struct:
-    """What a client gets of a reply."""
+    """Returns a reply as a client decodes it."""
     return decode(type(reply), version, encode(reply, version))
 
 
@@ -174,7 +174,7 @@ def topics_asked(version: int, *asked: tuple[str, tuple[int, ...]]) -> tuple[Off
 
 
 def some(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
-    """The offsets of ASKED."""
+    """Returns the reply's topics for a request of ASKED."""
     told = (partition(version, 1, 7, 3, "x"), partition(version, 2, -1, -1, ""))
     return (
         OffsetFetchResponseTopic(name="t", partitions=told),
@@ -183,7 +183,7 @@ def some(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
 
 
 def every(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
-    """All of OFFSETS."""
+    """Returns the reply's topics for a request of all OFFSETS."""
     told = (partition(version, 0, 9, -1, None), partition(version, 1, 7, 3, "x"))
     return (
         OffsetFetchResponseTopic(name="t", partitions=told),
@@ -291,7 +291,7 @@ def test_groups_asked_by_version(version: int) -> None:
     assert asked == (("g",) if version < 8 else ("a", "b"))
 
 
-# In place of a broker that cannot answer.
+# Answers in place of a broker that cannot answer.
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

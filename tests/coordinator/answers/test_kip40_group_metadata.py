@@ -1,4 +1,4 @@
-"""What each of the draft's states shows, and what the copy may add to a description."""
+"""The reply for each state of KIP-40's draft, and what the copy adds to the broker's description."""
 
 from itertools import count
 
@@ -120,7 +120,7 @@ def test_unknown_state_becomes_error(state: str, error: int, as_told: int) -> No
     )
 
 
-# What the copy adds.
+# Additions from the copy.
 
 
 def a_group(state: GroupState, *, generation: int = 5, stable: bool = True, past: bool = False) -> Group:

@@ -1,4 +1,4 @@
-"""The list that is kept is the list that would be made anew."""
+"""The maintained list of groups equals a newly built list."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ VERSIONS = ListGroupsResponse.VERSIONS
 
 @dataclass(frozen=True)
 class Plain:
-    """A group that is in doubt from some time on."""
+    """A group that is in doubt from `doubtful_from` on."""
 
     state: GroupState = GroupState.EMPTY
     kind: GroupKind = GroupKind.CLASSIC
@@ -37,7 +37,7 @@ class Plain:
 
 
 class World:
-    """Groups, and the listing that is told when one changes."""
+    """Groups, and the listing that is notified of changes."""
 
     def __init__(self) -> None:
         self.groups: dict[str, Plain] = {}
@@ -67,7 +67,7 @@ class World:
         return set(reply.groups)
 
     def anew(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
-        """Of all groups at once."""
+        """Returns the list, newly built from all groups."""
         views = (group.view(name) for name, group in self.groups.items())
         groups = list_groups(request, views)
         return {
@@ -109,7 +109,7 @@ def test_listing_matches_fresh_list(steps: list[tuple[str, object, object]]) -> 
         elif what == "hear":
             assert isinstance(one, str)
             assert isinstance(other, float)
-            if (group := world.groups.get(one)) is not None:  # A sign of life only ever postpones the doubt.
+            if (group := world.groups.get(one)) is not None:  # A sign of life always postpones the doubt.
                 world.groups[one] = replace(group, doubtful_from=max(group.doubtful_from, other))
         elif what == "pass":
             assert isinstance(one, int)
@@ -136,7 +136,7 @@ def test_refresh_checks_only_changed_groups() -> None:
     world.listing.refresh(9.5)
     assert world.looks == 4
     world.listing.refresh(10.0)
-    assert world.looks == 7  # The time of a as it was has come too: it is looked at once too often, and left.
+    assert world.looks == 7  # The former deadline of a has passed too, so a is evaluated once in vain.
 
 
 def test_listing_updates_in_steps() -> None:
@@ -251,7 +251,7 @@ def test_revision_changes_with_listing(version: int) -> None:
     assert world.listing.revision > before
 
 
-# What is listed.
+# The contents of the list.
 
 
 def view(group_id: str, state: GroupState = GroupState.STABLE, **more: Any) -> GroupView:
@@ -267,7 +267,7 @@ LISTED = (
 
 
 def listed(views: Iterable[GroupView], request: ListGroupsRequest, version: int) -> ListGroupsResponse:
-    """What a client gets that asks for these groups."""
+    """Returns the ListGroups reply about these groups, as a client decodes it."""
     entries = {each.group_id: entry(each) for each in views}
     listing = Listing(lambda group_id, now: ListingEntry(entries[group_id]), set(entries))
     listing.refresh(0.0)

@@ -1,4 +1,4 @@
-"""What is found by walking is what would be found key by key."""
+"""The lookup that walks a mapping finds the same values as a lookup key by key."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ STEPS = st.lists(
 
 
 class Value:
-    """Equal to no other."""
+    """A value that equals no other value."""
 
 
 VALUES = [Value() for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What the records of a group of the new protocols add up to, and how ConsumerGroupDescribe tells it."""
+"""The state that follows from the records of a group of the new protocols, and its ConsumerGroupDescribe reply."""
 
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -48,7 +48,7 @@ NEW, CLASSIC = ((CLASSIC_MEMBER_METADATA_TAG, b"\0"),), ()
 
 @dataclass
 class Log:
-    """The records of one group, written as Kafka does."""
+    """The records of one group, as Kafka writes them."""
 
     records: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -103,7 +103,7 @@ class Log:
 
 
 def whole() -> Log:
-    """A group of two that has everything."""
+    """Returns the log of a group with two members and all kinds of records."""
     log = Log().group(7, 6)
     for name in ("b", "a"):
         log.member(name, assignor="range").current(name, 5, UNREVOKED).target(name)

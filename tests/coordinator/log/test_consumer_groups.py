@@ -1,4 +1,4 @@
-"""Groups of the new protocol (KIP-848): counted and shown, never answered for; and how they turn into classic ones."""
+"""Groups of the new protocol (KIP-848) are shown, but not answered for. They may turn into classic groups."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ WHO: Any = {"client_id": "c", "client_host": "/h"}
 
 
 class Copy:
-    """A copy to which events happen one after the other, a second apart."""
+    """A copy to which a test applies events, one per second."""
 
     def __init__(self) -> None:
         self.manager = GroupMetadataManager(exclusive=True)
@@ -35,16 +35,16 @@ class Copy:
         self.now = 100.0
 
     def say(self, kind: type[Event], **fields: Any) -> list[Fact]:
-        """Something happens to the group."""
+        """Applies an event of the group. Returns the facts."""
         self.now += 1
         return self.manager.apply([kind(group_id="g", sent_at=self.now, **fields)], self.now)
 
     def beat(self, member: str = "m", epoch: int = 1) -> list[Fact]:
-        """A member of the new protocol says that it is alive, or leaves."""
+        """Applies a heartbeat of a member of the new protocol. With a negative epoch, the member leaves."""
         return self.say(ConsumerMemberSeen, member_id=member, instance_id=None, epoch=epoch, **WHO)
 
     def join(self, member: str = "m", generation: int = 1) -> list[Fact]:
-        """A classic member, alone in its generation, has joined."""
+        """Applies the join of a classic member that is alone in its generation."""
         joining = JoiningMember(
             token="1:1",
             member_id=member,
@@ -68,20 +68,20 @@ class Copy:
         )
 
     def sync(self, member: str = "m", generation: int = 1) -> list[Fact]:
-        """A classic member has synced."""
+        """Applies the SyncGroup of a classic member."""
         who = {"member_id": member, "instance_id": None, "generation": generation, **WHO}
         return self.say(Synced, assignment=b"1", assignments={member: b"1"}, **who)
 
     def classic_beat(self, generation: int = 1) -> list[Fact]:
-        """A classic member says that it is alive."""
+        """Applies a Heartbeat of a classic member."""
         return self.say(MemberSeen, member_id="m", instance_id=None, generation=generation, no_rebalance=True, **WHO)
 
     def view(self) -> GroupView:
-        """The group now."""
+        """Returns the current view of the group."""
         return self.manager.view("g", self.now)
 
     def members(self) -> set[str]:
-        """Their ids."""
+        """Returns the ids of the members."""
         return {member.member_id for member in self.view().members}
 
 

@@ -1,4 +1,4 @@
-"""What the log says of offsets and groups, and how it goes with what the wire says."""
+"""How the copy applies the log's records of offsets and groups, and combines them with exchanges on the wire."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -57,7 +57,7 @@ def gone(group: str = "g") -> Entry:
 
 
 class Reader:
-    """A copy of a coordinator, and one partition of its log."""
+    """A copy of a coordinator that follows one partition of the log."""
 
     def __init__(self, *, exclusive: bool = False, load: Iterable[Entry] = ()) -> None:
         self.manager = GroupMetadataManager(exclusive=exclusive)
@@ -69,38 +69,38 @@ class Reader:
         self.catch_up(0, 0)
 
     def append(self, *entries: Entry, producer: int = -1) -> None:
-        """The next batch of the log."""
+        """Reads the next batch of the log."""
         if not entries:
             return
         data = batch(self.log.next_offset, list(entries), producer_id=producer, transactional=producer >= 0)
         list(self.log.replay(data))
 
     def end(self, marker: bytes, producer: int = PRODUCER) -> None:
-        """A transaction ends."""
+        """Reads the marker that ends a transaction."""
         data = batch(self.log.next_offset, [(marker, b"")], producer_id=producer, transactional=True, control=True)
         list(self.log.replay(data))
 
     def catch_up(self, asked_at: float, now: float) -> OffsetsExpired | None:
-        """The end of the log was reached by what was asked for then."""
+        """Notes that a Fetch that was sent at `asked_at` reached the end of the log."""
         list(self.follower.merge(0, now))
         return self.follower.end_reached(0, asked_at, now)
 
     def read(self, *entries: Entry, at: float) -> OffsetsExpired | None:
-        """These are new in the log."""
+        """Reads new records up to the end of the log."""
         self.append(*entries)
         return self.catch_up(at, at)
 
     def offsets(self, at: float, group: str = "g") -> dict[tuple[str, int], int] | FallbackReason:
-        """What would be answered, or why nothing would."""
+        """Returns the offsets that the copy would answer, or the reason why it would not."""
         view = self.manager.view(group, at)
         return view.offsets_fallback_reason or {partition: each.offset for partition, each in view.offsets.items()}
 
     def shown(self, at: float) -> dict[tuple[str, int], int]:
-        """What metrics and pages show, however sure it is."""
+        """Returns the offsets in metrics and pages, even if the copy is in doubt."""
         return {partition: each.offset for partition, each in self.manager.view("g", at).offsets.items()}
 
     def stored(self, sent_at: float, now: float, **offsets: int) -> None:
-        """A commit passed by."""
+        """Applies a commit that the wire showed."""
         told = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
         self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=told)], now)
 
@@ -292,7 +292,7 @@ def test_observed_transaction_is_pending() -> None:
     assert reader.offsets(4) == {T0: 6}
 
 
-# The wire on top.
+# Together with the wire.
 
 
 def test_older_record_keeps_newer_commit() -> None:
@@ -416,7 +416,7 @@ def test_recreated_group_outlives_its_offsets(producer: int) -> None:
     assert reader.manager.view("g", 9).state is GroupState.EMPTY
 
 
-# Deletions whose tombstones are not replicated yet: a Fetch that was sent after the reply ends before them.
+# Deletions whose tombstones are not replicated yet. A Fetch that was sent after the reply ends before them.
 
 
 def deletes(reader: Reader, at: float, *partitions: tuple[str, int]) -> None:
@@ -501,7 +501,7 @@ def test_commit_stays_after_group_deletion(exclusive: bool) -> None:
     reader.stored(1.2, 1.3, p1=6)
     reader.stored(1.5, 1.6, p0=7)
     reader.read(offset(1, 6), at=1.4)
-    assert reader.offsets(1.6) is FallbackReason.IN_DOUBT  # Another client may have made the group again.
+    assert reader.offsets(1.6) is FallbackReason.IN_DOUBT  # Another client may have created the group again.
     assert reader.shown(1.6) == {T0: 7, T1: 6}, "metrics and pages show the commit meanwhile"
     reader.read(offset(0, 7), at=2)
     assert reader.offsets(2) == {T0: 7, T1: 6}
@@ -554,7 +554,7 @@ def test_reload_awaits_no_tombstone() -> None:
 
 
 def sizes(reader: Reader) -> dict[str, int]:
-    """Entries of the tables of deletions."""
+    """Returns the number of entries in the tables of deletions."""
     names = ("deleted_groups_ahead_of_log", "awaited_tombstones")
     return {table.name: table.entries for table in reader.manager.tables() if table.name in names}
 
@@ -839,7 +839,7 @@ def test_member_fetch_needs_matching_epoch(member_id: str | None, epoch: int, fi
         assert found is (None if answered else FallbackReason.VERSION)
 
 
-# In place of a broker that cannot answer.
+# Answers in place of a broker that cannot answer.
 
 
 def test_unanswered_group_has_error_code() -> None:

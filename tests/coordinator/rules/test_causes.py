@@ -1,6 +1,6 @@
-"""Why a rebalance began, who brought it about and what came of it, as replies and requests alone tell.
+"""The cause, the causing client and the outcome of rebalances, derived from requests and replies alone.
 
-The broker is the model, so that a rebalance is one that Kafka would prepare.
+The broker is the model, so each rebalance is one that Kafka would prepare.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def subscription(*topics: str, owned: tuple[int, ...] = (), user_data: bytes | N
 
 
 class Member(Client):
-    """A member that wants the topic "t", and as the leader shares it out, member by member in the order of joins."""
+    """A member that subscribes to topic "t". As leader, it assigns the partitions to members in the order of joins."""
 
     partitions = 4
     speaks: tuple[str, ...] = ("range",)
@@ -103,9 +103,9 @@ def of(world: World, kind: type[Any]) -> list[Any]:
 
 
 def rebalanced(world: World, *clients: Client) -> RebalanceCompleted:
-    """What is told of a rebalance that is under way, when its members have gone through it.
+    """Lets the members complete the current rebalance. Returns the fact about its completion.
 
-    It was told to have begun, once, and for the same cause.
+    Asserts that exactly one start was reported, with the same cause.
     """
     world.gather(*clients, steps=10)
     [started] = of(world, RebalanceStarted)
@@ -118,7 +118,7 @@ def rebalanced(world: World, *clients: Client) -> RebalanceCompleted:
 
 
 def let_in(world: World, a: Client, b: Client) -> None:
-    """A group of a has b in it: both have joined, nobody has synced."""
+    """Adds b to the group of a: both have joined, and neither has synced."""
     b.join()
     world.settle()
     b.join()
@@ -130,14 +130,14 @@ def let_in(world: World, a: Client, b: Client) -> None:
 
 
 def hand_over_syncs(world: World, a: Client, b: Client) -> None:
-    """The broker has both syncs; nobody has heard of it."""
+    """The broker handles both syncs. Their replies are not delivered."""
     for client in (b, a):
         client.sync()
         world.handle(client.connection)
 
 
-def whom(told: RebalanceCompleted | RebalanceStarted) -> str:
-    """The client that brought a rebalance about."""
+def caused_by(told: RebalanceCompleted | RebalanceStarted) -> str:
+    """Returns the client id of the client that caused a rebalance."""
     return told.by.client_id if told.by else ""
 
 
@@ -150,7 +150,7 @@ def test_new_member(world: World, version: int) -> None:
     a, b = member(world, "a"), member(world, "b", version=version, said=REJOINED if version >= 8 else None)
     stable(world, a)
     told = rebalanced(world, a, b)
-    assert (told.cause, told.reason, whom(told)) == (RebalanceCause.NEW_MEMBER, RebalanceReason.JOIN, "b")
+    assert (told.cause, told.reason, caused_by(told)) == (RebalanceCause.NEW_MEMBER, RebalanceReason.JOIN, "b")
     assert told.by is not None
     assert told.by.member_id == b.member_id, "which it had not been given yet when it joined"
     assert told.said == (b.said or "")
@@ -191,7 +191,7 @@ def test_first_member_causes_rebalance() -> None:
     [started] = of(world, RebalanceStarted)
     assert started.at == pytest.approx(begun, abs=0.1), "it was told when the broker answered"
     assert told.duration_seconds == pytest.approx(told.at - started.at)
-    assert (told.cause, whom(told), told.joined, told.moved_partitions) == (RebalanceCause.NEW_MEMBER, "a", 1, 0)
+    assert (told.cause, caused_by(told), told.joined, told.moved_partitions) == (RebalanceCause.NEW_MEMBER, "a", 1, 0)
     assert told.slowest is None, "it was the first, too"
 
 
@@ -210,7 +210,7 @@ def test_first_cause_is_kept(world: World) -> None:
     world.settle()
     a.heartbeat()
     told = rebalanced(world, a, c, d)
-    assert (told.cause, whom(told)) == (RebalanceCause.NEW_MEMBER, "c")
+    assert (told.cause, caused_by(told)) == (RebalanceCause.NEW_MEMBER, "c")
     assert (told.members, told.joined, told.gone) == (3, 2, 1)
 
 
@@ -302,11 +302,11 @@ def test_slowest_joiner_is_of_last_generation(world: World) -> None:
     a.join()
     world.settle()
     for _ in range(2):
-        c.join()  # Before anybody has synced.
+        c.join()  # Before any member has synced.
         world.settle()
     world.gather(a, b, c, steps=10)
     [told] = of(world, RebalanceCompleted)
-    assert (told.cause, whom(told), told.joined) == (RebalanceCause.NEW_MEMBER, "b", 2)
+    assert (told.cause, caused_by(told), told.joined) == (RebalanceCause.NEW_MEMBER, "b", 2)
     assert told.slowest.seconds < 1 < 4 < told.duration_seconds
 
 
@@ -341,14 +341,14 @@ def test_static_restart_with_other_protocols(world: World) -> None:
     b.heartbeat()
     world.settle()
     [started] = of(world, RebalanceStarted)
-    assert (started.cause, started.reason, whom(started)) == (
+    assert (started.cause, started.reason, caused_by(started)) == (
         RebalanceCause.STATIC_REPLACED,
         RebalanceReason.JOIN,
         "a",
     )
 
 
-# What members say and want.
+# Reasons and subscriptions of members.
 
 
 def test_changed_subscription_causes_rebalance(world: World) -> None:
@@ -358,7 +358,7 @@ def test_changed_subscription_causes_rebalance(world: World) -> None:
     b.metadata = subscription("t", "u")
     b.join()
     told = rebalanced(world, a, b)
-    assert (told.cause, whom(told)) == (RebalanceCause.SUBSCRIPTION_CHANGED, "b")
+    assert (told.cause, caused_by(told)) == (RebalanceCause.SUBSCRIPTION_CHANGED, "b")
     assert (told.reason, told.joined, told.gone) == (RebalanceReason.METADATA, 0, 0)
 
 
@@ -377,7 +377,7 @@ def test_leader_rejoins(world: World) -> None:
     stable(world, a, b)
     a.join()
     told = rebalanced(world, a, b)
-    assert (told.cause, whom(told), told.moved_partitions) == (RebalanceCause.LEADER_REJOINED, "a", 0)
+    assert (told.cause, caused_by(told), told.moved_partitions) == (RebalanceCause.LEADER_REJOINED, "a", 0)
 
 
 def test_new_partitions_change_cause(world: World) -> None:
@@ -389,7 +389,7 @@ def test_new_partitions_change_cause(world: World) -> None:
     world.gather(a, b, steps=10)
     [started], [told] = of(world, RebalanceStarted), of(world, RebalanceCompleted)
     assert (started.cause, told.cause) == (RebalanceCause.LEADER_REJOINED, RebalanceCause.TOPIC_METADATA)
-    assert (whom(told), told.moved_partitions) == ("a", 0)
+    assert (caused_by(told), told.moved_partitions) == ("a", 0)
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_stated_reason_gives_cause(world: World, said: str, cause: RebalanceCaus
     a.said = said
     a.join()
     told = rebalanced(world, a, b)
-    assert (told.cause, told.said, whom(told)) == (cause, said, "a")
+    assert (told.cause, told.said, caused_by(told)) == (cause, said, "a")
 
 
 def test_revoked_partitions_cause_rebalance(world: World) -> None:
@@ -420,7 +420,7 @@ def test_revoked_partitions_cause_rebalance(world: World) -> None:
     b.metadata = subscription("t", owned=(2,))
     b.join()
     told = rebalanced(world, a, b)
-    assert (told.cause, whom(told)) == (RebalanceCause.PARTITIONS_REVOKED, "b")
+    assert (told.cause, caused_by(told)) == (RebalanceCause.PARTITIONS_REVOKED, "b")
 
 
 def test_changed_user_data_is_new_subscription(world: World) -> None:
@@ -439,11 +439,11 @@ def test_owned_partitions_are_no_new_subscription(world: World) -> None:
     b.metadata = subscription("t", owned=(1, 3))
     b.join()
     told = rebalanced(world, a, b)
-    assert (told.cause, whom(told)) == (RebalanceCause.UNKNOWN, "b")
+    assert (told.cause, caused_by(told)) == (RebalanceCause.UNKNOWN, "b")
 
 
 def test_later_joiner_is_not_the_cause(world: World) -> None:
-    """A member that rejoins because of a rebalance under way is not the cause of this rebalance."""
+    """A member that rejoins because of a current rebalance is not the cause of this rebalance."""
     a, b, c = (member(world, name) for name in "abc")
     stable(world, a, b, c)
     world.around(LeaveGroupRequest(group_id="g", member_id=c.member_id), 0, "c")
@@ -468,7 +468,7 @@ def test_leaving_member_states_reason(world: World) -> None:
     [gone] = of(world, MemberGone)
     assert (gone.how, gone.said, gone.client_id) == (Departure.LEFT, b.said, "b")
     told = rebalanced(world, a)
-    assert (told.cause, told.reason, whom(told), told.said) == (
+    assert (told.cause, told.reason, caused_by(told), told.said) == (
         RebalanceCause.MEMBER_LEFT,
         RebalanceReason.LEAVE,
         "b",
@@ -487,7 +487,7 @@ def test_leave_seen_first_by_others(world: World, lost: bool) -> None:
     a.heartbeat()
     world.settle(b.connection)
     [started] = of(world, RebalanceStarted)
-    assert (started.cause, whom(started), started.said) == (RebalanceCause.MEMBER_LEFT, "b", "bye")
+    assert (started.cause, caused_by(started), started.said) == (RebalanceCause.MEMBER_LEFT, "b", "bye")
     if lost:
         world.lose(b.connection)
     told = rebalanced(world, a)
@@ -517,7 +517,7 @@ def test_admin_removes_member(world: World, kick: str) -> None:
     [gone] = of(world, MemberGone)
     assert (gone.how, gone.client_id) == (Departure.KICKED, "b")
     told = rebalanced(world, a)
-    assert (told.cause, whom(told)) == (RebalanceCause.MEMBER_REMOVED, "b")
+    assert (told.cause, caused_by(told)) == (RebalanceCause.MEMBER_REMOVED, "b")
     assert told.said == how.get("reason", "")
 
 
@@ -527,14 +527,14 @@ def test_sidecar_removes_member(world: World) -> None:
     stable(world, a, b)
     world.send(b.connection, LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b", removing=True)
     told = rebalanced(world, a)
-    assert (told.cause, whom(told), told.reason) == (RebalanceCause.MEMBER_REMOVED, "b", RebalanceReason.LEAVE)
+    assert (told.cause, caused_by(told), told.reason) == (RebalanceCause.MEMBER_REMOVED, "b", RebalanceReason.LEAVE)
 
 
 def test_expired_session_causes_rebalance(world: World) -> None:
     """The member whose session expires first is the cause SESSION_EXPIRED, and later expiries are counted."""
     a, b, c = (member(world, name) for name in "abc")
     stable(world, a, b, c)
-    for late in (c, b):  # The session of c runs out first: its was the last heartbeat but one.
+    for late in (c, b):  # c sends no heartbeat, so its session expires first.
         world.pass_time(SESSION / 4)
         for client in (a, b):
             if client is not late:
@@ -544,7 +544,7 @@ def test_expired_session_causes_rebalance(world: World) -> None:
     a.heartbeat()
     world.settle()
     told = rebalanced(world, a)
-    assert (told.cause, told.reason, whom(told)) == (RebalanceCause.SESSION_EXPIRED, RebalanceReason.EXPIRED, "c")
+    assert (told.cause, told.reason, caused_by(told)) == (RebalanceCause.SESSION_EXPIRED, RebalanceReason.EXPIRED, "c")
     assert told.gone == 2
 
 
@@ -559,10 +559,10 @@ def test_session_expires_during_join_rebalance(world: World) -> None:
     a.heartbeat()
     world.handle(a.connection)
     world.pass_time(1.5)
-    world.sweep()  # It finds both of them silent, but one is not.
+    world.sweep()  # For the sidecar both are silent, although a has sent a heartbeat.
     world.settle()
     told = rebalanced(world, a, c)
-    assert (told.cause, whom(told), told.joined, told.gone) == (RebalanceCause.NEW_MEMBER, "c", 1, 1)
+    assert (told.cause, caused_by(told), told.joined, told.gone) == (RebalanceCause.NEW_MEMBER, "c", 1, 1)
 
 
 def test_group_is_empty_after_last_expiry(world: World) -> None:
@@ -571,7 +571,7 @@ def test_group_is_empty_after_last_expiry(world: World) -> None:
     stable(world, a)
     world.pass_time(SESSION + 1)
     told = rebalanced(world, b)
-    assert (told.cause, whom(told)) == (RebalanceCause.NEW_MEMBER, "b")
+    assert (told.cause, caused_by(told)) == (RebalanceCause.NEW_MEMBER, "b")
 
 
 def test_replaced_member_expires_in_rebalance(world: World) -> None:
@@ -584,7 +584,7 @@ def test_replaced_member_expires_in_rebalance(world: World) -> None:
     world.settle()
     world.pass_time(SESSION + 1)
     told = rebalanced(world, b)
-    assert (told.cause, whom(told), told.joined, told.gone) == (RebalanceCause.NEW_MEMBER, "b", 1, 1)
+    assert (told.cause, caused_by(told), told.joined, told.gone) == (RebalanceCause.NEW_MEMBER, "b", 1, 1)
     assert [gone.how for gone in of(world, MemberGone)] == [Departure.EXPIRED]
     assert told.moved_partitions == 4
 
@@ -607,7 +607,7 @@ def test_member_without_sync_is_dropped(world: World) -> None:
             break
     assert [(gone.client_id, gone.how) for gone in of(world, MemberGone)] == [("b", Departure.DROPPED)]
     [started] = of(world, RebalanceStarted)
-    assert whom(started) == "b"
+    assert caused_by(started) == "b"
 
 
 def test_counts_restart_after_empty_group(world: World) -> None:
@@ -627,7 +627,7 @@ def test_unknown_member_gives_unknown_cause(world: World) -> None:
     b.heartbeat()
     world.settle()
     [gone], [started] = of(world, MemberGone), of(world, RebalanceStarted)
-    assert (gone.how, started.cause, whom(started)) == (Departure.DROPPED, RebalanceCause.UNKNOWN, "b")
+    assert (gone.how, started.cause, caused_by(started)) == (Departure.DROPPED, RebalanceCause.UNKNOWN, "b")
 
 
 def test_late_event_updates_cause(world: World) -> None:
@@ -642,7 +642,7 @@ def test_late_event_updates_cause(world: World) -> None:
     world.gather(a)
     [started], [completed] = of(world, RebalanceStarted), of(world, RebalanceCompleted)
     assert (started.cause, completed.cause) == (RebalanceCause.UNKNOWN, RebalanceCause.MEMBER_REMOVED)
-    assert whom(completed) == "b"
+    assert caused_by(completed) == "b"
 
 
 # Coordinators.
@@ -676,7 +676,7 @@ def test_members_with_unseen_history_rejoin(world: World) -> None:
     assert {told.cause for told in started} <= {RebalanceCause.UNKNOWN, RebalanceCause.NEW_MEMBER}
 
 
-# What assignments tell.
+# Information from assignments.
 
 
 def test_unparsable_assignments_have_no_moves(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Which members of a group would have to go: what tells that one is newer, and what is done where nothing does."""
+"""Which members above a limit are removed: how the newest members are found, and what happens if that is unknown."""
 
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata

@@ -1,4 +1,4 @@
-"""Rebalances that only the log tells of: generations of clients that pass by elsewhere, and groups of KIP-848."""
+"""Rebalances that only the log shows: generations of clients that bypass the sidecar, and groups of KIP-848."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -50,7 +50,7 @@ WHO: Any = {"client_id": "c", "client_host": "/h"}
 
 
 class Copy(Reader):
-    """A copy that reads one partition, and the facts that come of it. A second passes with each step."""
+    """A copy that reads one partition, with its facts. Each step takes a second."""
 
     def __init__(self, *, exclusive: bool = False, load: Iterable[Entry] = ()) -> None:
         self.facts: list[Fact] = []
@@ -63,7 +63,7 @@ class Copy(Reader):
         return self.follower.end_reached(0, asked_at, now)
 
     def log_says(self, *entries: Entry) -> list[Fact]:
-        """The facts of what is new in the log."""
+        """Reads new records. Returns the resulting facts."""
         self.facts, self.now = [], self.now + 1
         self.read(*entries, at=self.now)
         return self.facts
@@ -81,13 +81,13 @@ def of(facts: list[Fact], kind: type[Any]) -> list[Any]:
 
 
 def assignment(*partitions: int) -> bytes:
-    """These partitions of the topic "t"."""
+    """Returns an assignment of these partitions of topic "t"."""
     parts = (ToldPartition(topic="t", partitions=partitions),) if partitions else ()
     return b"\0\0" + encode(ConsumerProtocolAssignment(assigned_partitions=parts), 0)
 
 
 def generation(number: int, *owners: str, static: bool = False, **parts: tuple[int, ...]) -> Entry:
-    """A generation of the topic "t" with these members; `parts`: what each has. `owners`: those that have nothing."""
+    """Returns the record of a generation. `parts` has the partitions of "t" by member. `owners` have no partitions."""
     shares = {**dict.fromkeys(owners, ()), **parts}
     value = GroupMetadataValue(
         protocol_type="consumer",
@@ -203,11 +203,11 @@ def test_log_repeats_no_wire_facts() -> None:
     assert of(facts, RebalanceStarted) == []
 
 
-# What the wire tells on top of it.
+# Together with the wire.
 
 
 def sends_join(copy: Copy, member_id: str = "a", protocols: tuple[str, ...] = ("range",)) -> JoiningMember:
-    """A member, the leader if no other is said, joins again as it is read from the log."""
+    """Applies a join of a member that the log has shown, by default the leader."""
     joining = JoiningMember(
         token=f"1:{member_id}",
         member_id=member_id,
@@ -225,7 +225,7 @@ def sends_join(copy: Copy, member_id: str = "a", protocols: tuple[str, ...] = ("
 
 
 def is_let_in(copy: Copy, joining: JoiningMember, generation: int = 2) -> list[Fact]:
-    """It is told to be in a generation; if it is the leader, as the only member."""
+    """Applies the reply to a join. A leader's reply contains only the leader. Returns the facts."""
     return copy.wire_says(
         JoinAccepted,
         joining=joining,
@@ -251,7 +251,7 @@ def test_silent_member_is_dropped_not_expired() -> None:
 
 
 class Group:
-    """The records of a group of the new protocol, of which the last state is written whole."""
+    """The records of a group of the new protocol. Its last state is written completely."""
 
     def __init__(self) -> None:
         self.epoch = self.assigned = 0
@@ -259,7 +259,7 @@ class Group:
         self._written: dict[bytes, bytes] = {}
 
     def member(self, name: str, *partitions: int, epoch: int | None = None, topic: str = "t") -> "Group":
-        """A member that owns this, at the group's epoch if no other is said."""
+        """Adds a member that owns these partitions, by default at the group's epoch."""
         self.members[name] = partitions, self.epoch if epoch is None else epoch, topic
         return self
 
@@ -326,7 +326,7 @@ def beat(copy: Copy, name: str, epoch: int, *, joins: bool = False) -> list[Fact
 
 @pytest.fixture
 def group() -> Group:
-    """Of two members, at epoch 5."""
+    """A group of two members, at epoch 5."""
     return Group().at(5).member("a", 0).member("b", 1)
 
 

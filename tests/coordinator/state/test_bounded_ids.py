@@ -1,4 +1,4 @@
-"""Ids that clients can have made without becoming members: how many are kept, and what holds beyond that."""
+"""Ids of clients that never became members: how many are kept, and what the copy knows above this bound."""
 
 import pytest
 
@@ -24,11 +24,11 @@ from group_sidecar.coordinator.state.group import Group
 from tests.coordinator.large_groups import NOW, describe, joining, knowing_nothing, lose
 
 SESSION_SECONDS = 45.0
-"""Of `joining`: for so long an issued id may be used."""
+"""The session timeout of `joining` in seconds. An issued id is valid for this time."""
 
 
 def issue(manager: GroupMetadataManager, numbers: range) -> None:
-    """One client has the broker issue member ids, and uses none."""
+    """Applies replies in which the broker issues member ids to one client, which uses none."""
     for number in numbers:
         sent = joining(number)
         issued = MemberIdIssued(group_id="g", sent_at=NOW, joining=sent, member_id=f"m-{number}")
@@ -105,13 +105,13 @@ def test_long_contested_id_contests_all_ids() -> None:
 
 
 def leave(manager: GroupMetadataManager, member_ids: list[str]) -> None:
-    """The broker lets these ids go."""
+    """Applies LeaveGroup replies for these ids."""
     left = tuple((member_id, None) for member_id in member_ids)
     manager.apply([MembersLeft(group_id="g", sent_at=NOW, members=left, client_id="c", client_host="/10.0.0.1")], NOW)
 
 
 def asked_again(manager: GroupMetadataManager, at: float) -> FallbackReason | None:
-    """Why there may be other members, once the broker has been asked at a time and has said that nobody is in."""
+    """Applies a description without members, requested at `at`. Returns why the group may still have members."""
     empty = GroupDescribed(
         group_id="g",
         sent_at=at,
@@ -152,7 +152,7 @@ def test_long_left_id_is_not_kept() -> None:
 
 
 def restart(manager: GroupMetadataManager, group: Group, number: int) -> None:
-    """A static member joins again, and gets another id in the same generation (KIP-345)."""
+    """A static member joins again and gets a new id in the same generation (KIP-345)."""
     accepted = JoinAccepted(
         group_id="g",
         sent_at=NOW + 1,

@@ -1,4 +1,4 @@
-"""Where members are: what the sidecar sees, and what the broker says, which sees the sidecar in their place."""
+"""The hosts of members: those that the sidecar sees, and the broker's, which are the sidecar's own host."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,18 +38,18 @@ ASKED = DescribeGroupsRequest(groups=("g",))
 
 @pytest.fixture
 def world() -> World:
-    """A broker that sees all clients in one place."""
+    """A broker that sees one host for all clients."""
     return World(Broker(), seen_at=SIDECAR)
 
 
 def told(world: World, *, true_hosts: bool = True) -> dict[str, str]:
-    """The hosts by client id that an answer made from the copy tells."""
+    """Returns the hosts by client id in an answer from the copy."""
     reply = describe_groups(ASKED, 5, {"g": world.view()}, true_hosts=true_hosts)
     return {member.client_id: member.client_host for group in reply.groups for member in group.members}
 
 
 def restarted(world: World, **settings: Any) -> None:
-    """The sidecar begins anew, and asks the broker how the group is."""
+    """Restarts the sidecar, which then asks the broker for a description of the group."""
     world.manager = GroupMetadataManager(exclusive=True, **settings)
     world.manager.set_existing_groups(["g"])
     world.facts.clear()
@@ -150,7 +150,7 @@ def test_leader_reply_places_static_member(world: World) -> None:
     assert joined.client_host == "/host-of-b-back"
 
 
-# Where the broker's word is wanted.
+# With `client_host: broker`.
 
 
 def test_missing_broker_host_is_in_doubt(world: World) -> None:
@@ -216,11 +216,11 @@ def test_leave_from_other_host_is_kicked(world: World, events: tuple[type[Any], 
     assert gone.how is Departure.KICKED, "though the broker sees the member there too"
 
 
-# Groups of KIP-848. The broker sees their members at "/h".
+# Groups of KIP-848. The broker sees the host "/h" for their members.
 
 
 def described(copy: Copy, *, true_hosts: bool = True) -> list[str]:
-    """The hosts that an answer made from the copy tells."""
+    """Returns the hosts in an answer from the copy."""
     view = consumer_group_of(copy.manager.view("g", copy.now))
     request = ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=False)
     reply = consumer_group_describe(request, 1, {"g": view}, {TOPIC: "t"}, true_hosts=true_hosts)
@@ -229,7 +229,7 @@ def described(copy: Copy, *, true_hosts: bool = True) -> list[str]:
 
 
 def beat(copy: Copy, member: str, host: str, *, joins: bool = False) -> list[Fact]:
-    """A heartbeat of a member of the new protocol is answered."""
+    """Applies a heartbeat of a member of the new protocol with its reply. Returns the facts."""
     who: Any = {"member_id": member, "instance_id": None, "client_id": f"client-{member}", "client_host": host}
     return copy.wire_says(ConsumerMemberSeen, epoch=1, is_join=joins, may_change_group=joins, **who)
 
@@ -330,7 +330,7 @@ def test_overdue_member_keeps_true_host() -> None:
 
 
 class Held:
-    """A group with these members, and where each is."""
+    """A group with these members and their hosts."""
 
     def __init__(self, **hosts: str) -> None:
         self.members = {name: Member(member_id=name, since=0, true_host=host) for name, host in hosts.items()}

@@ -1,4 +1,4 @@
-"""What stood in a window at one moment."""
+"""The committed offsets of a group at one moment."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ numbers = st.integers(-2, 2**62)
 
 
 def value(offset: int) -> bytes:
-    """A raw OffsetCommitValue v3 of epoch 1, without metadata, committed at 2 seconds."""
+    """Returns a raw OffsetCommitValue v3 with epoch 1, without metadata, committed at 2 seconds."""
     head = b"\0\3" + offset.to_bytes(8, "big", signed=True)
     return head + (1).to_bytes(4, "big") + b"\0\0" + (2_000).to_bytes(8, "big")
 

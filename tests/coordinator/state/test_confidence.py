@@ -1,4 +1,4 @@
-"""When the copy of a group is complete: whose word that rests on, and what descriptions add."""
+"""When the copy of a group is complete, on which information that is based, and what descriptions add."""
 
 import pytest
 
@@ -14,13 +14,13 @@ from tests.coordinator.world import SESSION_MS, Client, World
 
 @pytest.fixture
 def world() -> World:
-    """A broker that has nothing, and an exclusive copy of it."""
+    """A broker without groups, and an exclusive copy of it."""
     return World(Broker())
 
 
 @pytest.fixture
 def inherited() -> tuple[World, Client, Client]:
-    """Two members of a group that was there before the copy."""
+    """Two members of a group that existed before the copy."""
     world = World(Broker())
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
@@ -31,7 +31,7 @@ def inherited() -> tuple[World, Client, Client]:
     return world, a, b
 
 
-# Whose word it is.
+# Sources of certainty.
 
 
 def test_shared_copy_is_never_complete() -> None:
@@ -68,7 +68,7 @@ def test_roster_completes_group_before_list(world: World) -> None:
     assert world.lacking() == (None, FallbackReason.COLD)
 
 
-# Groups with a past.
+# Groups with a history.
 
 
 def test_heartbeats_do_not_complete_group(inherited: tuple[World, Client, Client]) -> None:
@@ -167,7 +167,7 @@ def test_roster_only_member_is_incomplete(world: World) -> None:
     assert {member.client_id for member in world.view().members} == {"a", "b"}
 
 
-# What a description must not undo.
+# Limits of a description.
 
 
 def test_outdated_description_is_ignored(world: World) -> None:

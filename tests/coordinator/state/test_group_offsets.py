@@ -1,4 +1,4 @@
-"""Committed offsets: stored, deleted, in transactions, learnt; and when they are not sure."""
+"""Committed offsets: stored, deleted, in transactions, learned from the broker; and when they are uncertain."""
 
 from typing import Any
 
@@ -43,13 +43,13 @@ def offset(value: int, at: float, writer: str = "1", **more: Any) -> CommittedOf
 
 
 def stored(sent_at: float, at: float, writer: str = "1", group: str = "g", **offsets: int) -> OffsetsStored:
-    """A commit; keyword arguments are p0, p1 and so on with their offsets."""
+    """Returns a commit. Keyword arguments are p0, p1 and so on with their offsets."""
     values = {("t", int(name[1:])): offset(value, at, writer) for name, value in offsets.items()}
     return OffsetsStored(group_id=group, sent_at=sent_at, offsets=values)
 
 
 def learned(manager: GroupMetadataManager, sent_at: float, whole: bool = True, **offsets: int) -> OffsetsLearned:
-    """What the broker told when it was asked just now; -1 where there is none."""
+    """Returns offsets that the broker has just reported. -1 stands for no offset."""
     values = {("t", int(name[1:])): value for name, value in offsets.items()}
     return OffsetsLearned(
         group_id="g",
@@ -130,7 +130,7 @@ def test_deletion_creates_no_group() -> None:
     assert (view(manager).state, lacking(manager)) == (GroupState.DEAD, None)
 
 
-# What crosses on its way.
+# Requests and replies that cross.
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_lost_commit_may_have_made_group() -> None:
     assert manager.view("h", 5).fallback_reason is None, "a deletion makes none"
 
 
-# What lasts.
+# Lifetimes.
 
 
 def test_client_retention_makes_offsets_stale() -> None:
@@ -259,7 +259,7 @@ def test_unknown_transaction_offsets_are_unstable() -> None:
     assert (known(manager), lacking(manager)) == ({T0: 5}, FallbackReason.UNSTABLE)
 
 
-# Learning.
+# Offsets learned from the broker.
 
 
 def test_broker_report_is_learned() -> None:
@@ -420,7 +420,7 @@ def pending_of(producer_id: int, group: str = "g", value: int = 6) -> OffsetsPen
 
 
 def tables(manager: GroupMetadataManager) -> dict[str, int]:
-    """How many entries the tables of offsets have."""
+    """Returns the number of entries in the tables of offsets."""
     return {table.name: table.entries for table in manager.tables() if table.name in ("offsets", "open_transactions")}
 
 

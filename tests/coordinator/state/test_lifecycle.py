@@ -12,7 +12,7 @@ KAFKA = {
     GroupState.STABLE: {GroupState.COMPLETING_REBALANCE},
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
 }
-"""The valid previous states of each state, as Kafka's ClassicGroupState has them."""
+"""The valid previous states of each state in Kafka's ClassicGroupState."""
 
 
 def test_kafkas_transitions_are_in_the_table() -> None:

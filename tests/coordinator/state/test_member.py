@@ -1,6 +1,6 @@
-"""How members come, stay and go: what each reply does to the copy, and the facts that come of it.
+"""How members join, stay and leave: the effect of each reply on the copy, and the resulting facts.
 
-The broker is the model, so that what is asserted of the copy is what Kafka does.
+The broker is the model, so the tests expect of the copy what Kafka does.
 """
 
 from itertools import permutations
@@ -35,7 +35,7 @@ SESSION = SESSION_MS / 1000
 
 @pytest.fixture
 def world() -> World:
-    """A broker that has nothing, and an exclusive copy of it."""
+    """A broker without groups, and an exclusive copy of it."""
     return World(Broker())
 
 
@@ -44,18 +44,18 @@ def seen(world: World, group: str = "g") -> GroupView:
 
 
 def names(world: World) -> dict[str, str]:
-    """Member ids and client ids."""
+    """Returns the client ids by member id."""
     return {member.member_id: member.client_id for member in seen(world).members}
 
 
 def facts(world: World, *kinds: type[Fact]) -> list[Fact]:
-    """The facts of these kinds since this was last asked."""
+    """Returns the facts of these kinds since the last call."""
     found, world.facts = [fact for fact in world.facts if isinstance(fact, kinds)], []
     return found
 
 
 def stable(world: World, *clients: Client) -> None:
-    """Clients gather, and their group is complete."""
+    """Lets clients join until their group is stable and the copy is complete."""
     world.gather(*clients)
     assert all(client.synced for client in clients)
     assert (seen(world).state, seen(world).fallback_reason) == (GroupState.STABLE, None)
@@ -151,7 +151,7 @@ def test_sync_replies_in_any_order(world: World, order: tuple[int, ...]) -> None
     for number in order:
         assert seen(world).fallback_reason is (None if told else FallbackReason.IN_DOUBT)
         world.deliver(clients[number].connection)
-        told = told or number == 0  # The leader's own reply says that what it brought is what counts.
+        told = told or number == 0  # The leader's reply confirms the assignment that the leader sent.
     assert seen(world).fallback_reason is None
     assert {m.member_id: m.assignment for m in seen(world).members} == {
         f"{name}-{n}": f"new {name}-{n}".encode() for n, name in enumerate("abc", 1)
@@ -539,7 +539,7 @@ def test_generation_without_member_drops_it(world: World) -> None:
     b.join()
     for _ in range(8):
         world.pass_time(3)
-        a.generation = generation  # It lives, and does not join again.
+        a.generation = generation  # The member is alive, and does not join again.
         a.heartbeat()
         world.settle()
     world.gather(b)

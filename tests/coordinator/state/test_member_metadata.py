@@ -1,4 +1,4 @@
-"""What clients write beside offsets is bounded in bytes: the metadata of offsets, and what the log has of members."""
+"""The bytes of metadata that clients write are bounded: the metadata of offsets, and of members in the log."""
 
 from dataclasses import replace
 from itertools import count
@@ -26,18 +26,18 @@ from tests.coordinator.model_log import Entry, batch
 LONGEST = 4_096
 """Kafka's default of `offset.metadata.max.bytes`."""
 ENOUGH = TABLE_BYTES // LONGEST + 1
-"""Offsets whose metadata exceeds the bound."""
+"""The number of offsets whose metadata exceeds the bound."""
 
 
 def copy(max_offsets: int = 2 * ENOUGH) -> GroupMetadataManager:
-    """One that knows all groups from their birth on."""
+    """Returns a copy that knows all groups from their creation on."""
     manager = GroupMetadataManager(exclusive=True, max_offsets=max_offsets)
     manager.set_existing_groups(())
     return manager
 
 
 def stored(at: float, partitions: range, size: int, group: str = "g") -> OffsetsStored:
-    """Offsets were committed, with so much metadata each."""
+    """Returns a commit of these partitions, each with `size` bytes of metadata."""
     offsets = {("t", number): CommittedOffset(5, 1, "m" * size, at) for number in partitions}
     return OffsetsStored(group_id=group, sent_at=at, offsets=offsets)
 
@@ -46,7 +46,7 @@ def table_bytes(manager: GroupMetadataManager, name: str) -> int:
     return {table.name: table.bytes for table in manager.tables()}[name]
 
 
-# What the wire tells.
+# Metadata on the wire.
 
 
 def test_offset_metadata_is_bounded_in_bytes() -> None:
@@ -108,11 +108,11 @@ def test_earlier_fetch_does_not_settle_overflow() -> None:
     assert log.state is PartitionState.FAILED
 
 
-# What the log tells.
+# Metadata in the log.
 
 
 class Written:
-    """One partition of the log, as it is read."""
+    """One partition of the log and its reader."""
 
     def __init__(self, manager: GroupMetadataManager, number: int) -> None:
         self._manager, self._number, self._next = manager, number, 0
@@ -123,7 +123,7 @@ class Written:
         return self._manager.log.partitions.states[self._number]
 
     def read(self, *entries: Entry, at: float) -> None:
-        """A Fetch that was sent at that time brings these records, and no more are there."""
+        """Reads these records, which a Fetch that was sent at `at` returns up to the end of the log."""
         for first in range(0, len(entries), 500):
             some = list(entries[first : first + 500])
             for _ in self._log.replay(batch(self._next, some)):
@@ -135,14 +135,14 @@ class Written:
 
 
 def committed(group: str, partition: int, size: int) -> Entry:
-    """An offset with so much metadata."""
+    """Returns the record of an offset with `size` bytes of metadata."""
     key = OffsetCommitKey(group_id=group, topic="t", partition=partition)
     value = OffsetCommitValue(offset=5, leader_epoch=1, metadata="m" * size, commit_timestamp=0)
     return encode_key(KeyType.OFFSET_COMMIT, key), encode_value(value, 3)
 
 
 def group_of(number: int, of: int) -> str:
-    """A group in a partition."""
+    """Returns a group whose records are in partition `number` of `of` partitions."""
     return next(name for name in map("group{}".format, count()) if partition_for(name, of) == number)
 
 
@@ -200,12 +200,12 @@ STEPS = st.tuples(
 
 
 def marker(producer_id: int, *, commits: bool, at: int) -> bytes:
-    """A control record (key: version 0, type 0 ABORT or 1 COMMIT)."""
+    """Returns a control batch (key: version 0, type 0 ABORT or 1 COMMIT)."""
     return batch(at, [(bytes([0, 0, 0, commits]), bytes(6))], producer_id=producer_id, transactional=True, control=True)
 
 
 def record(step: tuple[str, int, int, int], at: int) -> bytes:
-    """The batch that a step writes."""
+    """Returns the batch that a step writes."""
     what, partition, size, producer = step
     key, value = committed("g", partition, size)
     group = encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g"))

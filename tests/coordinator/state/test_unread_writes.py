@@ -1,4 +1,4 @@
-"""What ends a group or leaves it in doubt: deletion, moving away, lost replies, what cannot be read, bounds."""
+"""Events that end a group or leave it in doubt: deletion, a move, lost replies, undecodable requests, bounds."""
 
 import pytest
 
@@ -27,11 +27,11 @@ COMPLETE = (None, None)
 
 @pytest.fixture
 def world() -> World:
-    """A broker that has nothing, and an exclusive copy of it."""
+    """A broker without groups, and an exclusive copy of it."""
     return World(Broker())
 
 
-# Deletion, and moving away.
+# Deletions and moves.
 
 
 def test_group_is_deleted(world: World) -> None:
@@ -135,7 +135,7 @@ def test_returned_group_is_described(world: World) -> None:
     assert (world.view().fallback_reason, world.listing(), in_doubt(world.manager)) == (None, None, [])
 
 
-# Replies that never came.
+# Lost replies.
 
 
 def test_lost_leave(world: World) -> None:
@@ -251,7 +251,7 @@ def test_unknown_member_leave_is_in_doubt(world: World) -> None:
     assert world.view().fallback_reason is FallbackReason.IN_DOUBT
 
 
-# What could not be decoded.
+# Undecodable requests.
 
 
 def test_unread_write_of_known_group(world: World) -> None:
@@ -304,7 +304,7 @@ def test_unread_write_of_any_group(world: World) -> None:
 
 
 def list_groups(world: World) -> None:
-    """The broker lists its groups to somebody."""
+    """A client lists the broker's groups."""
     world.ask(world.connect(), ListGroupsRequest(), 4)
     world.settle()
 
@@ -379,12 +379,12 @@ def test_unread_write_applies_lazily() -> None:
 
 
 def stored(group: str) -> OffsetsStored:
-    """A commit, as it stands."""
+    """Returns a commit of a group."""
     return OffsetsStored(group_id=group, sent_at=1, offsets={("t", 0): CommittedOffset(1, 1, "", 1)})
 
 
 def states(manager: GroupMetadataManager) -> dict[str, tuple[int, object]]:
-    """What a mark would change, of each group."""
+    """Returns the state of each group that an unread write would change."""
     return {name: (group.changes, group.incomplete_reason) for name, group in manager.group_metadata_cache.items()}
 
 

@@ -1,4 +1,4 @@
-"""What exchanges about members and groups say, API by API and error by error."""
+"""The events that follow from exchanges about members and groups, by API and error."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -453,7 +453,7 @@ def test_consumer_heartbeat_fails(error: int, kind: list[type]) -> None:
     assert kinds(consumer_beat(error, None)) == kind
 
 
-# What will not be answered.
+# Groups that are not answered for.
 
 
 @pytest.mark.parametrize(

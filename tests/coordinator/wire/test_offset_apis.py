@@ -1,4 +1,4 @@
-"""What exchanges about offsets say, API by API and version by version."""
+"""The events that follow from exchanges about offsets, by API and version."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -104,7 +104,7 @@ def commit(*partitions: int, generation: int = -1, member_id: str = "", **more: 
 
 
 def committed(**errors: int) -> OffsetCommitResponse:
-    """The reply; keyword arguments are p0, p1 and so on with their errors."""
+    """Returns the reply to a commit. Keyword arguments are p0, p1 and so on with their errors."""
     partitions = tuple(
         OffsetCommitResponsePartition(partition_index=int(name[1:]), error_code=error) for name, error in errors.items()
     )
@@ -260,7 +260,7 @@ def test_transactional_commit_is_pending(errors: tuple[int, int], accepted: tupl
 
 
 def by_id(topic_id: UUID) -> tuple[TxnOffsetCommitRequest, TxnOffsetCommitResponse]:
-    """A TxnOffsetCommit v6 for one topic, and the reply that accepts it."""
+    """Returns a TxnOffsetCommit v6 for one topic, and the reply that accepts it."""
     request = replace(IN_TRANSACTION, topics=(replace(IN_TRANSACTION.topics[0], name="", topic_id=topic_id),))
     partitions = tuple(TxnOffsetCommitResponsePartition(partition_index=p, error_code=0) for p in (0, 1))
     topic = TxnOffsetCommitResponseTopic(topic_id=topic_id, partitions=partitions)
@@ -350,7 +350,7 @@ ALL, SOME = None, (OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1)),)
 
 
 def learned(whole: bool, epoch_known: bool = True, **offsets: int) -> OffsetsLearned:
-    """Of partition 1 the broker tells -1: among all that was committed, or because nothing was."""
+    """Returns learned offsets. -1 for partition 1 is a committed offset of -1, or stands for no offset."""
     known = {
         ("t", int(name[1:])): CommittedOffset(offset, 2, "" if offset == -1 else "x", NOW, epoch_known)
         for name, offset in offsets.items()
@@ -453,7 +453,7 @@ def test_list_offsets_gives_log_ends(version: int, isolation: int, timestamp: in
 
 
 def fetched(name: str, topic_id: UUID, *partitions: tuple[int, int, int]) -> FetchableTopicResponse:
-    """A topic in a Fetch reply; of each partition its number, error and high watermark."""
+    """Returns a topic of a Fetch reply. Each partition is its number, error and high watermark."""
     return FetchableTopicResponse(
         topic=name,
         topic_id=topic_id,

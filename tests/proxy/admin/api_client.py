@@ -1,4 +1,4 @@
-"""Groups to ask the JSON under /api/v1/ for, and a way to ask that holds each reply against its description."""
+"""Groups for tests of the JSON under /api/v1/, and a client that validates each reply against the OpenAPI document."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -112,7 +112,7 @@ def recorded() -> FlightRecorder:
 
 
 async def get(target: str, *groups: GroupView, **others: Any) -> Reply:
-    """Asks for a path below /api/v1/ that is said to be what its description says."""
+    """Requests a path below /api/v1/. Asserts that the reply conforms to the OpenAPI document."""
     given = {"recorder": recorded(), "log_ends": LOG_ENDS, "topic_names": names, **others}
     reply = await ask(admin(groups or (ORDERS, NEWER, COLD), **given), f"/api/v1/{target}")
     name = target.partition("?")[0]

@@ -1,4 +1,4 @@
-"""What a hostile client may send to the admin port: known attacks by name, and random ones for a fuzzer."""
+"""Bytes that a hostile client may send to the admin port: known attacks by name, and random ones for a fuzzer."""
 
 import random
 import struct
@@ -9,12 +9,12 @@ _SETTINGS, _HEADERS, _RST_STREAM = 4, 1, 3
 
 
 def h2_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame of HTTP/2 (RFC 9113, 4.1)."""
+    """Returns a frame of HTTP/2 (RFC 9113, 4.1)."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def h2_resets(streams: int = 2_000) -> bytes:
-    """Streams that are opened and reset at once. The headers are indexed ones: GET, /, http (RFC 7541, A)."""
+    """Returns frames that open streams and reset each at once. The headers are indexed: GET, /, http (RFC 7541, A)."""
     frames = [PREFACE, h2_frame(_SETTINGS, 0, 0)]
     for stream in range(1, 2 * streams, 2):
         frames += [h2_frame(_HEADERS, 5, stream, b"\x82\x84\x86"), h2_frame(_RST_STREAM, 0, stream, bytes(4))]
@@ -59,7 +59,7 @@ _VALUES += (b"", b"close")
 
 
 def random_attack(dice: random.Random) -> bytes:
-    """Bytes that are nearly HTTP, HTTP/2 or WebSocket, or nothing at all."""
+    """Returns random bytes, or bytes that resemble HTTP, HTTP/2 or WebSocket."""
     kind = dice.randrange(6)
     if kind == 0:
         return dice.randbytes(dice.randrange(1, 3_000))

@@ -1,10 +1,10 @@
-"""Throws random and structured bytes at the admin port of a sidecar, with a Kafka client beside it.
+"""Sends random and malformed requests to the admin port of a sidecar that serves a Kafka client at the same time.
 
-The client has one connection for the whole time and asks as fast as it is answered. By hand, for minutes:
+The Kafka client sends one request after the other over one connection. To run the fuzzer for minutes:
 
     python -m tests.proxy.admin.fuzz --seconds 600 [--tls] [--upstream HOST:PORT] [--seed 1]
 
-Without --upstream a scripted broker stands behind the sidecar. Everything runs in one process.
+Without --upstream, the sidecar's broker is a scripted one. Everything runs in one process.
 """
 
 import argparse
@@ -32,12 +32,19 @@ from tests.proxy.test_sidecar import Cluster, get, sidecar
 
 ATTACKERS = 8
 PATIENCE_SECONDS = 0.05
-"""How long an attacker waits for an answer."""
+"""Seconds that an attacker waits for a reply."""
 
 
 @dataclass
-class ReloadOutcome:
-    """What came of it. `delays`: seconds that the client waited for each answer; `answers`: the first bytes."""
+class FuzzOutcome:
+    """The results of a run.
+
+    Attributes:
+        connections: the number of attacks.
+        answers: how often each reply came, by its first bytes.
+        delays: seconds that the Kafka client waited for each reply.
+        failures: how often the admin port's task failed.
+    """
 
     connections: int = 0
     answers: Counter[bytes] = field(default_factory=Counter)
@@ -45,28 +52,28 @@ class ReloadOutcome:
     failures: float = 0
 
     def quantile(self, share: float) -> float:
-        """Of the delays."""
+        """Returns this quantile of the delays."""
         return sorted(self.delays)[int(share * (len(self.delays) - 1))]
 
 
 class Fuzzer:
-    """Attackers of one port."""
+    """Several attackers of one port."""
 
     def __init__(self, address: Address, seed: int, tls: ssl.SSLContext | None = None) -> None:
-        self.outcome = ReloadOutcome()
+        self.outcome = FuzzOutcome()
         self._address = address
         self._dice = random.Random(seed)
         self._tls = tls
 
     async def attack(self, payload: bytes) -> None:
-        """One connection."""
+        """Sends one attack over its own connection, and counts the reply."""
         self.outcome.connections += 1
         try:
             plain = await trio.open_tcp_stream(*self._address)
         except OSError:
             self.outcome.answers[b"refused"] += 1
             return
-        # Some of those who attack a port with TLS do not speak TLS.
+        # Some attackers of a port with TLS do not use TLS.
         secured = self._tls is not None and self._dice.random() < 0.8
         stream: trio.abc.Stream = plain
         if secured:
@@ -88,7 +95,7 @@ class Fuzzer:
                 await stream.send_all(payload[begin:end])
 
     async def run(self, payloads: "AsyncIterator[bytes]") -> None:
-        """Attacks with these, several at a time."""
+        """Sends all attacks, several at a time."""
         async with trio.open_nursery() as nursery:
             places = trio.Semaphore(ATTACKERS)
 
@@ -103,7 +110,7 @@ class Fuzzer:
                 nursery.start_soon(one, payload)
 
     async def payloads(self, seconds: float = 0.0, count: int = 0) -> AsyncIterator[bytes]:
-        """The known attacks, and then random ones for so long, or so many."""
+        """Yields the known attacks, and then random ones until `seconds` have passed and `count` attacks were made."""
         until = trio.current_time() + seconds
         for payload in ATTACKS.values():
             yield payload
@@ -111,8 +118,8 @@ class Fuzzer:
             yield random_attack(self._dice)
 
 
-async def bystand(client: KafkaClient, outcome: ReloadOutcome, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-    """Asks the broker over one connection until cancelled. Raises where the connection does not hold."""
+async def bystand(client: KafkaClient, outcome: FuzzOutcome, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+    """Sends requests to the broker over one connection until cancelled. Raises if the connection fails."""
     task_status.started()
     while True:
         asked_at = time.perf_counter()
@@ -122,7 +129,7 @@ async def bystand(client: KafkaClient, outcome: ReloadOutcome, task_status: Any 
 
 
 def certificates(folder: Path) -> tuple[dict[str, str], ssl.SSLContext]:
-    """Settings of a server, and a client that trusts it."""
+    """Returns the settings of a server with TLS, and the TLS context of a client that trusts the server."""
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
     issued.private_key_pem.write_to_path(str(folder / "key.pem"))
@@ -134,8 +141,8 @@ def certificates(folder: Path) -> tuple[dict[str, str], ssl.SSLContext]:
 
 async def fuzz(
     *, seconds: float = 0.0, count: int = 0, seed: int = 1, tls: bool = False, upstream: Address | None = None
-) -> ReloadOutcome:
-    """Runs a sidecar, attacks it, and gives what came of it. Raises where the client or the sidecar fails."""
+) -> FuzzOutcome:
+    """Runs a sidecar and attacks it. Returns the results. Raises if the client or the sidecar fails."""
     with tempfile.TemporaryDirectory() as folder:
         settings, context = certificates(Path(folder)) if tls else ({}, None)
         async with trio.open_nursery() as nursery, _standing(nursery, upstream, settings) as at:
@@ -154,8 +161,8 @@ async def fuzz(
         return fuzzer.outcome
 
 
-async def client_goes_on(outcome: ReloadOutcome) -> None:
-    """Waits until the client has had another answer."""
+async def client_goes_on(outcome: FuzzOutcome) -> None:
+    """Waits until the client has got a reply to a request that it sent after this call."""
     before = len(outcome.delays)
     with trio.fail_after(10):
         while len(outcome.delays) < before + 2:  # noqa: ASYNC110
@@ -171,7 +178,7 @@ async def _standing(nursery: trio.Nursery, upstream: Address | None, settings: d
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the fuzzer with the flags of the command line, and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -179,7 +186,7 @@ def main() -> None:
     parser.add_argument("--upstream", type=parse_address, default=None)
     asked = parser.parse_args()
 
-    async def run() -> ReloadOutcome:
+    async def run() -> FuzzOutcome:
         return await fuzz(seconds=asked.seconds, seed=asked.seed, tls=asked.tls, upstream=asked.upstream)
 
     outcome = trio.run(run)

@@ -1,4 +1,4 @@
-"""An admin port whose sources play a part."""
+"""An admin port with fake sources."""
 
 import json
 from collections.abc import AsyncIterator, Iterable
@@ -26,7 +26,7 @@ READY: Readiness = {"127.0.0.1:9092": {"listening": True, "upstream": True}}
 
 
 class Reply(NamedTuple):
-    """What came back; header names in lower case."""
+    """A reply. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -59,7 +59,7 @@ def numbers() -> SidecarFigures:
 
 
 def sources(groups: Iterable[GroupView] = (), recorder: FlightRecorder | None = None, **others: Any) -> AdminSources:
-    """Sources of which some are given. `log_ends`: ends of logs, all seen at NOW."""
+    """Returns sources with these values, and defaults for all others. `log_ends` are taken as seen at NOW."""
     views = {view.group_id: view for view in groups}
     max_members = others.get("max_members", lambda _: None)
     ends = {where: (end, NOW) for where, end in others.pop("log_ends", {}).items()}
@@ -103,9 +103,11 @@ async def ask(
     sent: list[Any] | None = None,
     **headers: str,
 ) -> Reply:
-    """Asks the application without a server, as a client at `client`. Headers with underscores for hyphens.
+    """Sends a request to the application without a server, from the address `client`. Returns the reply.
 
-    `sent`: takes what the application sends, for one that fails in the end.
+    In `headers`, an underscore stands for a hyphen.
+
+    `sent` receives the application's events, for tests in which the application fails at the end.
     """
     sent = [] if sent is None else sent
 
@@ -117,7 +119,7 @@ async def ask(
     async def receive() -> Any:
         for event in to_come:
             return event
-        return await trio.sleep_forever()  # The client stays.
+        return await trio.sleep_forever()  # The client keeps its connection open.
 
     path, _, query = target.partition("?")
     named = {"host": "localhost:9091", **headers}
@@ -149,7 +151,7 @@ async def ask(
 
 @asynccontextmanager
 async def served(app: ASGIApp) -> AsyncIterator[tuple[str, int]]:
-    """The application on a free port, until the block ends."""
+    """Serves the application on a free port until the block ends. Yields host and port."""
     async with trio.open_nursery() as nursery:
         yield await nursery.start(partial(serve_admin, app, "127.0.0.1", 0))
         nursery.cancel_scope.cancel()
@@ -158,5 +160,5 @@ async def served(app: ASGIApp) -> AsyncIterator[tuple[str, int]]:
 def admin(
     groups: Iterable[GroupView] = (), access: AdminAccess | None = None, host: str = "127.0.0.1", **others: Any
 ) -> ASGIApp:
-    """The application; other args as `sources`."""
+    """Returns the application. `groups` and `others` as in `sources`."""
     return admin_app(sources(groups, **others), access or AdminAccess(), host)

@@ -1,4 +1,4 @@
-"""Who is let in at the admin port."""
+"""Which clients may use the admin port."""
 
 import base64
 from pathlib import Path
@@ -154,7 +154,7 @@ async def test_open_setting_grants_access_to_all() -> None:
         assert reply.status == 200
 
 
-# What is open, and what is not.
+# Open and guarded paths.
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
@@ -191,7 +191,7 @@ async def test_remote_reload_needs_token() -> None:
     assert reply.status == 200
 
 
-# Browsers that were lured here, and proxies.
+# Requests that other sites cause in browsers, and requests through proxies.
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_cross_site_link_is_served() -> None:
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-# What is said.
+# Texts of refusals.
 
 
 async def test_browser_refusal_is_html() -> None:

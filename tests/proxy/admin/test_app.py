@@ -1,4 +1,4 @@
-"""The admin port: what each path answers, and that it is really served."""
+"""The admin port: the reply of each path, and a test with a real server."""
 
 import gzip
 import http.client
@@ -27,7 +27,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Scrapes:
-    """What is told of metrics: how often that was asked, and what for."""
+    """A source of metrics. Each scrape contains the number of scrapes and the Accept header."""
 
     def __init__(self, padding: int = 0) -> None:
         self.count = 0
@@ -224,7 +224,7 @@ async def test_internal_error_hides_details() -> None:
         raise RuntimeError("secret")
 
     sent: list[Any] = []
-    with pytest.raises(RuntimeError):  # For the server to log.
+    with pytest.raises(RuntimeError):  # The server logs the error.
         await stage.ask(make_app(readiness=fail), "/readyz", sent=sent)
     start, body = sent
     assert (start["status"], json.loads(body["body"])) == (500, {"error": "this failed; the log says how"})
@@ -250,7 +250,7 @@ async def test_websocket_is_closed() -> None:
 
 
 def fetch(port: int, *requests: tuple[str, str, dict[str, str]]) -> list[Reply]:
-    """Sends requests over one connection, blocking."""
+    """Sends requests over one connection and blocks. Returns the replies."""
     replies = []
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=GIVE_UP_SECONDS)) as connection:
         for method, path, headers in requests:

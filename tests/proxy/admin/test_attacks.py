@@ -1,4 +1,4 @@
-"""Hostile clients of the admin port, which has to speak HTTP/1.1, refuse the rest, and harm nobody."""
+"""Hostile clients of the admin port. The port has to serve HTTP/1.1 and refuse all else, without harm to others."""
 
 import errno
 import ssl
@@ -46,7 +46,7 @@ STATUSES = {
 
 
 class Port:
-    """An admin port, and what failed there."""
+    """An admin port, and the supervisor of its tasks."""
 
     def __init__(self) -> None:
         self.supervisor = Supervisor()
@@ -54,7 +54,7 @@ class Port:
         self.client: ssl.SSLContext | None = None
 
     async def start(self, nursery: trio.Nursery, folder: Path | None = None) -> None:
-        """With TLS where there is a folder for certificates."""
+        """Starts the port, with TLS if a folder for certificates is given."""
         tls = None
         if folder is not None:
             settings, self.client = certificates(folder)
@@ -68,7 +68,7 @@ class Port:
         return trio.SSLStream(plain, self.client, server_hostname="localhost", https_compatible=True)
 
     async def ask(self, payload: bytes) -> bytes:
-        """Sends this, and gives all that comes until the connection ends."""
+        """Sends bytes. Returns all bytes of the port until the connection ends."""
         with trio.fail_after(20):
             async with await self.connect() as stream:
                 try:
@@ -76,7 +76,7 @@ class Port:
                     if isinstance(stream, trio.SocketStream):
                         await stream.send_eof()
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    pass  # Refused before it was read to its end.
+                    pass  # The port refused the request before its end.
                 return await read_to_end(stream)
 
     async def assert_unharmed(self) -> None:
@@ -164,11 +164,11 @@ async def test_upgrade_is_ignored_and_closes(protocol: str, nursery: trio.Nurser
     nursery.cancel_scope.cancel()
 
 
-# Limits of a connection, on a clock of its own.
+# Limits of a connection, with the test's clock.
 
 
 class Conversation:
-    """A connection in memory, and its client's end."""
+    """A connection in memory, with the client's end."""
 
     def __init__(self, app: Any = None) -> None:
         self.client, self.server = memory_stream_pair()
@@ -192,7 +192,7 @@ class Conversation:
 
 
 async def answered(nursery: trio.Nursery, payload: bytes, seconds: float, app: Any = None) -> bytes:
-    """What has come within so long; the client sends no more, and stays."""
+    """Sends bytes and keeps the connection open. Returns the bytes that arrive within `seconds`."""
     conversation, answer = Conversation(app), bytearray()
     nursery.start_soon(conversation.run)
     await conversation.client.send_all(payload)

@@ -1,4 +1,4 @@
-"""The JSON of groups: which are told, in which order, and what is said of each."""
+"""The JSON of groups: the selection and the order of groups, and the fields of each."""
 
 from typing import Any
 from urllib.parse import quote

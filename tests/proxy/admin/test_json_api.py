@@ -1,4 +1,4 @@
-"""The JSON under /api/v1/: the sidecar, parameters, and that all of it is what its description says."""
+"""The JSON under /api/v1/: the sidecar's status, parameters, and the agreement with the OpenAPI document."""
 
 import pytest
 from openapi_spec_validator import validate as validate_openapi

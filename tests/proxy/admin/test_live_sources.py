@@ -1,4 +1,4 @@
-"""The admin port of a whole sidecar, before a broker that plays a part: what passes by is told."""
+"""The admin port of a whole sidecar in front of a scripted broker reports the traffic."""
 
 import json
 import socket
@@ -38,7 +38,7 @@ from tests.proxy.test_sidecar import JOIN, Cluster, configured, get, ready, side
 
 GROUP = "größe/1"
 LURED = "host: evil.example"
-"""What a browser on this machine says whose page had its name resolve to the loopback: it is not let in for that."""
+"""The Host header of a browser whose page had its name resolve to the loopback address. It must get no access."""
 
 
 async def told(at: Addresses, target: str) -> Any:
@@ -136,7 +136,7 @@ async def test_status_counts_suppressed_series(nursery: trio.Nursery) -> None:
 
 @asynccontextmanager
 async def listening(upstream: Address, **settings: Any) -> AsyncIterator[Address]:
-    """The admin port of a sidecar with these settings, until the block ends."""
+    """Runs a sidecar with these settings until the block ends. Yields the address of its admin port."""
     stop = trio.Event()
     async with trio.open_nursery() as running:
         config = configured(upstream=str(upstream), **settings)
@@ -147,7 +147,7 @@ async def listening(upstream: Address, **settings: Any) -> AsyncIterator[Address
 
 
 async def status(admin: Address, path: str, *headers: str, tls: ssl.SSLContext | None = None) -> int:
-    """The status of a page. Without a Host among the headers none is sent."""
+    """Requests a page. Returns the status. A Host header is sent only if `headers` contain one."""
     stream: trio.abc.Stream = await trio.open_tcp_stream("127.0.0.1", admin.port)
     if tls is not None:
         stream = trio.SSLStream(stream, tls, https_compatible=True)
@@ -171,7 +171,7 @@ async def test_access_settings_guard_admin_port(nursery: trio.Nursery, host: str
 
 
 class Names(trio.abc.HostnameResolver):
-    """Every name is this machine's."""
+    """Resolves every name to this machine."""
 
     async def getaddrinfo(self, host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]

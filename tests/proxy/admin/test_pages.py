@@ -1,4 +1,4 @@
-"""The pages without a browser: what stands on them, that nothing on them is anybody's markup, and where they lead."""
+"""The pages without a browser: their contents, their links, and that no name can inject markup."""
 
 import re
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ VOID = {"meta", "link", "img", "input"}
 
 
 class Parsed(HTMLParser):
-    """A page as a tree would be made of it: its elements, and all that is said."""
+    """A parsed page: its elements and its texts."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Parsed(HTMLParser):
 
     @property
     def shape(self) -> list[tuple[str, list[str]]]:
-        """Its elements with the names of their attributes: what no name of a group may change."""
+        """Returns the elements with the names of their attributes. No group name may change them."""
         return [(tag, list(attributes)) for tag, attributes in self.elements]
 
     @property
@@ -107,7 +107,7 @@ def of(group_id: str) -> str:
 
 
 def named(name: str) -> ASGIApp:
-    """A sidecar where everything that anybody can name is called so."""
+    """Returns the pages of a sidecar in which every name that a client can choose is `name`."""
     who: dict[str, Any] = {"member_id": name, "client_id": name, "client_host": f"/{name}", "instance_id": name}
     by, slowest = MemberInfo(**who), SlowestMember(**who, seconds=1.0)
     why: dict[str, Any] = {"group_id": name, "cause": RebalanceCause.NEW_MEMBER, "by": by, "said": name}
@@ -176,7 +176,7 @@ async def test_nameless_group_has_link() -> None:
 
 @pytest.fixture
 def app() -> ASGIApp:
-    """A fleet."""
+    """The pages of a fleet."""
     return fleet(400)
 
 
@@ -344,7 +344,7 @@ async def test_unknown_group_page_is_404(app: ASGIApp) -> None:
 
 @dataclass
 class Health:
-    """An outlet's."""
+    """The figures of an outlet."""
 
     records_written: int
     records_dropped: dict[str, int]

@@ -1,4 +1,4 @@
-"""What happened to a group, in words."""
+"""The sentences about the events of a group."""
 
 from typing import Any
 

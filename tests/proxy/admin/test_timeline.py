@@ -16,7 +16,7 @@ PATH = "/api/v1/timeline"
 
 
 async def ask(at: tuple[str, int], target: str) -> tuple[int, Any]:
-    """The status of the reply, and its JSON body."""
+    """Requests a path. Returns status and JSON body of the reply."""
     async with await trio.open_tcp_stream(*at) as stream:
         await stream.send_all(f"GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
         head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Where the parts of a timeline's picture stand."""
+"""The positions of the parts of a timeline's picture."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,16 +13,16 @@ from group_sidecar.proxy.admin.sentences import plain
 UNTIL = datetime(2026, 11, 18, 10, tzinfo=UTC)
 SINCE = UNTIL - timedelta(minutes=100)
 SCALE = (tp.WIDTH - tp.LEFT - tp.RIGHT) / 100
-"""Units of the picture for a minute."""
+"""The width of a minute in units of the picture."""
 
 
 def at(minute: float) -> str:
-    """A moment, minutes after the picture begins."""
+    """Returns the time that is so many minutes after the beginning of the picture."""
     return (SINCE + timedelta(minutes=minute)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def x(minute: float) -> object:
-    """Equals where a minute stands."""
+    """Returns the horizontal position of a minute, for comparisons."""
     return pytest.approx(tp.LEFT + minute * SCALE, abs=0.1)
 
 
@@ -49,7 +49,7 @@ def draw_timeline(cells: list[dict[str, Any]], members: list[dict[str, Any]] | N
 
 
 def bars(picture: tp.Picture) -> dict[str, list[tuple[float, float]]]:
-    """The bars of each lane: where they begin and end."""
+    """Returns the bars of each lane as (start, end)."""
     told: dict[str, list[tuple[float, float]]] = {}
     for lane in picture.lanes:
         told.setdefault(lane.label, []).extend((bar.x, bar.x + bar.width) for bar in lane.bars)

@@ -1,4 +1,4 @@
-"""TLS of the admin port, with certificates of an authority that lives as long as a test."""
+"""TLS of the admin port, with certificates of a temporary authority."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ ALONE, SHOWN = b"let in", b"HTTP/1.1 403"
 
 
 class Files:
-    """Certificates in files. `ca`: who signed the server's."""
+    """Certificates in files. `ca` signs the server's certificates, and `clients` those of clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Files:
         self.renew()
 
     def renew(self) -> None:
-        """The server gets another certificate."""
+        """Replaces the server's certificate."""
         issued = self.ca.issue_cert("localhost")
         self.certificate, self.key = self.folder / "server.pem", self.folder / "server.key"
         issued.private_key_pem.write_to_path(str(self.key))
@@ -47,7 +47,7 @@ class Files:
         return AdminAccess(certificate_file=self.certificate, key_file=self.key, client_ca_file=ca, **more)
 
     def client(self, signed_by: trustme.CA | None = None) -> ssl.SSLContext:
-        """A client that trusts the server, with a certificate of its own or without."""
+        """Returns the context of a client that trusts the server. With `signed_by`, the client has a certificate."""
         context = ssl.create_default_context()
         self.ca.configure_trust(context)
         if signed_by is not None:
@@ -61,7 +61,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def everybody_from_elsewhere(access: AdminAccess) -> ASGIApp:
-    """A guarded application that takes all its clients for ones of another machine."""
+    """Returns a guarded application for which all clients are on another machine."""
 
     async def inner(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
@@ -81,7 +81,7 @@ def everybody_from_elsewhere(access: AdminAccess) -> ASGIApp:
 
 @asynccontextmanager
 async def served(access: AdminAccess) -> AsyncIterator[int]:
-    """The port that it is served on, until the block ends."""
+    """Serves the application until the block ends. Yields the port."""
     app: Any = everybody_from_elsewhere(access)
     async with trio.open_nursery() as nursery:
         _, port = await nursery.start(partial(serve_admin, app, "127.0.0.1", 0, ServerTls(access)))
@@ -94,13 +94,13 @@ async def connected(port: int, context: ssl.SSLContext) -> trio.SSLStream[trio.S
 
 
 def at_localhost(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The same, which takes 127.0.0.1 for localhost."""
+    """Returns the context, which now accepts the certificate of localhost for 127.0.0.1."""
     context.check_hostname = False
     return context
 
 
 async def ask(stream: trio.abc.Stream, *headers: str) -> bytes:
-    """Asks once; the connection stays."""
+    """Sends one request and keeps the connection open. Returns status line and body."""
     lines = ["GET / HTTP/1.1", "host: localhost", *headers, "", ""]
     await stream.send_all("\r\n".join(lines).encode())
     reply = b""
@@ -119,7 +119,7 @@ async def test_client_certificate_needs_no_token(files: Files) -> None:
         with_one = await connected(port, at_localhost(files.client(files.clients)))
         without = await connected(port, at_localhost(files.client()))
         async with with_one, without:
-            for _ in range(2):  # In turns: what one has shown is nothing of the other.
+            for _ in range(2):  # The clients take turns. The certificate of one must not count for the other.
                 assert ALONE in await ask(with_one)
                 assert b"401" in await ask(without)
             assert ALONE in await ask(without, f"authorization: Bearer {TOKEN}")

@@ -1,4 +1,4 @@
-"""A broker that stops: who notices it, and who is told."""
+"""A broker stops: which parts of the sidecar notice and report it."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def scripted() -> ScriptedBroker:
 
 
 async def start(nursery: trio.Nursery, broker: FakeBroker) -> trio.CancelScope:
-    """Starts a broker; gives what stops it."""
+    """Starts a broker. Returns the scope whose cancellation stops it."""
     life = trio.CancelScope()
 
     async def run(task_status: Any) -> None:

@@ -36,7 +36,7 @@ _MANY_SINCE = 3
 
 @dataclass
 class Group:
-    """A group at the broker: its `members`, and the instance ids of static ones."""
+    """A group at the broker. `members` has the instance id of each member by member id; None for a dynamic member."""
 
     members: dict[str, str | None]
     generation: int = 1

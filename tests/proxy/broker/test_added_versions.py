@@ -28,9 +28,9 @@ OFFERS = st.dictionaries(
         ("0.9.0.1", {FETCH: (2, 9), DESCRIBE: (1, 6), LIST: (1, 5)}),
         ("0.10.1.1", {FETCH: (2, 9), DESCRIBE: (1, 6), LIST: (1, 5)}),
         ("0.10.2.2", {FETCH: (3, 9), DESCRIBE: (1, 6), LIST: (1, 5)}),
-        # It has transactions, but does not report pending offsets.
+        # The broker has transactions, but does not report pending offsets.
         ("1.1.1", {FETCH: (4, 6), DESCRIBE: (2, 6), LIST: (2, 5)}),
-        ("2.3.1", {FETCH: (6, 6), LIST: (3, 5)}),  # It has static members, but does not report instance ids.
+        ("2.3.1", {FETCH: (6, 6), LIST: (3, 5)}),  # The broker has static members, but does not report instance ids.
         ("2.8.2", {FETCH: (8, 9), DESCRIBE: (6, 6), LIST: (5, 5)}),
         ("3.6.2", {FETCH: (9, 9), DESCRIBE: (6, 6), LIST: (5, 5)}),
         ("3.9.1", {}),
@@ -47,13 +47,13 @@ def test_added_versions_of_releases(version: str, expected: Versions) -> None:
     ("offers", "expected"),
     [
         ({}, {}),
-        ({FETCH: (0, 0)}, {}),  # It has offsets in ZooKeeper only.
+        ({FETCH: (0, 0)}, {}),  # The broker has offsets only in ZooKeeper.
         ({FETCH: (0, 1)}, {FETCH: (2, 9)}),
         ({FETCH: (3, 2)}, {}),
-        ({FETCH: (0, 4), ApiKey.OFFSET_COMMIT: (0, 6)}, {}),  # It stores leader epochs, but does not report them.
+        ({FETCH: (0, 4), ApiKey.OFFSET_COMMIT: (0, 6)}, {}),  # It does not report leader epochs.
         ({FETCH: (0, 3), ApiKey.TXN_OFFSET_COMMIT: (0, 2)}, {FETCH: (4, 4)}),
-        ({LIST: (0, 0)}, {LIST: (1, 3)}),  # Its groups cannot be described.
-        ({LIST: (0, 4), ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 0)}, {}),  # Its groups are of two types.
+        ({LIST: (0, 0)}, {LIST: (1, 3)}),  # The broker cannot describe groups.
+        ({LIST: (0, 4), ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 0)}, {}),  # The broker has groups of two types.
         ({FETCH: (0, 7), ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 0)}, {FETCH: (8, 8)}),
         ({DESCRIBE: (0, 3), ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 0)}, {DESCRIBE: (4, 5)}),
     ],

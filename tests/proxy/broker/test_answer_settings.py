@@ -1,4 +1,4 @@
-"""Tests what the configuration says about local answers."""
+"""Tests the settings for local answers."""
 
 import pytest
 

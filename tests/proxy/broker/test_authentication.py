@@ -35,9 +35,9 @@ class SaslBroker(ScriptedBroker):
     """Serves only the user USER, one connection at a time.
 
     Attributes:
-        lifetime_ms: the session lifetime that it reports.
+        lifetime_ms: the session lifetime that the broker reports.
         handshakes: how often a client named a mechanism.
-        knows_itself: whether it can prove that it knows the password too.
+        knows_itself: whether the broker can prove that it knows the password too.
     """
 
     def __init__(self, newest_handshake: int = 1) -> None:

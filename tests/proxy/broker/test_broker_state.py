@@ -1,4 +1,4 @@
-"""Tests the steps that concern several parts of what is known of a broker."""
+"""Tests the steps that concern several parts of a broker's state."""
 
 import pytest
 

@@ -99,7 +99,7 @@ GUARDED = {
     authorization: ("_rights",),
     client_access: ("_principals", "_allows_anonymous"),
 }
-"""By module, the attributes that a deferred reply may change, and that have a property of the same name."""
+"""The attributes that a deferred reply may change, by module. Each has a property of the same name."""
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_only_its_property_reads_guarded_state(module: ModuleType, name: str) ->
         if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
     }
     assert readers.keys() == {name.removeprefix("_")}
-    first = readers[name.removeprefix("_")].body[1]  # After the docstring.
+    first = readers[name.removeprefix("_")].body[1]  # The body without the docstring.
     assert ast.unparse(first) == "self._deferred.apply_waiting()"
 
 

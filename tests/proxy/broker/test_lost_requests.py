@@ -18,7 +18,7 @@ from tests.proxy.dataplane.playbook import (
 
 GROUPS = tuple(f"a-group-of-some-length-{number:05}" for number in range(100))
 OWED = 12
-"""Requests in flight when their connection ends: 36 KB."""
+"""The number of in-flight requests when the connection ends: 36 KB."""
 REQUEST = len(Line(complete_state()).frame(DeleteGroupsRequest(groups_names=(*GROUPS, "g")), 2)) - 4
 
 

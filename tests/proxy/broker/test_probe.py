@@ -107,14 +107,14 @@ class Journal:
 
 @dataclass
 class Settings:
-    """The settings that the prober looks at."""
+    """The settings that the prober uses."""
 
     journal: Journal | None = None
 
 
 @dataclass
 class Copy:
-    """Plays all parts that the prober uses. Records the calls with the clock's reading."""
+    """Replaces all parts that the prober uses. Records each call with its time."""
 
     config: Settings = field(default_factory=Settings)
     partitions: set[TopicPartition] = field(default_factory=set)
@@ -424,7 +424,7 @@ async def test_each_state_change_is_logged(network: MemoryNetwork, autojump_cloc
         "broker unreachable",
     ]
     again = [at for at in copy.times("failed") if at > back]
-    assert again[0] - back <= FIRST_PAUSE  # It notices before the next round.
+    assert again[0] - back <= FIRST_PAUSE  # The prober notices the change before its next round.
     assert again[1] - again[0] <= FIRST_PAUSE
     assert copy.said("groups") == [["a", "b"]]
 

@@ -170,7 +170,7 @@ class Copy:
             self.wrong = lambda told: told
 
     async def commits(self) -> None:
-        """Commits again and again. The copy follows after `LATE_SECONDS`."""
+        """Commits repeatedly. The copy follows after `LATE_SECONDS`."""
         while True:
             self.theirs = replace(self.theirs, offset=self.theirs.offset + 10)
             await trio.sleep(LATE_SECONDS)

@@ -1,1 +1,1 @@
-"""The command line about groups."""
+"""Tests of the `groups` command."""

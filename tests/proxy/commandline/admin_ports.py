@@ -57,10 +57,10 @@ class AdminPort:
             return self.failing
         if self.token and authorization != f"Bearer {self.token}":
             return 401, b'{"error": "a token is needed"}'
-        status, told = self._told(path.removeprefix("/api/v1/"), query)
+        status, told = self._answer(path.removeprefix("/api/v1/"), query)
         return status, json.dumps(told).encode()
 
-    def _told(self, what: str, query: dict[str, str]) -> tuple[int, Json]:
+    def _answer(self, what: str, query: dict[str, str]) -> tuple[int, Json]:
         if what == "groups":
             return 200, self._page(query)
         known = next((group for group in self.groups if group["group"] == query["group"]), None)

@@ -1,4 +1,4 @@
-"""What is asked of which broker about a group, and what comes of it: `describe` and `offsets`."""
+"""`describe` and `offsets` with brokers: the requests to each broker, and the output."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Completion, as shells ask for it."""
+"""Completion, as shells request it."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ PROGRAM = Path(sys.executable).with_name("group-sidecar")
 
 
 def program(*arguments: str, **environ: str) -> str:
-    """What the program says in this environment; nothing on standard error."""
+    """Runs the program in this environment. Returns its output. Asserts that standard error is empty."""
     done = subprocess.run(
         [PROGRAM, *arguments],
         env=os.environ | environ,
@@ -30,7 +30,7 @@ def program(*arguments: str, **environ: str) -> str:
 
 
 def in_bash(*words: str) -> list[str]:
-    """What bash would offer for the last of these words, as it has cut them."""
+    """Returns bash's completions of the last of these words, which bash has already split."""
     script = program(_GROUP_SIDECAR_COMPLETE="source_bash")
     quoted = " ".join(f"'{word}'" for word in words)
     asked = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _group_sidecar_completion {PROGRAM}"

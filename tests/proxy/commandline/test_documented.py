@@ -1,4 +1,4 @@
-"""docs/command-line.md names all that there is."""
+"""docs/command-line.md names all commands, flags and exit statuses."""
 
 import json
 from dataclasses import fields
@@ -16,7 +16,7 @@ from tests.proxy.commandline.admin_ports import AdminPort, group, listening, run
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text("utf-8")
 COMMANDS = get_command(groups_app).commands  # type: ignore[attr-defined]
 UNSAID = {"--help", "--utc", "--state", "--type"}
-"""Flags that their help says enough of."""
+"""Flags that need no documentation besides their help."""
 
 
 def test_page_documents_commands_and_flags() -> None:

@@ -1,4 +1,4 @@
-"""`group-sidecar groups`: arguments, exit codes, what a terminal shows; and `list` from end to end."""
+"""`group-sidecar groups`: arguments, exit codes and terminal output; and `list` from end to end."""
 
 import json
 from collections.abc import Iterator
@@ -176,4 +176,4 @@ def test_wide_terminal_shows_sidecar_columns(monkeypatch: pytest.MonkeyPatch, co
         shown = run("list", "--utc", ports=[port]).stdout
         always = run("list", "--utc", "--verbose", ports=[port]).stdout
     assert ("LAST-REBALANCE" in shown) == wide
-    assert "2026-11-21 13:59:00Z" in always  # Unbroken, however narrow.
+    assert "2026-11-21 13:59:00Z" in always  # The line is not wrapped, however narrow the terminal is.

@@ -1,4 +1,4 @@
-"""What the keys of `groups top` do, which groups stand first, and what has room in a terminal."""
+"""`groups top`: the keys, the order of groups, and the columns that fit into a terminal."""
 
 import pytest
 from rich.console import Console

@@ -1,4 +1,4 @@
-"""What is asked of which admin port, and what comes of it: `list`, `describe`, `members`, `offsets`, `timeline`."""
+"""The commands about groups with sidecars: the requests to each admin port, and the output."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Whom flags and environment name."""
+"""The brokers and sidecars that flags and environment variables name."""
 
 import io
 import ssl

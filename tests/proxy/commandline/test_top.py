@@ -1,4 +1,4 @@
-"""`groups top`: in a terminal as its users see it, and without one."""
+"""`groups top` in a terminal, and without a terminal."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from tests.proxy.commandline.terminal import Terminal
 
 COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli", "groups", "top")
 SHOWN, HIDDEN = "\x1b[?1049h", "\x1b[?1049l"
-"""What has a terminal show its other screen, and its own again."""
+"""The escape sequences that switch a terminal to its alternate screen, and back."""
 CURSOR = "\x1b[?25h"
 
 
@@ -33,7 +33,7 @@ def terminal(ports: list[AdminPort], *more: str, columns: int = 100, lines: int 
 
 
 def names(picture: str) -> list[str]:
-    """The groups in a picture, from above."""
+    """Returns the groups on a screen, from top to bottom."""
     known = [(picture.find(name), name) for name in ("far-behind", "big", "restless")]
     return [name for place, name in sorted(known) if place >= 0]
 

@@ -1,4 +1,4 @@
-"""`groups why`: what is printed of the reasons for a group's rebalances."""
+"""`groups why`: the output about the reasons for a group's rebalances."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ BY = {"member_id": "app-1", "client_id": "app", "client_host": "/10.0.0.7", "ins
 
 
 def rebalance(minutes: int, **more: Any) -> dict[str, Any]:
-    """One that was completed so many minutes ago."""
+    """Returns the entry of a rebalance that was completed so many minutes ago."""
     at = datetime.now(UTC) - timedelta(minutes=minutes)
     cell = {
         "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -1,4 +1,4 @@
-"""How long a client waits for others that ask for much."""
+"""How long a client waits while other clients ask for much."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The pump on real sockets: order, backpressure, ends and failures."""
+"""The connection manager on real sockets: order, back-pressure, ends and failures."""
 
 import os
 import random
@@ -44,7 +44,7 @@ from tests.proxy.fakes import (
 )
 
 KERNEL_BUFFERS = 32 << 20
-"""More than the kernel takes for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
+"""More bytes than the kernel buffers for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
 
 
 WAYS = [False, True] if pumping.FAST_PATH else [False]
@@ -52,7 +52,7 @@ WAYS = [False, True] if pumping.FAST_PATH else [False]
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS, ids=["compiled" if way else "plain" for way in WAYS])
 def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Everything here holds for both ways of small frames."""
+    """Runs each test with and without the compiled fast path of small frames."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.param:
             patch.setattr(pumping, "FAST_PATH", None)
@@ -77,7 +77,7 @@ async def test_bytes_arrive_in_order_for_any_chunking(sizes: list[int], cuts: li
     async def in_pieces(stream: trio.SocketStream, data: bytes) -> None:
         position = 0
         for cut in cycle(cuts):
-            size = max(cut, len(data) // 500)  # A byte at a time is for short ones.
+            size = max(cut, len(data) // 500)  # Only short data is sent byte by byte.
             await stream.send_all(data[position : position + size])
             position += size
             if position >= len(data):
@@ -210,7 +210,7 @@ async def test_local_answers_wait_for_slow_client() -> None:
         async def ask() -> None:
             nonlocal sent
             for i in range(count):
-                # One a segment: what one read brings is answered in one go.
+                # One request per segment, because all requests of one read are answered together.
                 await client.send_all(request_frame(i, bytes(MAX_READ_BYTES), api_key=16))
                 sent += 1
 
@@ -379,10 +379,10 @@ async def test_failing_session_closes_one_connection(capsys: pytest.CaptureFixtu
 
 
 class FailingAtTheEnd(PassthroughDispatcher):
-    """Fails where a connection ends."""
+    """A dispatcher that fails at the end of a connection."""
 
     def gone(self, notes: object, origin: Origin, now: float) -> None:
-        raise RuntimeError("a desk that fails")
+        raise RuntimeError("a dispatcher that fails")
 
 
 async def test_failing_close_affects_no_other() -> None:
@@ -397,7 +397,7 @@ async def test_failing_close_affects_no_other() -> None:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[int]:
-    """Lifts the limit of open files as far as a test may; gives how many connections there can be, four files each."""
+    """Raises the limit of open files as far as possible. Yields how many connections of four files it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else 1 << 16
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
@@ -438,7 +438,7 @@ async def test_thousand_idle_connections_still_work(many_descriptors: int) -> No
 
 
 class Quiet:
-    """A connection on which nothing moves. `looked`: is told of each look at one."""
+    """A connection without traffic. Calls `looked` at each check."""
 
     close_reason = None
 
@@ -474,7 +474,7 @@ async def test_sweep_yields_to_other_tasks(draining: bool, autojump_clock: MockC
             turn += 1
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
-    assert max(looked.values()) <= 2 * SWEEP_BATCH  # Trio runs tasks that are ready in any order.
+    assert max(looked.values()) <= 2 * SWEEP_BATCH  # Trio runs ready tasks in any order.
 
 
 async def test_busy_connection_leaves_others_turns() -> None:
@@ -589,7 +589,7 @@ async def test_idle_timeout_spares_waiting_connections(mock_clock: MockClock) ->
 
 
 ANSWER_AND_END = request_frame(1, api_key=16) + bytes.fromhex("ffffffff") + bytes(8)
-"""A request, and behind it what ends the connection."""
+"""A request, followed by bytes that end the connection."""
 
 
 async def test_last_bytes_arrive_before_close() -> None:
@@ -618,7 +618,7 @@ async def test_unread_last_bytes_are_dropped(mock_clock: MockClock) -> None:
 
 
 def handed(sock: socket.socket) -> int:
-    """A socket as a pump takes it."""
+    """Returns the descriptor of a socket, as the connection manager takes it."""
     sock.setblocking(False)
     return sock.detach()
 
@@ -629,7 +629,7 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
     client.sendall(request_frame(1))
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()
-    # Both are ready from the start, and the client is served first: what it sent cannot be passed on.
+    # Both sockets are ready from the start. The client is served first, so its bytes cannot be passed on.
     traffic, counters = TrafficCounters(), ListenerCounters("clients")
     poller = Poller()
     connection_manager = ConnectionManager(poller)
@@ -649,7 +649,7 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
 
 
 def told(connection_manager: ConnectionManager, *commands: Command) -> None:
-    """Has the one connection do what a session might say."""
+    """Makes the only connection execute commands of a session."""
     [connection] = connection_manager._connections.values()
     connection.execute([*commands])
 
@@ -733,7 +733,7 @@ async def test_pipelined_local_answers_are_bounded() -> None:
 
 
 class Payload(bytes):
-    """Bytes that tell when nothing holds them any more."""
+    """Bytes that count their deletion in `gone`."""
 
     gone = 0
 
@@ -741,8 +741,8 @@ class Payload(bytes):
         Payload.gone += 1
 
 
-class PayloadDesk(AnsweringDispatcher):
-    """Answers everything of its API with the same bytes."""
+class PayloadDispatcher(AnsweringDispatcher):
+    """Answers the first request of its API with `payload`."""
 
     def __init__(self, payload: Payload) -> None:
         super().__init__(answered=16)
@@ -757,7 +757,7 @@ class PayloadDesk(AnsweringDispatcher):
 async def test_unread_bytes_are_freed_with_connection(mock_clock: MockClock) -> None:
     """Bytes that a client did not read are freed when its connection closes."""
     payload = Payload(reply_frame(1, bytes(2 * KERNEL_BUFFERS)))
-    dispatcher, gone = PayloadDesk(payload), Payload.gone
+    dispatcher, gone = PayloadDispatcher(payload), Payload.gone
     del payload
     async with running_proxy(dispatcher=dispatcher) as shell:
         client = await shell.connect()

@@ -1,4 +1,4 @@
-"""One socket of a connection, on real sockets."""
+"""An endpoint socket of a connection, on real sockets."""
 
 import os
 import random
@@ -38,13 +38,13 @@ keep_read_buffers()
 faults()
 print(-faults() + faults())
 """
-"""Prints how many pages the kernel gives for a hundred long reads."""
+"""A program that prints the number of page faults of a hundred long reads."""
 MUCH = 16 << 20
-"""More than two sockets and a pipe take."""
+"""More bytes than two sockets and a pipe buffer."""
 
 
 class Way:
-    """A connection to read from and one to send to, seen from between them."""
+    """A connection that the endpoint reads from, and a connection that it sends to."""
 
     def __init__(self) -> None:
         (self.sender, near), (far, self.receiver) = tcp_pair(), tcp_pair()

@@ -1,7 +1,7 @@
-"""Whatever a client and a broker send, and in whatever pieces, all ways of forwarding do the same.
+"""All ways of forwarding do the same, for any bytes of a client and a broker, in any pieces.
 
-There are four: `FastPath` with frames that leave together, `FastPath` with frames that leave one by one, `Connection`
-alone, and `Connection` with a session that cuts all chunks with `FrameWalker`.
+There are four ways: `FastPath` with frames that are sent together, `FastPath` with frames that are sent one by one,
+`Connection` alone, and `Connection` with a session that cuts all chunks with `FrameWalker`.
 """
 
 import os
@@ -32,26 +32,26 @@ from tests.proxy.fakes import Named, PassthroughDispatcher, tcp_pair
 
 fast_path = pytest.importorskip(
     "group_sidecar.proxy.dataplane.fast_path"
-)  # test_connections tells where it has to be there.
+)  # test_connections fails if the fast path has to be compiled and is not.
 
 PRODUCE, FETCH, SHOWN, SHAKEN = map(int, (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE))
 PASSED, NOTED, TAKEN, ANSWERED, INJECTED, HUNG_UP, FAILING = 3, 10, 11, 15, 16, 98, 99
 KEYS = (PRODUCE, FETCH, SHOWN, SHAKEN, PASSED, NOTED, TAKEN, ANSWERED, INJECTED, HUNG_UP, FAILING)
 LARGEST = 1_000_000
 SECONDS = 0.3
-"""Between two steps, so that a Fetch reply may be looked into again after some."""
+"""Seconds between two steps. After some steps, a Fetch reply may be read again."""
 
 
 class Dispatcher(PassthroughDispatcher):
-    """Does with each request what its API key says, and remembers all that it is asked."""
+    """A dispatcher whose outcome depends on the API key. Records all calls."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
-        self.asked.append(("glance", api_key, api_version, size))
+        self.asked.append(("classify", api_key, api_version, size))
         if api_key == FAILING:
-            raise RuntimeError("a desk that fails")
+            raise RuntimeError("a dispatcher that fails")
         if api_key == HUNG_UP:
             return HangUp(CloseReason.MALFORMED_REQUEST)
         if api_key in (TAKEN, ANSWERED, INJECTED, SHAKEN):
@@ -72,7 +72,7 @@ class Dispatcher(PassthroughDispatcher):
         return Answer(lambda at: reply(correlation, b"from here"), inject)
 
     def classify_reply(self, note: Any, size: int, now: float) -> FrameAction:
-        self.asked.append(("glance_reply", note, size, now))
+        self.asked.append(("classify_reply", note, size, now))
         if note == "fetching" and size > 1_000:
             return FrameAction.PEEK
         return FrameAction.HOLD if note in ("noted", "taken") else FrameAction.COPY
@@ -99,11 +99,11 @@ ONE_BY_ONE = fast_path.Outbox(False)
 
 
 class World:
-    """A connection whose client and broker are a test's, and which goes the compiled way where it has an outbox.
+    """A connection whose client and broker are the test's sockets. With an outbox, it uses the compiled fast path.
 
     Args:
         walks: whether the session must cut every chunk with `FrameWalker`, also a chunk that is one whole frame.
-        largest: bytes of the longest request that is accepted.
+        largest: the maximum bytes of an accepted request.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class World:
         self.dispatcher, self.traffic, self.rounds = Dispatcher(), TrafficCounters(), Poller()
         self.counters = ListenerCounters("clients")
         self.origin = Origin("10.0.0.1")
-        self.origin.number = 0  # That of the other world, too.
+        self.origin.number = 0  # All worlds have the same number.
         self.rounds.now = 100.0
         for sock in (near, far):
             sock.setblocking(False)
-            self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # It is the test that calls.
+            self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # The test calls these methods.
         shared = SharedResources(self.rounds, splice_pipe, {})
         session = Session(self.dispatcher, self.traffic, self.origin, largest)
         self.connection = Connection(
@@ -141,7 +141,7 @@ class World:
             self.connection.finish(CloseReason.SHUTDOWN)
 
     def go(self) -> None:
-        """Rounds, until nothing more is ready."""
+        """Runs rounds until no socket is ready."""
         self.rounds.now += SECONDS
         ends = ((self.connection.client, self.way.client_ready), (self.connection.upstream, self.way.upstream_ready))
         served = True
@@ -157,19 +157,19 @@ class World:
             self.collect()
 
     def leave(self) -> None:
-        """The end of a round."""
+        """Ends a round."""
         if self.outbox:
             self.outbox.flush()
 
     def collect(self) -> None:
-        """Has both peers read."""
+        """Lets both peers read all bytes."""
         for peer, found in ((self.client, self.to_client), (self.broker, self.to_broker)):
             with suppress(OSError):
                 while peer.fileno() >= 0 and readable(peer.fileno()) and (chunk := peer.recv(1 << 16)):
                     found += chunk
 
     def owed(self, size: int) -> bytes:
-        """Replies of such bodies to all that has reached the broker and not been answered."""
+        """Returns replies, with bodies of `size` bytes, to all unanswered requests that the broker has received."""
         found = b""
         while len(self.to_broker) >= self.replied + 12:
             length, key, _, correlation = struct.unpack_from(">ihhi", self.to_broker, self.replied)
@@ -181,18 +181,18 @@ class World:
         return found
 
     def seen(self) -> dict[str, Any]:
-        """All that a client, a broker, the desk, an operator and the next round can tell."""
+        """Returns everything that a client, a broker, the dispatcher, an operator and the next round can observe."""
         traffic, connection, session = self.traffic, self.connection, self.connection.session
         counters = self.counters
         return {
             "client": bytes(self.to_client),
             "broker": bytes(self.to_broker),
-            "desk": list(self.dispatcher.asked),
+            "dispatcher": list(self.dispatcher.asked),
             "bytes": (counters.received_bytes, counters.sent_bytes),
             "done": {key: (each.counts, round(each.sum, 6)) for key, each in traffic.durations.items()},
             "unanswered": traffic.unanswered,
             "closed": counters.connections_closed,
-            "link": (connection.last_active, connection.awaits_reply, connection.flowing, bool(self.connections)),
+            "connection": (connection.last_active, connection.awaits_reply, connection.flowing, bool(self.connections)),
             "session": (
                 list(session.in_flight),
                 bool(self.connections) and session.can_use_fast_path,
@@ -210,7 +210,7 @@ def readable(fd: int, seconds: float = 0) -> bool:
 
 @contextmanager
 def worlds(pair: Pair = socket.socketpair, largest: int = LARGEST) -> Iterator[tuple[World, World, World, World]]:
-    """One for each way of forwarding."""
+    """Yields a world for each way of forwarding."""
     splice_pipe = SplicePipe()
     every = (
         World(TOGETHER, splice_pipe, pair, largest=largest),
@@ -226,7 +226,7 @@ def worlds(pair: Pair = socket.socketpair, largest: int = LARGEST) -> Iterator[t
         splice_pipe.close()
 
 
-# What a test has them do.
+# The steps of a script.
 
 Step = tuple[str, Any]
 SIZES = st.one_of(
@@ -235,7 +235,7 @@ SIZES = st.one_of(
 
 
 def asked(key: int, correlation: int, size: int) -> bytes:
-    """A request. acks stands first in a Produce v0: of some it is 0."""
+    """Returns a request. A Produce v0 begins with acks, which is 0 for some sizes."""
     return request(key, correlation, body=(b"\0\1" if size % 3 else b"\0\0") + b"q" * size)
 
 
@@ -258,11 +258,11 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 
 
 def take(world: World, step: Step) -> None:
-    """Has it happen, and the connection be served."""
+    """Performs a step, and serves the connection."""
     kind, given = step
     who, _, how = kind.partition(" ")
     peer = world.client if who == "client" else world.broker
-    with suppress(OSError):  # The other side may have ended it.
+    with suppress(OSError):  # The sidecar may have closed the connection.
         match how:
             case "ends":
                 peer.shutdown(socket.SHUT_WR)
@@ -281,7 +281,7 @@ def take(world: World, step: Step) -> None:
 
 
 def holds_alike(script: list[Step], largest: int) -> None:
-    """Runs a script in all worlds, and compares all that can be seen after each step."""
+    """Runs a script in all worlds. Asserts after each step that all observations are equal."""
     with worlds(largest=largest) as every:
         for step in script:
             for world in every:
@@ -383,7 +383,7 @@ def test_replies_in_flight_are_bounded() -> None:
 
 @pytest.fixture(params=["as the kernel has it", "where a ring fails"])
 def outbox(request: pytest.FixtureRequest) -> Any:
-    """One of its own. A ring works for the thread alone that opened it."""
+    """A new outbox. A ring works only in the thread that opened it."""
     if request.param == "as the kernel has it":
         return fast_path.Outbox(True)
     made: list[Any] = []
@@ -395,7 +395,7 @@ def outbox(request: pytest.FixtureRequest) -> Any:
 
 @contextmanager
 def crowd(outbox: Any, size: int) -> Iterator[list[World]]:
-    """Connections of one thread."""
+    """Yields several connections with the same outbox."""
     splice_pipe = SplicePipe()
     all_of_them = [World(outbox, splice_pipe, socket.socketpair) for _ in range(size)]
     try:
@@ -413,7 +413,7 @@ def ask_all(all_of_them: list[World]) -> None:
 
 
 def reply_and_request_in_one_round(one: World, following: bytes) -> None:
-    """The reply to request 0 comes, and behind it another request. The round is not over."""
+    """Delivers the reply to request 0, and then the bytes of another request. The round has not ended."""
     ask_all([one])
     one.leave()
     one.broker.sendall(reply(0))

@@ -1,4 +1,4 @@
-"""A stream cut into frames: whole, in pieces, and where it is none."""
+"""Cuts a stream into frames: whole frames, pieces of frames, and malformed streams."""
 
 import tracemalloc
 from itertools import cycle, islice
@@ -12,12 +12,12 @@ from group_sidecar.proxy.dataplane.framing import BadFrameLength, FrameAction, F
 from tests.proxy.dataplane.playbook import framed, pieces
 
 HEAD = 5
-"""Length and one byte: P passes, T is taken, M says more only when five more bytes are there."""
+"""The size of a frame's head: the length and one byte. P is passed, T is held, and M needs five more bytes."""
 LARGEST = 10_000
 
 
 class Walk:
-    """A walker, and what it made of a stream."""
+    """A walker with its items."""
 
     def __init__(self) -> None:
         self.walker = FrameWalker(HEAD, 1, LARGEST, self._look)
@@ -33,7 +33,7 @@ class Walk:
         return FrameAction.HOLD if kind == b"T" else FrameAction.PASS
 
     def push(self, chunk: bytes) -> list[PassedBytes | HeldFrame]:
-        """What comes of a chunk."""
+        """Pushes a chunk. Returns the new items."""
         self.walker.push(chunk)
         before = len(self.items)
         while (item := self.walker.next()) is not None:
@@ -78,7 +78,7 @@ def test_long_held_frame_is_collected() -> None:
 
 
 class Piece(bytes):
-    """Bytes that tell when they are put behind others."""
+    """Bytes that count how often they are appended to other bytes."""
 
     joined = 0
 
@@ -177,7 +177,7 @@ def test_rest_is_returned_once() -> None:
 
 
 class Stream(NamedTuple):
-    """Frames and how they are cut."""
+    """Frames, and the chunks into which their bytes are cut."""
 
     frames: list[bytes]
     chunks: list[bytes]
@@ -185,7 +185,7 @@ class Stream(NamedTuple):
 
 @st.composite
 def streams(draw: st.DrawFn) -> Stream:
-    """Any frames, cut anywhere."""
+    """Draws frames that are cut anywhere."""
     payloads = st.tuples(st.sampled_from([b"P", b"T", b"M"]), st.integers(0, 40) | st.integers(0, 900))
     frames = [framed(kind + bytes(length)) for kind, length in draw(st.lists(payloads, max_size=12))]
     data, chunks = b"".join(frames), []

@@ -1,4 +1,4 @@
-"""Requests that are held while they come in pieces: which give way where there is no room, and what becomes of them."""
+"""Requests that are held while they arrive in pieces: which of them are evicted without room, and what then happens."""
 
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ SIZE = SMALL_FRAME + 1
 
 
 class Room:
-    """A bound of so many frames of SIZE, and who holds one: connections by number, their hosts as given."""
+    """A bound of so many frames of SIZE. `held` has the numbers of the connections that hold a frame."""
 
     def __init__(self, frames: int) -> None:
         self.holding = HeldRequests(frames * SIZE)
@@ -49,7 +49,7 @@ class Room:
         return taken
 
 
-# Who gives way.
+# Which frames are evicted.
 
 
 def test_held_bytes_are_bounded() -> None:
@@ -97,7 +97,7 @@ def test_one_host_evicts_its_oldest_frame() -> None:
     room = Room(4)
     assert all(room.take(number, "10.0.0.1") for number in range(6))
     assert room.held == {2, 3, 4, 5}
-    room.take(2, "10.0.0.1")  # Another frame of that connection: now it is the newest.
+    room.take(2, "10.0.0.1")  # The connection begins another frame, which is now the newest.
     room.take(6, "10.0.0.1")
     assert room.held == {4, 5, 2, 6}
 
@@ -131,18 +131,18 @@ def test_eviction_order_does_not_grow() -> None:
     assert len(room._heaviest) < 100
 
 
-# What becomes of a request that gives way.
+# What happens to an evicted request.
 
 
 class Clients:
-    """Clients of one broker, and the shell, which has requests give way between its rounds."""
+    """Clients of one broker, and the I/O shell, which evicts requests between its rounds."""
 
     def __init__(self, state: BrokerState) -> None:
         self.state, self.dispatcher = state, new_dispatcher(state)
         self.lines: dict[int, Line] = {}
 
     def open(self, host: str) -> Line:
-        """A connection without SASL that the broker has served."""
+        """Opens a connection without SASL, over which the broker has answered a request."""
         line = Line(self.state, client_host=host, dispatcher=self.dispatcher)
         beat = HeartbeatRequest(group_id="x", generation_id=1, member_id="m")
         line.exchange(beat, HeartbeatResponse(error_code=0), 3)
@@ -150,13 +150,13 @@ class Clients:
         return line
 
     def end_of_round(self) -> dict[Line, list[Command]]:
-        """What those have to do whose requests gave way."""
+        """Evicts requests. Returns the commands of their connections."""
         gave_way = [self.lines[number] for number in self.state.held_requests.take_evicted()]
         return {line: line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG) for line in gave_way}
 
 
 def begun(size: int, key: int = ApiKey.JOIN_GROUP, version: int = 3) -> bytes:
-    """The first bytes of a request of `size`."""
+    """Returns the first bytes of a request of `size` bytes."""
     return size.to_bytes(4, "big") + request(key, 1, version=version, body=bytes(100))[4:]
 
 
@@ -215,7 +215,7 @@ def test_overlong_local_request_closes(limits: dict[str, int]) -> None:
     assert line.client(begun(200_000, ApiKey.API_VERSIONS, 99)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
-# Requests that come slowly.
+# Slow requests.
 
 
 def test_slow_request_spares_unread_client() -> None:
@@ -236,7 +236,7 @@ def test_slow_request_spares_unread_client() -> None:
 
 
 class Holder(PassthroughDispatcher):
-    """Holds all requests; `ends`: a request that gives way ends its connection."""
+    """A dispatcher that holds all requests. `ends`: whether an evicted request ends its connection."""
 
     def __init__(self, *, ends: bool) -> None:
         self._ends = ends

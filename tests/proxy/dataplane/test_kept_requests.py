@@ -1,4 +1,4 @@
-"""What a connection keeps of requests whose replies are owed: bounded, counted, and freed with the replies."""
+"""The data that a connection keeps of unanswered requests is bounded, counted, and freed with the replies."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ PARKED_REPLY = JoinGroupResponse(error_code=27, generation_id=-1, protocol_name=
 
 
 def pipelined(line: Line, message: Struct, version: int) -> int:
-    """A client sends a request over and over while it is read. Returns how often."""
+    """Sends a request repeatedly, as long as the session reads from the client. Returns how often."""
     frame, sent = line.frame(message, version), 0
     while line.session.should_read_client and sent < MANY:
         line.client(frame)
@@ -157,7 +157,7 @@ def test_long_pending_request_counts_as_held() -> None:
 
 
 def committing(offset: int, metadata: str) -> OffsetCommitRequest:
-    """A commit to group g."""
+    """Returns a commit to group g."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
     return OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),))
 
@@ -173,7 +173,7 @@ STORED = OffsetCommitResponse(
 
 
 def parked_commits(**settings: Any) -> tuple[BrokerState, BrokerDispatcher, list[Line]]:
-    """Two clients that each wait for a join and for a long commit behind it. There is room for one such commit."""
+    """Returns two clients, each with a pending join and a pending long commit. There is room for one such commit."""
     state = complete_state(limits={"held_frames": 50_000}, **settings)
     dispatcher = new_dispatcher(state)
     lines = [Line(state, dispatcher=dispatcher) for _ in range(2)]

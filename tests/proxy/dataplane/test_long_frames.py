@@ -1,4 +1,4 @@
-"""Frames that are long: held only where that is safe, decoded only as far as that is quick, and past no policy."""
+"""Long frames are held only if that is safe, decoded only as far as that is quick, and never bypass a policy."""
 
 from dataclasses import replace
 from typing import Any
@@ -48,19 +48,19 @@ TAKEN = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"
 
 
 def begun(size: int, key: int = ApiKey.JOIN_GROUP, version: int = 3) -> bytes:
-    """The first bytes of a request of `size`."""
+    """Returns the first bytes of a request of `size` bytes."""
     return size.to_bytes(4, "big") + request(key, 1, version=version, body=bytes(100))[4:]
 
 
 def shaken(state: BrokerState) -> Line:
-    """A connection on which the broker has accepted a mechanism, and nothing more."""
+    """Returns a connection on which the broker has accepted a mechanism, but no authentication yet."""
     line = Line(state)
     line.exchange(HELLO, SHAKEN, 1)
     return line
 
 
 def opened(state: BrokerState, dispatcher: BrokerDispatcher | None = None) -> Line:
-    """A connection without SASL that the broker has served."""
+    """Returns a connection without SASL, over which the broker has answered a request."""
     line = Line(state, dispatcher=dispatcher)
     line.exchange(HeartbeatRequest(group_id="x", generation_id=1, member_id="m"), HeartbeatResponse(error_code=0), 3)
     return line
@@ -135,7 +135,7 @@ def test_long_frame_before_first_service() -> None:
     assert line.client(begun(UNAUTHENTICATED_FRAME + 1)) == [Close(CloseReason.REQUEST_TOO_LONG)]
 
 
-# Where no SASL is used.
+# Without SASL.
 
 
 def test_overlong_judged_request_closes() -> None:
@@ -237,7 +237,7 @@ def test_join_with_many_protocols_closes() -> None:
     with structlog.testing.capture_logs() as lines:
         assert line.sends(crowded(6_001), 3) == [Close(CloseReason.REQUEST_TOO_LONG)]
     assert [(each["event"], each["api"], each["reason"]) for each in lines] == [
-        ("a connection is closed", "JoinGroup", "request_too_long")  # And not that it was passed on.
+        ("a connection is closed", "JoinGroup", "request_too_long")  # No line reports a forwarded request.
     ]
     assert to_client(Line(state).sends(crowded(5_999), 3)) == b""
 

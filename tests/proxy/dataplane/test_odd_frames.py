@@ -1,6 +1,6 @@
-"""Requests and replies in encodings that no client and no broker writes, through a session and its real desk.
+"""Requests and replies in encodings that no client and no broker writes, through a session with a real dispatcher.
 
-Whatever comes, it goes on, is answered, or ends the connection, at once and without an exception.
+Each frame is at once forwarded or answered, or ends the connection, without an exception.
 """
 
 import random
@@ -16,7 +16,7 @@ from tests.codecs.odd_encodings import bodies, frames
 from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 
 FEW, MANY = 6, 120
-"""Requests of each API and version."""
+"""The numbers of requests of each API and version."""
 POLICIES = {"group_max_size": {"limit": 1}, "offset_metadata_max_bytes": {"limit": 3}}
 CASES = [pytest.param(api, id=api.name) for api in APIS.values()]
 Logged = list[MutableMapping[str, Any]]
@@ -24,25 +24,25 @@ Logged = list[MutableMapping[str, Any]]
 
 @pytest.fixture
 def logged() -> Iterator[Logged]:
-    """What was logged."""
+    """The captured log lines."""
     with structlog.testing.capture_logs() as captured:
         yield captured
 
 
 @pytest.fixture(params=[complete_state, broker_state], ids=["certain", "not certain"])
 def state(request: pytest.FixtureRequest) -> BrokerState:
-    """A copy that all frames of a test change."""
+    """A broker's state that all frames of a test share."""
     made: BrokerState = request.param(policies=POLICIES)
     return made
 
 
 def exchanges(state: BrokerState, api: Api, count: int) -> None:
-    """Says odd requests, each on a connection of its own and cut in two, and the broker's odd replies to them."""
+    """Sends odd requests, each over its own connection and cut in two, and the broker's odd replies to them."""
     chance = random.Random(api.name)
     for version in api.versions:
         replies = bodies(api.response, version, count, seed=1)
         for request, reply in zip(frames(api.request, version, count, seed=1), replies, strict=True):
-            line = Line(state)  # Its desk is new too, and logs each thing anew.
+            line = Line(state)  # Its dispatcher is new too, so it logs each fault again.
             frame = framed(request)
             at = chance.randint(0, len(frame))
             commands = [*line.client(frame[:at]), *line.client(frame[at:])]
@@ -54,7 +54,7 @@ def exchanges(state: BrokerState, api: Api, count: int) -> None:
 
 
 def faults(logged: Logged) -> Logged:
-    """Exceptions that are no DecodeError: those are warnings."""
+    """Returns the logged exceptions. A DecodeError is not among them, because it is logged as a warning."""
     return [line for line in logged if line["log_level"] == "error"]
 
 

@@ -1,4 +1,4 @@
-"""The poller: hosting trio, and being a task of it."""
+"""The poller, as the host of trio and as a task in trio."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from group_sidecar.proxy.dataplane.poller import MAX_DEFERRING_ROUNDS, Poller
 
 
 class Echo:
-    """Sends back what comes on one end of a socket pair; `far` is the other."""
+    """Echoes bytes on one end of a socket pair. The test uses `far`, the other end."""
 
     def __init__(self, poller: Poller) -> None:
         self.near, self.far = socket.socketpair()
@@ -302,7 +302,7 @@ async def test_deferred_call_precedes_other_task(nursery: trio.Nursery) -> None:
 
 
 def _parts(poller: Poller, parts: int, done: Callable[[], None]) -> list[float]:
-    """A job that is done in so many parts. Returns the times of the rounds in which it did one."""
+    """Adds a job of so many parts. Returns the times of the rounds in which a part ran."""
     rounds: list[float] = []
 
     def some() -> bool:

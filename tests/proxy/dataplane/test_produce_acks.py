@@ -1,4 +1,4 @@
-"""Produce requests: which of them have a reply."""
+"""Which Produce requests get a reply."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ HEADER_TAGS = b"\x02" + b"\x00\x03abc" + b"\x05\x80\x01" + bytes(128)
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Encodes an unsigned varint."""
     return bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80,)) + uvarint(value >> 7)
 
 
@@ -29,7 +29,7 @@ def produce(
     transaction: str | None = None,
     tags: bytes = b"\0",
 ) -> bytes:
-    """A Produce request, as far as anyone looks into it, and some records."""
+    """Returns a Produce request up to acks, followed by some bytes."""
     body = b""
     if version >= 9:
         text = b"\0" if transaction is None else uvarint(len(transaction) + 1) + transaction.encode()
@@ -41,7 +41,7 @@ def produce(
 
 
 def shapes(acks: int) -> Iterator[object]:
-    """Produce requests in every version, and in the strangest forms that a client may give them."""
+    """Yields Produce requests in every version, and in the most unusual forms."""
     for version in range(14):
         yield pytest.param(produce(version, 1, acks), id=f"v{version}")
     for version in (2, 8, 13):
@@ -120,7 +120,7 @@ def test_acks_are_not_read_from_next_frame() -> None:
     """The acks of a truncated Produce request are not read from the next frame."""
     play, cut = SessionDriver(ScriptedDispatcher()), request(PRODUCE, 1, version=7, body=b"\xff\xff")
     assert play.client(cut, request(FETCH, 2)) == [ToUpstream(cut + request(FETCH, 2))]
-    assert request(FETCH, 2)[:2] == b"\0\0"  # Which would have read as acks 0.
+    assert request(FETCH, 2)[:2] == b"\0\0"  # Read as acks, these bytes would be 0.
     assert play.upstream(reply(1), reply(2)) == [ToClient(reply(1) + reply(2))]
 
 

@@ -1,4 +1,4 @@
-"""SaslHandshake v0 and the raw tokens behind it: when parsing stops, and when it begins again."""
+"""SaslHandshake v0 and the raw tokens after it: when parsing stops, and when it begins again."""
 
 from typing import Any
 
@@ -23,11 +23,11 @@ from tests.proxy.fakes import Named
 
 HANDSHAKE, FETCH, COMMIT = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.FETCH), int(ApiKey.OFFSET_COMMIT)
 SIZES = pytest.mark.parametrize("size", [0, 1, 3])
-"""Everything at once, byte by byte, and in threes."""
+"""All bytes at once, byte by byte, and in pieces of three."""
 
 
-class SaslDesk(ScriptedDispatcher):
-    """Accepts handshakes v0, with so many tokens behind them."""
+class SaslDispatcher(ScriptedDispatcher):
+    """A dispatcher that accepts handshakes v0, followed by so many raw tokens."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
@@ -43,18 +43,18 @@ class SaslDesk(ScriptedDispatcher):
 
 
 def fed(play: SessionDriver, data: bytes, size: int) -> list[Command]:
-    """The client's bytes in pieces, of which none may be refused."""
+    """Sends the client's bytes in pieces. Returns all commands."""
     return [command for piece in pieces(data, size) for command in play.client(piece)]
 
 
 def told(play: SessionDriver, data: bytes, size: int) -> list[Command]:
-    """The broker's bytes in pieces."""
+    """Sends the broker's bytes in pieces. Returns all commands."""
     return [command for piece in pieces(data, size) for command in play.upstream(piece)]
 
 
-def shaken(tokens: int, size: int = 0) -> tuple[SessionDriver, SaslDesk]:
-    """A connection whose handshake has been answered."""
-    dispatcher = SaslDesk(tokens)
+def shaken(tokens: int, size: int = 0) -> tuple[SessionDriver, SaslDispatcher]:
+    """Returns a connection whose handshake was answered, and its dispatcher."""
+    dispatcher = SaslDispatcher(tokens)
     play = SessionDriver(dispatcher)
     assert to_upstream(fed(play, request(HANDSHAKE, 1), size)) == request(HANDSHAKE, 1)
     paused = not play.session.should_read_client
@@ -65,7 +65,7 @@ def shaken(tokens: int, size: int = 0) -> tuple[SessionDriver, SaslDesk]:
 
 
 def frames_work(play: SessionDriver, dispatcher: ScriptedDispatcher, size: int = 0) -> None:
-    """Both directions are parsed again: a request is looked at, and its reply belongs to it."""
+    """Asserts that both directions are parsed again: a request is classified and matched with its reply."""
     dispatcher.notes[COMMIT] = "commit"
     frame, answer = request(COMMIT, 50, body=b"x" * 30), reply(50)
     assert to_upstream(fed(play, frame, size)) == frame
@@ -98,7 +98,7 @@ def test_empty_tokens_pass(size: int) -> None:
 
 def test_token_waits_for_handshake_reply() -> None:
     """A token in the same chunk as the handshake waits for the handshake's reply."""
-    dispatcher = SaslDesk(1)
+    dispatcher = SaslDispatcher(1)
     play, token, behind = SessionDriver(dispatcher), framed(b"\0user\0secret"), request(FETCH, 2)
     assert play.client(request(HANDSHAKE, 1), token, behind) == [ToUpstream(request(HANDSHAKE, 1))]
     assert play.session.held_bytes - play.session.kept_bytes == len(token) + len(behind)
@@ -143,7 +143,7 @@ def test_unknown_token_count_is_opaque(size: int) -> None:
 
 def test_held_bytes_pass_when_opaque() -> None:
     """Bytes that were held for the handshake's reply are forwarded when the connection becomes opaque."""
-    dispatcher = SaslDesk(OPAQUE)
+    dispatcher = SaslDispatcher(OPAQUE)
     play = SessionDriver(dispatcher)
     play.client(request(HANDSHAKE, 1), b"\0\0\0\0early")
     assert play.upstream(reply(1), b"\xff") == [ToClient(reply(1)), ToUpstream(b"\0\0\0\0early"), ToClient(b"\xff")]
@@ -169,7 +169,7 @@ def test_unnoted_handshake_is_ordinary_request() -> None:
 
 def test_handshake_v1_has_no_raw_tokens() -> None:
     """After a SaslHandshake v1, the next bytes are parsed as frames."""
-    dispatcher = SaslDesk(1)
+    dispatcher = SaslDispatcher(1)
     play, sent = SessionDriver(dispatcher), request(HANDSHAKE, 1, version=1) + request(36, 2, body=b"token")
     assert play.client(sent) == [ToUpstream(sent)]
     assert play.session.should_read_client
@@ -196,7 +196,7 @@ def test_reply_header_is_checked_after_tokens() -> None:
 
 def test_handshake_after_pending_requests() -> None:
     """A handshake after requests with pending replies waits for them before its tokens pass."""
-    dispatcher = SaslDesk(1)
+    dispatcher = SaslDispatcher(1)
     dispatcher.notes[COMMIT] = "commit"
     play, token = SessionDriver(dispatcher), framed(b"token")
     sent = request(COMMIT, 1) + request(HANDSHAKE, 2)
@@ -210,7 +210,7 @@ def test_handshake_after_pending_requests() -> None:
 
 def test_handshake_reply_is_always_read() -> None:
     """The session reads the handshake's reply even if the dispatcher does not want it."""
-    dispatcher = SaslDesk(1)
+    dispatcher = SaslDispatcher(1)
     dispatcher.unread.add("handshake")
     play = SessionDriver(dispatcher)
     play.client(request(HANDSHAKE, 1))
@@ -241,7 +241,7 @@ def test_client_end_within_a_token_closes() -> None:
 
 def test_tokens_before_client_end_are_served() -> None:
     """A token that a client sent before its end of stream is forwarded first."""
-    dispatcher = SaslDesk(1)
+    dispatcher = SaslDispatcher(1)
     play, token = SessionDriver(dispatcher), framed(b"token")
     play.client(request(HANDSHAKE, 1), token)
     assert play.client_closed() == []

@@ -1,4 +1,4 @@
-"""One connection as a playbook: order, turns, closings."""
+"""The commands of one connection's session: their order, the turns, and the ends of the connection."""
 
 import gc
 
@@ -40,7 +40,7 @@ def play(dispatcher: ScriptedDispatcher) -> SessionDriver:
 
 
 def answering(*frames: bytes, made: list[float] | None = None) -> Answer:
-    """An answer from here: the frames in turn. `made`: where the times are noted at which they were."""
+    """Returns an answer that makes one frame after the other. `made` receives the times."""
     rest = iter(frames)
 
     def make(now: float) -> bytes:
@@ -51,7 +51,7 @@ def answering(*frames: bytes, made: list[float] | None = None) -> Answer:
     return Answer(make)
 
 
-# What passes.
+# Forwarded requests.
 
 
 def test_uninspected_bytes_keep_their_chunk(play: SessionDriver) -> None:
@@ -139,7 +139,7 @@ def test_durations_are_counted_per_api(play: SessionDriver) -> None:
     }
 
 
-# What is answered here.
+# Local answers.
 
 
 def test_answer_is_immediate_without_pending(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
@@ -212,7 +212,7 @@ def test_answer_may_turn_into_forward(
 def test_injected_request_precedes_answer(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """An injected request goes to the broker before the local answer, and its reply does not reach the client."""
     dispatcher.takes(JOIN, Answer(lambda now: reply(2), ((request(LEAVE, -389), Named("leave")),)))
-    dispatcher.unread.add("leave")  # It must be taken whatever the desk says: the client must not get it.
+    dispatcher.unread.add("leave")  # The session must hold it anyway, because the client must not get it.
     assert play.client(request(FETCH, 1), request(JOIN, 2), request(FETCH, 3)) == [
         ToUpstream(request(FETCH, 1)),
         ToUpstream(request(LEAVE, -389)),
@@ -251,10 +251,10 @@ def test_client_pauses_at_max_in_flight(dispatcher: ScriptedDispatcher, play: Se
     assert play.session.should_read_client
 
 
-# What cannot be.
+# Impossible frames.
 
 
-@pytest.mark.parametrize("taken", [False, True], ids=["at a glance", "when it is whole"])
+@pytest.mark.parametrize("taken", [False, True], ids=["at its head", "when it is complete"])
 @pytest.mark.parametrize("behind", [b"", request(FETCH, 9)], ids=["alone", "with another behind"])
 def test_dispatcher_may_end_the_connection(
     dispatcher: ScriptedDispatcher, play: SessionDriver, taken: bool, behind: bytes

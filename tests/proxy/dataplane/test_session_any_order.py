@@ -1,7 +1,7 @@
-"""Any mix of requests, cut anywhere on both sides: the same bytes come out, in the same order, none twice.
+"""Any mix of requests, cut anywhere on both sides, gives the same bytes in the same order, each once.
 
-The model is a list. What each kind of request must send to the broker and give to the client stands beside what
-the desk is told to do with it; the session has to come to the same sums whatever the chunks are.
+The model is a list. For each kind of request, it has the bytes for the broker and the bytes for the client. The
+dispatcher handles the requests by kind. The session has to produce the bytes of the model for any chunks.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tests.proxy.fakes import Named, PassthroughDispatcher
 
 
 class Kind(IntEnum):
-    """What becomes of a request. The value is its API key."""
+    """How a request is handled. The value is its API key."""
 
     SILENT = 0
     """Produce with acks=0."""
@@ -42,7 +42,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Asked:
-    """One request of a client."""
+    """One request of a client. `asked` and `told` are the sizes of the bodies of request and reply."""
 
     kind: Kind
     correlation: int
@@ -51,12 +51,12 @@ class Asked:
 
     @property
     def frame(self) -> bytes:
-        """What the client sends. acks=0 stands first in a Produce v0."""
+        """The bytes that the client sends. A Produce v0 begins with acks=0."""
         return request(self.kind, self.correlation, body=b"\0\0" + b"q" * self.asked)
 
     @property
     def forwarded(self) -> bytes:
-        """What the broker must get."""
+        """The bytes that the broker must get."""
         match self.kind:
             case Kind.REPLACED:
                 return replacement(self.correlation)
@@ -68,7 +68,7 @@ class Asked:
 
     @property
     def answered(self) -> bytes:
-        """What the client must get."""
+        """The bytes that the client must get."""
         match self.kind:
             case Kind.SILENT:
                 return b""
@@ -78,7 +78,7 @@ class Asked:
 
     @property
     def shown(self) -> list[Any]:
-        """The notes with which the desk must be shown replies."""
+        """The notes of the replies that the dispatcher must get."""
         match self.kind:
             case Kind.NOTED | Kind.REWRITTEN | Kind.BEGUN | Kind.TAKEN_AND_NOTED | Kind.REPLACED:
                 return [self.kind]
@@ -101,8 +101,8 @@ def answer(correlation: int) -> bytes:
     return reply(correlation, b"from here")
 
 
-class AnyDesk(PassthroughDispatcher):
-    """Does with each request what its kind says."""
+class AnyOrderDispatcher(PassthroughDispatcher):
+    """A dispatcher that handles each request by its kind."""
 
     def __init__(self) -> None:
         self.shown: list[Any] = []
@@ -144,7 +144,7 @@ class AnyDesk(PassthroughDispatcher):
 
 
 class Broker:
-    """Answers whole frames in order, once they are there."""
+    """A broker that answers complete frames in order."""
 
     def __init__(self, conversation: list[Asked]) -> None:
         self._told = {asked.correlation: asked.told for asked in conversation}
@@ -164,7 +164,7 @@ class Broker:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Asked]:
-    """Requests of any kinds, some with long bodies."""
+    """Draws requests of all kinds, some with long bodies."""
     sizes = st.integers(0, 20) | st.sampled_from((0, 300, 2000))
     some = draw(st.lists(st.tuples(st.sampled_from(Kind), sizes, sizes), max_size=12))
     return [Asked(kind, number, asked, told) for number, (kind, asked, told) in enumerate(some)]
@@ -184,7 +184,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(
     """For any mix of requests and chunks, both sides get every byte once and in order, and the dispatcher every noted
     reply.
     """
-    dispatcher = AnyDesk()
+    dispatcher = AnyOrderDispatcher()
     play, broker = SessionDriver(dispatcher), Broker(conversation)
     to_send, received = b"".join(asked.frame for asked in conversation), b""
     client_sizes, broker_sizes = cycle(client_cuts), cycle(broker_cuts)

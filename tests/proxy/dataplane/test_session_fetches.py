@@ -1,4 +1,4 @@
-"""Which Fetch replies a session has looked into, and how they pass meanwhile."""
+"""Which Fetch replies the dispatcher gets, and how these replies are forwarded."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ from tests.proxy.dataplane.playbook import ScriptedDispatcher, SessionDriver, pi
 FETCH, COMMIT = int(ApiKey.FETCH), int(ApiKey.OFFSET_COMMIT)
 
 
-class CuriousDesk(ScriptedDispatcher):
-    """A desk that wants to see replies in one way, and remembers what requests it was offered."""
+class ObservingDispatcher(ScriptedDispatcher):
+    """A dispatcher that gets all replies in the same way. Records the API keys of requests."""
 
     def __init__(self, look: FrameAction) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class CuriousDesk(ScriptedDispatcher):
 
 
 def fetch(play: SessionDriver, correlation: int, chunks: Sequence[bytes] = ()) -> bytes:
-    """A Fetch and its reply, in one chunk unless they are given; gives what reaches the client."""
+    """Exchanges a Fetch and its reply, by default in one chunk. Returns the client's bytes."""
     play.client(request(FETCH, correlation))
     return b"".join(to_client(play.upstream(chunk)) for chunk in chunks or [reply(correlation)])
 
@@ -51,7 +51,7 @@ def fetch(play: SessionDriver, correlation: int, chunks: Sequence[bytes] = ()) -
 @pytest.mark.parametrize("look", [FrameAction.COPY, FrameAction.HOLD, FrameAction.PEEK])
 def test_fetches_pass_after_an_inspection(look: FrameAction) -> None:
     """After an inspected Fetch reply, the connection's Fetch requests pass for FETCH_INSPECTION_SECONDS."""
-    play = SessionDriver(dispatcher := CuriousDesk(look))
+    play = SessionDriver(dispatcher := ObservingDispatcher(look))
     for correlation, seconds in enumerate((0, FETCH_INSPECTION_SECONDS / 2, FETCH_INSPECTION_SECONDS / 2 - 0.01, 0.02)):
         play.now += seconds
         fetch(play, correlation)
@@ -61,7 +61,7 @@ def test_fetches_pass_after_an_inspection(look: FrameAction) -> None:
 
 def test_uninspected_fetch_does_not_count() -> None:
     """A Fetch reply that the dispatcher does not inspect does not start the pause."""
-    play = SessionDriver(dispatcher := CuriousDesk(FrameAction.PASS))
+    play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.PASS))
     for correlation in range(3):
         fetch(play, correlation)
     assert dispatcher.offered == [FETCH] * 3
@@ -69,7 +69,7 @@ def test_uninspected_fetch_does_not_count() -> None:
 
 def test_pause_is_per_connection_and_fetch_only() -> None:
     """The pause after an inspected Fetch applies neither to other APIs nor to other connections."""
-    dispatcher = CuriousDesk(FrameAction.COPY)
+    dispatcher = ObservingDispatcher(FrameAction.COPY)
     play, other = SessionDriver(dispatcher), SessionDriver(dispatcher)
     for correlation in range(3):
         fetch(play, correlation)
@@ -81,7 +81,7 @@ def test_pause_is_per_connection_and_fetch_only() -> None:
 @pytest.mark.parametrize("size", [0, 1, 5, 9])
 def test_short_reply_is_copied_whole(size: int) -> None:
     """The dispatcher gets a whole copy of a short reply, however the reply is cut."""
-    play = SessionDriver(dispatcher := CuriousDesk(FrameAction.COPY))
+    play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.COPY))
     told = reply(7, b"partitions")
     assert fetch(play, 7, pieces(told, size)) == told
     assert dispatcher.seen == [("whole", told[4:])]
@@ -89,7 +89,7 @@ def test_short_reply_is_copied_whole(size: int) -> None:
 
 def test_long_reply_head_is_peeked() -> None:
     """The dispatcher gets the first chunk of a long reply, and no byte is held."""
-    play = SessionDriver(dispatcher := CuriousDesk(FrameAction.PEEK))
+    play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.PEEK))
     told = reply(7, bytes(1000))
     play.client(request(FETCH, 7))
     for chunk in pieces(told, 100):
@@ -100,7 +100,7 @@ def test_long_reply_head_is_peeked() -> None:
 
 def test_peeked_head_ends_with_its_reply() -> None:
     """The peeked bytes of a reply end at the end of that reply."""
-    play = SessionDriver(dispatcher := CuriousDesk(FrameAction.PEEK))
+    play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.PEEK))
     play.client(request(FETCH, 1), request(FETCH, 2))
     chunk = reply(1, b"first") + reply(2, b"second")
     assert to_client(play.upstream(chunk)) == chunk

@@ -1,4 +1,4 @@
-"""What one connection may have made for it in one go."""
+"""How many local answers one connection gets in one turn."""
 
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Answer, Pass
@@ -9,7 +9,7 @@ ASKED, FORWARDED, OTHER = 9, 8, 3
 
 
 def answering(size: int) -> tuple[SessionDriver, list[float]]:
-    """A session whose desk answers ASKED with so many bytes; and when it did."""
+    """Returns a session whose dispatcher answers ASKED with `size` bytes, and the times of its answers."""
     dispatcher, made = ScriptedDispatcher(), list[float]()
     book = SessionDriver(dispatcher)
 

@@ -1,4 +1,4 @@
-"""Connections on which no byte moves: how long each may stand, by what it waits for; and how draining ends them."""
+"""Connections without traffic: how long they may stay open with and without pending replies, and how they drain."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,8 +40,8 @@ SILENCE = InactivityTimeouts(idle=1000, stalled=30, reply=200)
 PARKED_API = 11
 
 
-class ParkingDesk(PassthroughDispatcher):
-    """Knows that the broker may park requests of one API."""
+class ParkingDispatcher(PassthroughDispatcher):
+    """A dispatcher for which the broker may park requests of one API."""
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
         return "parked" if api_key == PARKED_API else None
@@ -56,8 +56,8 @@ async def accepts_and_never_answers(stream: trio.SocketStream) -> None:
 
 @asynccontextmanager
 async def standing(sent: bytes, *, ends: bool = False) -> AsyncIterator[RunningProxy]:
-    """A client that has sent so much, before a broker that never answers."""
-    dispatcher = ParkingDesk()
+    """Runs a client that has sent these bytes, in front of a broker that never answers."""
+    dispatcher = ParkingDispatcher()
     async with (
         running_proxy(accepts_and_never_answers, dispatcher=dispatcher, timeouts=SILENCE) as shell,
         await shell.connect() as client,

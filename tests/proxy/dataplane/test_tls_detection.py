@@ -1,4 +1,4 @@
-"""Clients that speak TLS to a port where plain Kafka is expected."""
+"""Clients that use TLS on a port without TLS."""
 
 import ssl
 

@@ -61,9 +61,9 @@ class OldBroker:
         assert lowest <= version <= highest, asked
         assert decode(type(request), version, encode(request, version)) == request
         response = APIS[request.KEY].response
-        return decode(response, version, encode(self._told(request, version), version))
+        return decode(response, version, encode(self._answer(request, version), version))
 
-    def _told(self, request: Struct, version: int) -> Struct:
+    def _answer(self, request: Struct, version: int) -> Struct:
         if isinstance(request, ListGroupsRequest):
             return self.listed()
         if isinstance(request, DescribeGroupsRequest):

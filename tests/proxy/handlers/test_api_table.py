@@ -1,4 +1,4 @@
-"""The table of handlers, and what all pending replies have in common."""
+"""The table of handlers, and the common properties of all pending replies."""
 
 from typing import Any
 

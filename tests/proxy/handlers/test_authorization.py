@@ -1,4 +1,4 @@
-"""Clients before a broker with an authorizer: who is shown what, as it comes to be granted and is taken back."""
+"""Clients of a broker with an authorizer: which client gets which answers, while rights are granted and revoked."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ FETCHING = OffsetFetchRequest(group_id="g", topics=None)
 
 
 def guarded(**answers: Any) -> BrokerState:
-    """A broker with an authorizer, of which all is known: a Stable group g, with an offset for topic t."""
+    """A broker with an authorizer and a complete copy: a Stable group g with an offset of topic t."""
     state = broker_state(answers={"exclusive": True, **answers})
     state.learn_authorizer(present=True)
     state.learn_initial_groups([])
@@ -54,7 +54,7 @@ def guarded(**answers: Any) -> BrokerState:
 
 
 def user(state: BrokerState, name: str) -> Line:
-    """A connection on which somebody has authenticated."""
+    """Returns a connection on which this user has authenticated."""
     line = Line(state)
     line.exchange(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
     authenticates(line, name)
@@ -67,7 +67,7 @@ def authenticates(line: Line, name: str) -> None:
 
 
 def answers_itself(line: Line, question: Struct, version: int) -> bool:
-    """Whether the sidecar answers; a question that it leaves to the broker stays open."""
+    """Whether the sidecar answers a question itself. A question for the broker stays unanswered."""
     return to_upstream(line.sends(question, version)) == b""
 
 
@@ -142,7 +142,7 @@ def test_listing_grant_needs_every_group_listed() -> None:
     )
     bob.exchange(ListGroupsRequest(), ListGroupsResponse(error_code=0, groups=()), 2)
     assert [answers_itself(line, ListGroupsRequest(), 2) for line in (alice, bob)] == [True, False]
-    assert not answers_itself(alice, DESCRIBING, 5)  # Whoever may describe the cluster is listed what they may not see.
+    assert not answers_itself(alice, DESCRIBING, 5)  # alice may only list the group.
 
 
 def test_anonymous_answers_wait_for_broker() -> None:
@@ -202,7 +202,7 @@ def test_rule_change_revokes_all_grants(key: int, way: str) -> None:
     alice, admin = user(state, "alice"), Line(state)
     alice.exchange(DESCRIBING, DESCRIBED, 5)
     change = request(key, 1, version=3, body=bytes(40))
-    assert admin.client(change[:20]) == [ToUpstream(change[:20])]  # It is not even read.
+    assert admin.client(change[:20]) == [ToUpstream(change[:20])]  # The request is not even decoded.
     admin.client(change[20:])
     alice.exchange(DESCRIBING, DESCRIBED, 5)
     alice.exchange(DESCRIBING, DESCRIBED, 5)

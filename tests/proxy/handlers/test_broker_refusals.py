@@ -1,4 +1,4 @@
-"""What the broker refuses by the rules of the policies, counted from its replies."""
+"""Refusals of the broker by the rules of the policies are counted from its replies."""
 
 import dataclasses
 from typing import Any
@@ -32,7 +32,7 @@ FULL, TOO_LONG = ("group_max_size", 81), ("offset_metadata_max_bytes", 12)
 
 
 def saying(reply: Any, error_code: int) -> Any:
-    """A reply with this in every place for an error."""
+    """Returns a reply with this code in every error field."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(reply):
         value = getattr(reply, field.name)
@@ -72,7 +72,7 @@ def test_error_of_unjudged_api_is_not_counted(policy: type[Policy]) -> None:
 
 
 def of_both(state: BrokerState) -> dict[tuple[str, int], int]:
-    """What is counted of the two policies that are looked at here."""
+    """Returns the counters of the two policies of these tests."""
     return {rule: state.traffic.broker_rejections[rule] for rule in (FULL, TOO_LONG)}
 
 

@@ -1,4 +1,4 @@
-"""Where members are, in answers made here and in the broker's own: `answers.client_host`."""
+"""The hosts of members in local answers and in the broker's replies: `answers.client_host`."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,17 +35,17 @@ from tests.proxy.dataplane.playbook import EPOCH, Line, broker_state, complete_s
 SIDECAR, CLIENT = "/10.1.1.9", "/10.0.0.1"
 QUESTION = DescribeGroupsRequest(groups=("g",))
 OPERATIONS = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
-"""Which only the broker can answer."""
+"""A question that only the broker can answer."""
 VERSIONS = range(3, 7)
 
 
 def answers(**settings: Any) -> dict[str, Any]:
-    """Settings of a sidecar that nobody gets past."""
+    """Returns settings of an exclusive sidecar."""
     return {"answers": {"exclusive": True, "authorizer": "none", **settings}}
 
 
 def described(*members: str, host: str = SIDECAR) -> DescribeGroupsResponse:
-    """The broker's word of group "g"."""
+    """Returns the broker's description of group "g"."""
     told = tuple(
         DescribedGroupMember(
             member_id=member,
@@ -63,17 +63,17 @@ def described(*members: str, host: str = SIDECAR) -> DescribeGroupsResponse:
 
 
 def hosts(reply: Any) -> list[str]:
-    """The hosts that a reply tells."""
+    """Returns the hosts in a reply."""
     return [member.client_host for group in reply.groups for member in group.members]
 
 
 def members(state: BrokerState, at: float = 100) -> list[MemberView]:
-    """The members as the copy has them."""
+    """Returns the members in the copy."""
     return list(state.copy.manager.view("g", EPOCH + at).members)
 
 
 def asked(line: Line, question: Struct, version: int, reply: Struct) -> Any:
-    """What the client reads where the broker is asked."""
+    """Sends a question that goes to the broker. Returns the reply that the client gets."""
     frame = line.frame(question, version)
     assert line.client(frame) == [ToUpstream(frame)]
     return line.reads_reply(line.broker_replies(reply, version), question, version)
@@ -138,7 +138,7 @@ def test_translated_reply_has_configured_hosts(setting: str, host: str) -> None:
     state = complete_state(**answers(client_host=setting))
     line, *_ = stable_group(state, "a")
     state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 0), ApiKey.LIST_GROUPS: (0, 0)})
-    Line(state).sends(joining(), 3)  # Now only the broker knows.
+    Line(state).sends(joining(), 3)  # Now only the broker knows the host.
     assert to_upstream(line.sends(QUESTION, 5))
     told = line.broker_replies(described("a", "stranger"), 0, CORRELATION)
     assert hosts(line.reads_reply(told, QUESTION, 5)) == [host, SIDECAR]
@@ -182,7 +182,7 @@ def test_cached_answer_follows_member_host() -> None:
 
 
 def consumer_described(*members: str) -> ConsumerGroupDescribeResponse:
-    """The broker's word of group "g"."""
+    """Returns the broker's description of group "g"."""
     nothing = Assignment(topic_partitions=())
     told = tuple(
         Member(

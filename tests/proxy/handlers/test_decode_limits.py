@@ -1,4 +1,4 @@
-"""What would hold up all clients is left to the broker, and what it changed is learnt again."""
+"""Messages whose decoding would delay all clients go to the broker. Their changes are learned again afterwards."""
 
 import pytest
 
@@ -32,7 +32,7 @@ from tests.proxy.dataplane.playbook import Line, complete_state, stable_group, t
 MOST = 100
 LIMITS = {"inspected_elements": MOST}
 FEW, MANY = 10, MOST // MEMBER_COST + 1
-"""Members of a group that is described here, and of one that is not."""
+"""The members of a group that the sidecar describes, and of a group that it does not."""
 
 
 def members(count: int) -> list[str]:
@@ -40,7 +40,7 @@ def members(count: int) -> list[str]:
 
 
 def is_forwarded(line: Line, request: Struct, version: int) -> bool:
-    """Whether a question goes to the broker as it came; else it is answered."""
+    """Whether a question goes to the broker unchanged. Otherwise the sidecar answers it."""
     frame = line.frame(request, version)
     return line.client(frame) == [ToUpstream(frame)]
 
@@ -59,7 +59,7 @@ def test_api_limits_scale_with_setting() -> None:
 
 
 def leave(state: BrokerState, line: Line, gone: list[str]) -> None:
-    """Members leave together."""
+    """Exchanges a LeaveGroup of these members."""
     identities = tuple(MemberIdentity(member_id=each) for each in gone)
     left = tuple(MemberResponse(member_id=each, group_instance_id=None, error_code=0) for each in gone)
     line.exchange(

@@ -1,4 +1,4 @@
-"""What is looked into, what it teaches, and that whatever is not understood goes on as it came."""
+"""Which messages are decoded, what the copy learns from them, and that undecodable messages are forwarded unchanged."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -53,42 +53,42 @@ TRACKED_WRITES = sorted(exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, Ap
 
 
 def cases(keys: Any) -> Iterator[Any]:
-    """Each of the APIs in each version."""
+    """Yields each of these APIs in each version."""
     for key in keys:
         for version in APIS[key].versions:
             yield pytest.param(key, version, id=f"{APIS[key].name}-{version}")
 
 
 def asking(key: int, version: int, sample: Any = full_sample, **fields: Any) -> Any:
-    """A request in which every field says something."""
+    """Returns a request with a value in every field."""
     message: Any = brought_down(sample(APIS[key].request), version)
     return replace(message, **{name: value for name, value in fields.items() if hasattr(message, name)})
 
 
 def telling(key: int, version: int, sample: Any = full_sample) -> Any:
-    """A reply likewise."""
+    """Returns a reply with a value in every field."""
     return brought_down(sample(APIS[key].response), version)
 
 
 def lacking(state: BrokerState, group: str = "g") -> FallbackReason | None:
-    """What the copy lacks of a group."""
+    """Returns the fallback reason of a group."""
     return state.copy.manager.view(group, EPOCH + 100).fallback_reason
 
 
 def assert_marked(state: BrokerState, key: int) -> None:
-    """An unread write marks its group. Where its group is not read, and it spares members, only offsets are marked."""
+    """Asserts that an unread write has marked its group, or only offsets if the API cannot change members."""
     spares = key in (ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS)
     assert lacking(state) is (FallbackReason.UNDECODABLE if key in TRACKED_WRITES and not spares else None)
     assert (state.copy.manager.offsets_fallback_reason("g", EPOCH + 100) is not None) is (key in TRACKED_WRITES)
 
 
 def restored(state: BrokerState, group: str = "g") -> None:
-    """Makes the copy of a group certain again, as a description by the broker would."""
+    """Makes the copy of a group complete again, as a description by the broker would."""
     state.copy.manager.group_metadata_cache[group].mark_complete()
     assert lacking(state, group) is None
 
 
-# What is understood.
+# Decodable messages.
 
 
 @pytest.mark.parametrize("sample", [full_sample, null_sample])
@@ -186,7 +186,7 @@ def test_commit_by_topic_id_is_applied() -> None:
     assert {topic for topic, _ in state.copy.manager.view("g", EPOCH + 100).offsets} == {"t0", "t1"}
 
 
-# What is not understood.
+# Undecodable messages.
 
 
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
@@ -266,7 +266,7 @@ def test_truncated_reply_marks_group(key: int, version: int) -> None:
     state = complete_state(answers={"enabled": False, "exclusive": True, "authorizer": "none"})
     stable_group(state, "m1")
     stable_group(state, "m2", group="h")
-    if key == ApiKey.LIST_GROUPS:  # Else nothing would be learnt from it.
+    if key == ApiKey.LIST_GROUPS:  # Otherwise the copy would learn nothing from the reply.
         for until in (FOREVER, EPOCH):
             state.copy.manager.note_unread_write("other", until)
     line = Line(state)
@@ -310,7 +310,7 @@ def test_repeated_decode_failure_is_logged_once(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.count("not understood") == 1
 
 
-# What is too long.
+# Messages that are too long.
 
 
 def test_overlong_request_marks_group() -> None:
@@ -385,7 +385,7 @@ def test_longest_inspected_reply_is_held() -> None:
     assert line.upstream(told[-1:]) == [ToClient(told)]
 
 
-# What is not known to have happened.
+# Requests with an unknown effect.
 
 
 @pytest.mark.parametrize("key", sorted(exchange_events.GROUP_WRITE_KEYS))
@@ -483,7 +483,7 @@ def test_named_write_marks_offsets_of_its_group(api_key: int) -> None:
     assert state.traffic.decode_failures == {}
 
 
-# What is understood behind.
+# Deferred replies.
 
 
 def test_deferred_commit_precedes_topic_deletion() -> None:

@@ -1,4 +1,4 @@
-"""Replies that the desk reads for their own sake: handshakes, versions, names and addresses."""
+"""Replies that the dispatcher reads for their contents: handshakes, versions, names and addresses."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ TOPIC_ID = UUID(int=5)
 
 
 def telling(key: int, version: int) -> Any:
-    """A reply in which every field says something."""
+    """Returns a reply with a value in every field."""
     return brought_down(full_sample(APIS[key].response), version)
 
 
@@ -46,7 +46,7 @@ def telling(key: int, version: int) -> Any:
 
 
 def handshake(mechanism: str, error_code: int = 0, version: int = 0) -> Line:
-    """A connection whose handshake has been answered."""
+    """Returns a connection whose handshake was answered."""
     line = Line(broker_state())
     message = SaslHandshakeRequest(mechanism=mechanism)
     line.exchange(message, SaslHandshakeResponse(error_code=error_code, mechanisms=("PLAIN", mechanism)), version)
@@ -119,7 +119,7 @@ def test_overlong_handshake_makes_opaque() -> None:
     assert line.client(b"anything") == [ToUpstream(b"anything")]
 
 
-# Metadata, where nothing is rewritten.
+# Metadata without rewriting.
 
 
 def names(version: int, topics: int = 1) -> MetadataResponse:
@@ -157,16 +157,16 @@ def test_addresses_are_not_read_without_gateway(key: int) -> None:
     assert line.upstream(told[:20]) == [ToClient(told[:20])]
 
 
-# What a gateway rewrites.
+# Rewriting of a gateway.
 
 
 def gateway(**settings: Any) -> BrokerState:
-    """A broker behind a gateway that gives node N the port 20000 + N."""
+    """Returns the state of a broker behind a gateway, which maps node N to port 20000 + N."""
     return broker_state(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
 
 
 def asked(line: Line, key: int, version: int) -> None:
-    """The client asks; a Produce with acks."""
+    """Sends a request of this API. A Produce request has acks=-1."""
     assert line.client(request(key, 1, version=version, body=b"\0\0\xff\xff" if version >= 9 else b"\xff\xff" * 2))
 
 
@@ -294,7 +294,7 @@ def versions(ranges: dict[Any, tuple[int, int]], version: int) -> ApiVersionsRes
 
 
 def offered(state: BrokerState, told: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:
-    """What the client is offered, and whether it is as the broker sent it."""
+    """Returns the versions that the client is offered, and whether the reply is unchanged."""
     line, message = Line(state), ApiVersionsRequest()
     line.sends(message, version)
     commands = line.broker_replies(told, version)
@@ -321,7 +321,7 @@ def test_unchanged_api_versions_pass_and_teach(version: int) -> None:
 def test_api_versions_are_not_encoded_anew() -> None:
     """An ApiVersions reply that needs no change passes byte for byte, even with an unusual encoding."""
     told = encode_reply(versions(KAFKA_4, 3), 3, 1)
-    strange = framed(told[4:10] + bytes((told[10] | 0x80, 0)) + told[11:])  # A varint a byte longer than it need be.
+    strange = framed(told[4:10] + bytes((told[10] | 0x80, 0)) + told[11:])  # A long varint.
     state = broker_state()
     line = Line(state)
     line.sends(ApiVersionsRequest(), 3)

@@ -1,4 +1,4 @@
-"""Joins that may not pass: when that is judged, what the client is told, and what the broker."""
+"""Refused joins: when they are judged, what the client gets, and what the broker gets."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,7 +63,7 @@ REFUSALS = {
 
 
 def limited(limit: int, facts: list[Fact] | None = None, error_code: int = 77) -> BrokerState:
-    """A broker before which groups have a limit."""
+    """Returns the state of a broker whose groups have a limit."""
     tell = (lambda fact: None) if facts is None else facts.append
     return complete_state(tell, policies={"group_max_size": {"limit": limit, "error_code": error_code}})
 
@@ -163,7 +163,7 @@ def test_failed_refusal_forwards_join(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "a fault of ours" in capsys.readouterr().out
 
 
-# Its turn.
+# The turn of a join.
 
 
 def test_waiting_join_does_not_count() -> None:
@@ -212,7 +212,7 @@ def test_leave_makes_room_for_next_join() -> None:
     commands = line.broker_replies(LeaveGroupResponse(error_code=0), 2, correlation=3)
     assert [type(command) for command in commands] == [ToClient, ToUpstream]
     assert to_upstream(commands) == join
-    assert state.copy.manager.group_metadata_cache["g"].parked_ids  # The join that goes on holds its place.
+    assert state.copy.manager.group_metadata_cache["g"].parked_ids  # The forwarded join occupies a place.
     assert not any(isinstance(fact, ClientRefused) for fact in facts)
     assert state.traffic.policy_evaluations == {"group_max_size": 2}
     assert state.traffic.policy_rejections == {}
@@ -229,11 +229,11 @@ def test_undelivered_refusal_is_not_recorded() -> None:
     assert not any(isinstance(fact, ClientRefused) for fact in facts)
 
 
-# A member that is refused while its group rebalances.
+# Refusal of a member during a rebalance.
 
 
 def rebalancing(facts: list[Fact]) -> tuple[BrokerState, list[Line]]:
-    """A group of three, above its limit of two: two have joined again and are parked, the third has not."""
+    """Returns a group of three members with a limit of two. Two joins are parked, and the third is missing."""
     state = limited(3, facts)
     lines = stable_group(state, "m1", "m2", "m3")
     state.active_policies.replace([GroupMaxSize(GroupMaxSizeSettings(limit=2))])
@@ -295,11 +295,11 @@ def test_parked_member_may_rejoin() -> None:
     assert to_client(again.sends(joining(member_id="m2"), 3)) == b""
 
 
-# What the copy is not sure of.
+# Incomplete copies.
 
 
 def unsure(**policy: Any) -> BrokerState:
-    """A broker that clients may reach around the sidecar, before which groups have a limit."""
+    """Returns the state of a broker whose groups have a limit, and whose clients may bypass the sidecar."""
     state = broker_state(policies={"group_max_size": {"limit": 1, **policy}}, answers={"authorizer": "none"})
     access_of(state).learn_anonymous_access()
     return state
@@ -323,13 +323,13 @@ def described(state: str, *members: str, error_code: int = 0) -> DescribeGroupsR
     return DescribeGroupsResponse(groups=(group,))
 
 
-def tells(line: Line, answer: DescribeGroupsResponse) -> list[Command]:
-    """The broker answers what the sidecar has asked."""
+def broker_describes(line: Line, answer: DescribeGroupsResponse) -> list[Command]:
+    """The broker replies to the sidecar's DescribeGroups."""
     return line.broker_replies(answer, 0, correlation=DESCRIPTION_CORRELATION)
 
 
-def asks(commands: list[Command], client_id: str = "client") -> bool:
-    """Whether all that is done is to have the broker describe the group, in the client's name."""
+def requests_description(commands: list[Command], client_id: str = "client") -> bool:
+    """Whether the commands only send a DescribeGroups for group g to the broker, with the client's id."""
     frame = to_upstream(commands)
     header, body = decode_request_header(frame[4:], flexible=False)
     assert to_client(commands) == b""
@@ -356,9 +356,9 @@ def test_broker_confirms_uncertain_verdict(told: DescribeGroupsResponse, code: i
     state = unsure()
     line, message = Line(state), joining()
     join = line.frame(message, 3)
-    assert asks(line.client(join))
+    assert requests_description(line.client(join))
     assert not line.session.should_read_client
-    commands = tells(line, told)
+    commands = broker_describes(line, told)
     if code:
         assert line.reads_reply(commands, message, 3).error_code == code
     else:
@@ -372,8 +372,8 @@ def test_join_passes_if_broker_cannot_describe() -> None:
     join = line.frame(message, 3)
     commands = line.client(join)
     for _ in range(MAX_CONFIRMATIONS):
-        assert asks(commands)
-        commands = tells(line, described("", error_code=30))
+        assert requests_description(commands)
+        commands = broker_describes(line, described("", error_code=30))
     assert commands == [ToUpstream(join)]
 
 
@@ -381,21 +381,21 @@ def test_failed_judgement_after_confirmation_forwards_join(monkeypatch: pytest.M
     """If the sidecar fails after the broker has described the group, the join goes to the broker."""
     line, message = Line(unsure()), joining()
     join = line.frame(message, 3)
-    assert asks(line.client(join))
+    assert requests_description(line.client(join))
 
     def fails(*_: object) -> None:
         raise RuntimeError("a fault of the policy")
 
     monkeypatch.setattr(GroupMaxSize, "judge", fails)
-    assert tells(line, described("Stable", "x")) == [ToUpstream(join)]
+    assert broker_describes(line, described("Stable", "x")) == [ToUpstream(join)]
 
 
 def test_confirmation_with_odd_client_id() -> None:
     """The confirming request contains a shortened replacement for a client id that is not valid UTF-8."""
     line, message = Line(unsure(), client_id="x" * 0x7FFF), joining()
     join = line.frame(message, 3).replace(b"x" * 0x7FFF, b"\xff" * 0x7FFF)
-    assert asks(line.client(join), "\ufffd" * 0x1FFF)
-    assert line.reads_reply(tells(line, described("Stable", "x")), message, 3).error_code == 77
+    assert requests_description(line.client(join), "\ufffd" * 0x1FFF)
+    assert line.reads_reply(broker_describes(line, described("Stable", "x")), message, 3).error_code == 77
 
 
 def test_no_confirmation_without_describe_groups() -> None:
@@ -413,12 +413,12 @@ def test_confirmation_is_valid_for_one_second() -> None:
     state = unsure()
     first, message = Line(state), joining()
     first.sends(message, 3)
-    assert first.reads_reply(tells(first, described("Stable", "x")), message, 3).error_code == 77
+    assert first.reads_reply(broker_describes(first, described("Stable", "x")), message, 3).error_code == 77
     again = Line(state)
     again.now += 0.9
     assert again.reads_reply(again.sends(message, 3), message, 3).error_code == 77
     again.now += 0.2
-    assert asks(again.sends(message, 3))
+    assert requests_description(again.sends(message, 3))
 
 
 def test_leave_invalidates_confirmation() -> None:
@@ -426,13 +426,13 @@ def test_leave_invalidates_confirmation() -> None:
     state = unsure()
     line, message = Line(state), joining()
     line.sends(message, 3)
-    assert line.reads_reply(tells(line, described("Stable", "x")), message, 3).error_code == 77
+    assert line.reads_reply(broker_describes(line, described("Stable", "x")), message, 3).error_code == 77
     leaving_by_instance = LeaveGroupRequest(
         group_id="g", members=(MemberIdentity(member_id="", group_instance_id="i"),)
     )
     left = MemberResponse(member_id="", group_instance_id="i", error_code=0)
     Line(state).exchange(leaving_by_instance, LeaveGroupResponse(error_code=0, members=(left,)), 3)
-    assert asks(line.sends(message, 3))
+    assert requests_description(line.sends(message, 3))
 
 
 def test_expired_members_need_confirmation() -> None:
@@ -442,8 +442,8 @@ def test_expired_members_need_confirmation() -> None:
     line = Line(state)
     line.now += 31
     join = line.frame(joining(), 3)
-    assert asks(line.client(join))
-    assert tells(line, described("Empty")) == [ToUpstream(join)]
+    assert requests_description(line.client(join))
+    assert broker_describes(line, described("Empty")) == [ToUpstream(join)]
 
 
 def test_lost_join_counts_for_one_second() -> None:
@@ -454,12 +454,14 @@ def test_lost_join_counts_for_one_second() -> None:
     gone.session.close(gone.now)
     early, late = Line(state), Line(state)
     early.now += 0.1
-    assert asks(early.client(early.frame(message, 3)))
-    assert early.reads_reply(tells(early, described("Empty")), message, 3).error_code == 77, "it may yet arrive"
+    assert requests_description(early.client(early.frame(message, 3)))
+    assert early.reads_reply(broker_describes(early, described("Empty")), message, 3).error_code == 77, (
+        "it may yet arrive"
+    )
     late.now += 1.1
     join = late.frame(message, 3)
-    assert asks(late.client(join))
-    assert tells(late, described("Empty")) == [ToUpstream(join)], "it never has"
+    assert requests_description(late.client(join))
+    assert broker_describes(late, described("Empty")) == [ToUpstream(join)], "it never has"
 
 
 def test_arrived_lost_join_keeps_counting() -> None:
@@ -471,12 +473,14 @@ def test_arrived_lost_join_keeps_counting() -> None:
     for seconds in (1.1, 2.2):
         line = Line(state)
         line.now += seconds
-        assert asks(line.client(line.frame(message, 3)))
-        assert line.reads_reply(tells(line, described("PreparingRebalance", "x")), message, 3).error_code == 77
+        assert requests_description(line.client(line.frame(message, 3)))
+        assert (
+            line.reads_reply(broker_describes(line, described("PreparingRebalance", "x")), message, 3).error_code == 77
+        )
     line = Line(state)
     line.now += 3.3
-    assert asks(line.client(line.frame(message, 3)))
-    assert line.reads_reply(tells(line, described("Stable", "x")), message, 3).error_code == 77
+    assert requests_description(line.client(line.frame(message, 3)))
+    assert line.reads_reply(broker_describes(line, described("Stable", "x")), message, 3).error_code == 77
 
 
 def test_certain_copy_needs_no_confirmation() -> None:
@@ -487,7 +491,7 @@ def test_certain_copy_needs_no_confirmation() -> None:
     assert line.client(join) == [ToUpstream(join)]
 
 
-# Clients that try again and again.
+# Clients that retry.
 
 
 def test_retries_get_longer_throttle_times() -> None:
@@ -504,7 +508,7 @@ def test_retries_get_longer_throttle_times() -> None:
     assert other.reads_reply(other.sends(message, 3), message, 3).throttle_time_ms == 0
 
 
-# What is only reported.
+# Audit mode.
 
 
 def test_audit_mode_forwards_and_records() -> None:
@@ -521,7 +525,7 @@ def test_audit_mode_forwards_and_records() -> None:
     assert state.traffic.policy_rejections == {}
 
 
-# Frames that are too long to be looked into otherwise.
+# Frames above the decode limit.
 
 
 def test_overlong_join_closes_under_policy() -> None:

@@ -1,4 +1,4 @@
-"""What a refused client is told, whatever it asked, and how long it is asked to wait."""
+"""The reply to a refused client in each API, and its throttle time."""
 
 import dataclasses
 
@@ -20,14 +20,14 @@ from group_sidecar.proxy.handlers.error_replies import (
 
 
 def asked(key: int) -> object:
-    """A request of an API, of which nothing but its key counts."""
+    """Returns a request of an API without fields, of which only the class is used."""
     request = APIS[key].request
     assert request is not None
     return object.__new__(request)
 
 
 def vars_of(reply: Struct) -> dict[str, object]:
-    """What a reply says, by field."""
+    """Returns the values of a reply by field."""
     return dataclasses.asdict(reply)
 
 

@@ -30,7 +30,7 @@ def reason(state: BrokerState, request: Struct = DESCRIBING, version: int = 0) -
 
 
 def lose_requests(state: BrokerState) -> None:
-    """Has requests wait that have lost their replies."""
+    """Defers a lost request that is not applied yet."""
     assert state.lost_requests.defer([CopiedRequest(bytes(BYTES_AT_ONCE + 1), ORIGIN, NOW)], NOW)
 
 
@@ -40,7 +40,7 @@ CHANGES: dict[FallbackReason, Callable[[BrokerState], object]] = {
     FallbackReason.UNAUTHORIZED: lambda state: access_of(state).broker_lost(),
     FallbackReason.VERSION: lambda state: state.versions.learn({ApiKey.DESCRIBE_GROUPS: (1, 1)}),
 }
-"""By reason, what brings it about. A later one comes before all earlier ones."""
+"""The change that causes each reason. Each reason has priority over all reasons before it."""
 
 
 def test_known_group_has_no_reason() -> None:

@@ -1,4 +1,4 @@
-"""What the desk learns of Fetch replies, and what it leaves alone."""
+"""What the dispatcher learns from Fetch replies, and which replies it does not read."""
 
 from typing import Any
 from uuid import UUID
@@ -34,7 +34,7 @@ FETCH = ApiKey.FETCH
 
 
 def telling(version: int, *ends: int, records: int = 10, topic_id: UUID = TOPIC) -> FetchResponse:
-    """A reply that tells the high watermarks of the topic's partitions, and has so many bytes of records of each."""
+    """Returns a reply with these high watermarks of partitions 0, 1 and so on, and so many bytes of records in each."""
     partitions = tuple(
         PartitionData(partition_index=index, error_code=0, high_watermark=end, records=bytes(records))
         for index, end in enumerate(ends)
@@ -45,7 +45,7 @@ def telling(version: int, *ends: int, records: int = 10, topic_id: UUID = TOPIC)
 
 
 def named_copy(**settings: Any) -> BrokerState:
-    """A copy that knows the topic's name."""
+    """Returns the state of a broker whose topic name is known."""
     state = broker_state(**settings)
     state.topic_names.learn({TOPIC: "t"})
     return state

@@ -1,4 +1,4 @@
-"""A join counts for others only once the broker has let its sender into the group."""
+"""A join counts towards the group's size only after the broker has authorized its sender."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ LIMITED = {"group_max_size": {"limit": 1}}
 
 
 def authorizing(**answers: Any) -> BrokerState:
-    """A broker with an authorizer, before which groups have a limit of one member."""
+    """Returns the state of a broker with an authorizer, whose groups have a limit of one member."""
     state = complete_state(policies=LIMITED, answers={"exclusive": True, **answers})
     state.learn_authorizer(True)
     return state
 
 
 def user(state: BrokerState, name: str) -> Line:
-    """A connection on which a user has authenticated."""
+    """Returns a connection on which this user has authenticated."""
     line = Line(state, client_id=name)
     line.exchange(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
     taken = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"")
@@ -48,7 +48,7 @@ def user(state: BrokerState, name: str) -> Line:
 
 
 def is_asked(commands: list[Command]) -> bool:
-    """Whether all that is done is to have the broker authorize a heartbeat of no member."""
+    """Whether the commands only send a Heartbeat without a member to the broker, which authorizes it."""
     assert to_client(commands) == b""
     header, body = decode_request_header(to_upstream(commands)[4:], flexible=False)
     asked = decode(HeartbeatRequest, 0, body)
@@ -58,7 +58,7 @@ def is_asked(commands: list[Command]) -> bool:
 
 
 def answers(line: Line, error_code: int) -> list[Command]:
-    """The broker answers the question."""
+    """The broker replies to the sidecar's Heartbeat."""
     return line.broker_replies(HeartbeatResponse(error_code=error_code), 0, correlation=PROBE_CORRELATION)
 
 
@@ -137,7 +137,7 @@ def test_grant_is_cached_by_user_and_group() -> None:
 
 
 def test_uncached_grant_is_asked_each_time() -> None:
-    """With rights_seconds set to 0, the broker authorizes each join anew."""
+    """With rights_seconds set to 0, the broker authorizes each join again."""
     state = authorizing(rights_seconds=0)
     line = user(state, "alice")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""KIP-40's draft on a listener that takes it: what the broker is asked, what the client is told, when it ends."""
+"""KIP-40's draft on a listener that supports it: the broker's requests, the client's reply, and closed connections."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,17 +57,17 @@ INITIALIZING = Kip40GroupMetadata(state=Kip40State.INITIALIZING)
 
 
 def drafting(**more: Any) -> BrokerState:
-    """A broker that had no groups, before which the draft is spoken."""
+    """Returns the state of a broker without initial groups, on a listener that supports the draft."""
     return complete_state(**DRAFT, **more)
 
 
 def about(*groups: str, members: bool = True, everything: bool = False) -> GroupMetadataRequest:
-    """A request of the draft."""
+    """Returns a request of the draft."""
     return GroupMetadataRequest(include_all_groups=int(everything), include_member_metadata=int(members), groups=groups)
 
 
 def asked(commands: Sequence[Command]) -> list[Struct]:
-    """What the broker is asked, in v0 of each; nothing goes to the client meanwhile."""
+    """Returns the requests to the broker, which have v0. Asserts that the client gets nothing."""
     assert to_client(commands) == b""
     data, found = to_upstream(commands), list[Struct]()
     while data:
@@ -80,7 +80,7 @@ def asked(commands: Sequence[Command]) -> list[Struct]:
 
 
 def answered(commands: Sequence[Command], correlation: int = 1) -> tuple[Kip40Group, ...]:
-    """What the client is told; nothing goes to the broker."""
+    """Returns the groups in the client's reply. Asserts that the broker gets nothing."""
     frame = to_client(commands)
     assert (to_upstream(commands), int.from_bytes(frame[:4], "big")) == (b"", len(frame) - 4)
     assert int.from_bytes(frame[4:8], "big") == correlation
@@ -88,12 +88,12 @@ def answered(commands: Sequence[Command], correlation: int = 1) -> tuple[Kip40Gr
 
 
 def broker_answers(line: Line, *replies: Struct) -> list[Command]:
-    """The broker answers the sidecar's questions, in their order."""
+    """The broker replies to the sidecar's requests in their order."""
     return line.upstream(*(encode_reply(each, 0, -88) for each in replies))
 
 
 def described(group: str = "g", state: str = "Stable", *members: str, error: int = 0) -> DescribedGroup:
-    """A group as a broker describes it."""
+    """Returns a group as a broker describes it."""
     stable = state == "Stable"
     return DescribedGroup(
         error_code=error,
@@ -115,12 +115,12 @@ def described(group: str = "g", state: str = "Stable", *members: str, error: int
 
 
 def telling(*groups: DescribedGroup) -> DescribeGroupsResponse:
-    """A reply to DescribeGroups."""
+    """Returns a reply to DescribeGroups."""
     return DescribeGroupsResponse(groups=groups)
 
 
 def stable(*members: str, leader: str = "m1", host: str = "/10.0.0.1", generation: int = 1) -> Kip40Group:
-    """What is told of the stable group g."""
+    """Returns the expected entry of the stable group g."""
     return Kip40Group(
         error_code=0,
         group_id="g",
@@ -145,16 +145,16 @@ def stable(*members: str, leader: str = "m1", host: str = "/10.0.0.1", generatio
 
 
 def told(group: str, metadata: Kip40GroupMetadata, where: Kip40Coordinator = AT_HERE) -> Kip40Group:
-    """A group without members."""
+    """Returns the expected entry of a group without members."""
     return Kip40Group(error_code=0, group_id=group, coordinator=where, group_metadata=metadata)
 
 
 def refusal(group: str, error: int, where: Kip40Coordinator | None = None) -> Kip40Group:
-    """A group of which only an error is told."""
+    """Returns the expected entry of a group with an error."""
     return Kip40Group(error_code=error, group_id=group, coordinator=where or Kip40Coordinator())
 
 
-# What the copy knows.
+# Answers from the copy.
 
 
 def test_stable_group_comes_from_copy() -> None:
@@ -193,7 +193,7 @@ def test_absent_group_may_be_elsewhere() -> None:
     coordinator.
     """
     elsewhere = described("nobody's", "", error=16)
-    assert asks(Line(drafting()), about("nobody's"), (telling(elsewhere),), (THERE,)) == (
+    assert reply_groups(Line(drafting()), about("nobody's"), (telling(elsewhere),), (THERE,)) == (
         refusal("nobody's", 16, AT_THERE),
     )
 
@@ -243,16 +243,16 @@ def test_a_request_may_come_in_pieces() -> None:
     assert asked(line.client(last)) == [DescribeGroupsRequest(groups=("g",))]
 
 
-# What the broker is asked.
+# Requests to the broker.
 
 
 def unsure() -> BrokerState:
-    """A broker of which nothing is certain."""
+    """Returns the state of a broker without a complete copy."""
     return broker_state(**DRAFT)
 
 
-def asks(line: Line, message: GroupMetadataRequest, *rounds: tuple[Struct, ...]) -> tuple[Kip40Group, ...]:
-    """What the client is told when the broker answers so, round by round."""
+def reply_groups(line: Line, message: GroupMetadataRequest, *rounds: tuple[Struct, ...]) -> tuple[Kip40Group, ...]:
+    """Sends a request, which the broker answers with these replies, round by round. Returns the client's groups."""
     commands = line.sends(message, 1)
     for replies in rounds:
         assert len(asked(commands)) == len(replies)
@@ -274,13 +274,13 @@ def test_leader_and_hosts_come_from_copy() -> None:
     """The leader, generation and client hosts of a group that the broker describes come from the copy."""
     state = unsure()
     stable_group(state, "m1", "m2", generation=5)
-    found = asks(Line(state), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
+    found = reply_groups(Line(state), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
     assert found == (stable("m1", "m2", generation=5),)
 
 
 def test_unseen_group_has_no_leader() -> None:
     """A group that the copy has never seen has no leader, generation -1, and the broker's hosts."""
-    found = asks(Line(unsure()), about("g"), (telling(described("g", "Stable", "m1")),), (HERE,))
+    found = reply_groups(Line(unsure()), about("g"), (telling(described("g", "Stable", "m1")),), (HERE,))
     assert found == (stable("m1", leader="", host="/127.0.0.1", generation=-1),)
 
 
@@ -288,7 +288,7 @@ def test_changed_members_hide_leader() -> None:
     """If the broker reports other members than the copy, the reply has no leader and generation -1."""
     state = unsure()
     stable_group(state, "m1")
-    [group] = asks(Line(state), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
+    [group] = reply_groups(Line(state), about("g"), (telling(described("g", "Stable", "m1", "m2")),), (HERE,))
     assert (group.group_metadata.generation, group.member_metadata.leader) == (-1, "")
 
 
@@ -297,38 +297,40 @@ def test_rebalance_reports_previous_generation(shown: str) -> None:
     """During a rebalance, the reply contains the previous generation and no members."""
     state = unsure()
     stable_group(state, "m1", generation=5)
-    [group] = asks(Line(state), about("g"), (telling(described("g", shown, "m1")),), (HERE,))
+    [group] = reply_groups(Line(state), about("g"), (telling(described("g", shown, "m1")),), (HERE,))
     assert group == told("g", Kip40GroupMetadata(state=2, protocol_type="consumer", generation=5, protocol="range"))
 
 
 def test_loading_group_is_initializing() -> None:
     """A group whose coordinator is loading is reported as Initializing."""
     loading = described("g", "", error=14)
-    assert asks(Line(unsure()), about("g"), (telling(loading),), (HERE,)) == (told("g", INITIALIZING),)
+    assert reply_groups(Line(unsure()), about("g"), (telling(loading),), (HERE,)) == (told("g", INITIALIZING),)
 
 
 def test_loading_group_without_coordinator() -> None:
     """A loading group is reported as Initializing without an error, even if its coordinator is unknown."""
-    found = asks(Line(unsure()), about("g"), (telling(described("g", "", error=14)),), (NOWHERE,))
+    found = reply_groups(Line(unsure()), about("g"), (telling(described("g", "", error=14)),), (NOWHERE,))
     assert found == (told("g", INITIALIZING, Kip40Coordinator()),)
 
 
 def test_group_of_another_broker() -> None:
     """A group of another broker is reported with error 16 and its coordinator only."""
     elsewhere = described("g", "", error=16)
-    assert asks(Line(unsure()), about("g"), (telling(elsewhere),), (THERE,)) == (refusal("g", 16, AT_THERE),)
+    assert reply_groups(Line(unsure()), about("g"), (telling(elsewhere),), (THERE,)) == (refusal("g", 16, AT_THERE),)
 
 
 def test_group_without_coordinator() -> None:
     """A group without a coordinator is reported with error 15."""
     elsewhere = described("g", "", error=16)
-    assert asks(Line(unsure()), about("g"), (telling(elsewhere),), (NOWHERE,)) == (refusal("g", 15),)
+    assert reply_groups(Line(unsure()), about("g"), (telling(elsewhere),), (NOWHERE,)) == (refusal("g", 15),)
 
 
 @pytest.mark.parametrize("error", [15, 30])
 def test_other_errors_are_passed_on(error: int) -> None:
     """Any other error of the description becomes the error of the group."""
-    assert asks(Line(unsure()), about("g"), (telling(described("g", "", error=error)),)) == (refusal("g", error),)
+    assert reply_groups(Line(unsure()), about("g"), (telling(described("g", "", error=error)),)) == (
+        refusal("g", error),
+    )
 
 
 def test_groups_of_partition_share_coordinator() -> None:
@@ -338,14 +340,14 @@ def test_groups_of_partition_share_coordinator() -> None:
     line = Line(state)
     groups = tuple(f"g{number}" for number in range(20))
     elsewhere = telling(*(described(group, "", error=16) for group in groups))
-    assert asks(line, about(*groups), (elsewhere,), (THERE,)) == tuple(refusal(g, 16, AT_THERE) for g in groups)
+    assert reply_groups(line, about(*groups), (elsewhere,), (THERE,)) == tuple(refusal(g, 16, AT_THERE) for g in groups)
 
 
 def test_failed_lookup_asks_for_remaining_groups() -> None:
     """If the coordinator lookup of one group fails, the sidecar looks up the remaining groups."""
     groups = tuple(described(group, "Dead") for group in "abc")
     refused = FindCoordinatorResponse(error_code=30, node_id=-1, host="", port=-1)
-    found = asks(Line(unsure()), about("a", "b", "c"), (telling(*groups),), (refused,), (HERE, HERE))
+    found = reply_groups(Line(unsure()), about("a", "b", "c"), (telling(*groups),), (refused,), (HERE, HERE))
     assert [group.coordinator for group in found] == [Kip40Coordinator(), AT_HERE, AT_HERE]
 
 
@@ -353,7 +355,7 @@ def test_lookups_are_sent_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sidecar sends at most REQUESTS_PER_ROUND coordinator lookups at a time."""
     monkeypatch.setattr("group_sidecar.proxy.handlers.kip40_group_metadata.REQUESTS_PER_ROUND", 2)
     elsewhere = telling(*(described(group, "", error=16) for group in "abc"))
-    found = asks(Line(unsure()), about("a", "b", "c"), (elsewhere,), (HERE, THERE), (NOWHERE,))
+    found = reply_groups(Line(unsure()), about("a", "b", "c"), (elsewhere,), (HERE, THERE), (NOWHERE,))
     assert found == (refusal("a", 16, AT_HERE), refusal("b", 16, AT_THERE), refusal("c", 15))
 
 
@@ -374,13 +376,13 @@ def test_all_groups_are_listed_and_named() -> None:
 def test_failed_list_is_reported(error: int, stands_for_it: Kip40Group) -> None:
     """If the broker cannot list groups, the reply has one entry without a group id for the failure."""
     listed = ListGroupsResponse(error_code=error, groups=())
-    assert asks(Line(unsure()), about(everything=True), (listed,)) == (stands_for_it,)
+    assert reply_groups(Line(unsure()), about(everything=True), (listed,)) == (stands_for_it,)
 
 
 def test_gateway_reports_its_own_addresses() -> None:
     """A gateway reports coordinators with its own advertised addresses."""
     state = broker_state(advertise=lambda node, host, port: (f"for {host}", 7000 + node), **DRAFT)
-    found = asks(Line(state), about("g"), (telling(described("g", "Dead")),), (HERE,))
+    found = reply_groups(Line(state), about("g"), (telling(described("g", "Dead")),), (HERE,))
     assert found == (told("g", DEAD, Kip40Coordinator(id=1, host="for here", port=7001)),)
 
 
@@ -399,7 +401,7 @@ def test_copy_answers_if_broker_lacks_api() -> None:
     state = drafting(answers={"authorizer": "none"})
     state.versions.learn({ApiKey.FIND_COORDINATOR: (0, 0)})
     stable_group(state, "m1")
-    assert asks(Line(state), about("g"), (HERE,)) == (stable("m1"),)
+    assert reply_groups(Line(state), about("g"), (HERE,)) == (stable("m1"),)
 
 
 def test_loading_partition_is_initializing() -> None:
@@ -409,14 +411,14 @@ def test_loading_partition_is_initializing() -> None:
     partitions = state.copy.manager.log.partitions
     partitions.count = 1
     partitions.begin(0, 0, 0)
-    assert asks(Line(state), about("g"), (HERE,)) == (told("g", INITIALIZING),)
+    assert reply_groups(Line(state), about("g"), (HERE,)) == (told("g", INITIALIZING),)
 
 
 def test_list_groups_unavailable_without_api() -> None:
     """If the broker lacks the APIs and the copy may not answer, each entry has error 15 and no coordinator."""
     state = unsure()
     state.versions.learn({ApiKey.FIND_COORDINATOR: (0, 0)})
-    assert asks(Line(state), about("g", everything=True)) == (refusal("", 15), refusal("g", 15))
+    assert reply_groups(Line(state), about("g", everything=True)) == (refusal("", 15), refusal("g", 15))
 
 
 def test_disabled_answers_go_to_broker() -> None:
@@ -463,7 +465,7 @@ def test_broker_never_gets_kip40_request(body: bytes, cut: bytes) -> None:
     line = Line(drafting())
     commands = line.client(request(10, 1, version=1, body=body), cut)
     if commands != [Close(CloseReason.MALFORMED_REQUEST)]:
-        sent = to_upstream(commands)  # FindCoordinator v0 and DescribeGroups v0 are the sidecar's own questions.
+        sent = to_upstream(commands)  # FindCoordinator v0 and DescribeGroups v0 are the sidecar's own requests.
         assert sent[4:8] in (b"", b"\0\x0a\0\0", b"\0\x0f\0\0")
 
 
@@ -504,7 +506,7 @@ def test_earlier_requests_are_answered_first(body: bytes) -> None:
     assert [type(command) for command in closed[1:]] == [Close]
 
 
-# What stays as it is.
+# Unchanged requests.
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 4, 6])

@@ -1,4 +1,4 @@
-"""Questions about groups: which are answered here, when, and with what."""
+"""Questions about groups: which of them the sidecar answers, when, and with which contents."""
 
 from dataclasses import replace
 from typing import Any
@@ -60,7 +60,7 @@ LISTING = ListGroupsRequest()
 
 
 def fetching(version: int, *, topics: bool = True) -> OffsetFetchRequest:
-    """Asks for the offsets of topic t, or for all."""
+    """Returns a request for the offsets of topic t, or for all offsets."""
     asked = (OffsetFetchRequestTopic(name="t" if version < 10 else "", topic_id=TOPIC_ID, partition_indexes=(0, 1)),)
     if version < 8:
         return OffsetFetchRequest(group_id="g", topics=asked if topics else None)
@@ -91,7 +91,7 @@ COMMITTED = OffsetCommitResponse(
 
 
 def known(**settings: Any) -> tuple[BrokerState, Line]:
-    """A broker of which all is known: a Stable group g of one member, with an offset of 42 for t-0."""
+    """Returns a complete copy with a Stable group g of one member and offset 42 of t-0, and the member's connection."""
     state = complete_state(**settings)
     confirm(state, {TOPIC_ID: "t"})
     (line,) = stable_group(state, "m1")
@@ -100,13 +100,13 @@ def known(**settings: Any) -> tuple[BrokerState, Line]:
 
 
 def forwarded(line: Line, question: Struct, version: int) -> None:
-    """The question goes to the broker at once, as it came."""
+    """Asserts that a question goes to the broker at once and unchanged."""
     frame = line.frame(question, version)
     assert line.client(frame) == [ToUpstream(frame)]
     assert line.session.should_read_client
 
 
-# What is answered.
+# Local answers.
 
 
 @pytest.mark.parametrize(("question", "version"), ANSWERABLE)
@@ -161,7 +161,7 @@ def test_certain_copy_answers_without_broker(question: Any, version: int) -> Non
 
 
 def fetched(answer: OffsetFetchResponse, version: int) -> dict[int, int]:
-    """Offsets by partition of the one topic that was told."""
+    """Returns the offsets by partition of the only topic in an answer."""
     (topic,) = answer.topics if version < 8 else answer.groups[0].topics
     return {partition.partition_index: partition.committed_offset for partition in topic.partitions}
 
@@ -249,7 +249,7 @@ def test_unsupported_question_goes_to_broker(question: Struct, version: int) -> 
     assert state.traffic.fallbacks == {(question.KEY, FallbackReason.VERSION): 1}
 
 
-# What is left to the broker.
+# Forwarded questions.
 
 
 @pytest.mark.parametrize(("question", "version"), QUESTIONS)
@@ -273,7 +273,7 @@ def test_withheld_answers_forward_questions(
     assert line.client(parked) == [ToUpstream(parked)]
     forwarded(line, question, version)
     if reason is FallbackReason.COLD and version == 0 and isinstance(question, OffsetFetchRequest):
-        reason = FallbackReason.VERSION  # v0 asks ZooKeeper.
+        reason = FallbackReason.VERSION  # v0 reads from ZooKeeper.
     assert state.traffic.fallbacks == {(question.KEY, reason): 1}
     assert state.traffic.answers == {}
 
@@ -310,7 +310,7 @@ def test_forwarded_reply_is_unchanged() -> None:
     assert state.traffic.decode_failures == {}
 
 
-# Its turn.
+# The turn of an answer.
 
 
 def test_client_reads_its_own_commit() -> None:
@@ -351,7 +351,7 @@ def test_failed_answer_goes_to_broker(
     assert "a question was not understood and passed on" in capsys.readouterr().out
 
 
-# What forwarded questions teach.
+# Learning from forwarded questions.
 
 
 def told_offsets(offset: int) -> OffsetFetchResponse:

@@ -1,7 +1,7 @@
-"""A Kafka to come: each API in one version more, with a tagged field that nobody here describes.
+"""An invented future Kafka: each API has one more version, with a tagged field that the sidecar does not know.
 
-Nothing of it may leave uncapped, pass a policy unread, or carry a broker's own address through a gateway. All else
-passes as it came.
+Offered versions must be capped. No request may bypass a policy undecoded, and no reply may carry a broker's own address
+through a gateway. Everything else is forwarded unchanged.
 """
 
 from dataclasses import fields, replace
@@ -30,7 +30,7 @@ from tests.proxy.dataplane.playbook import Line, broker_state, complete_state
 
 HOST = "broker-7.internal"
 TAGS = ((4711, HOST.encode()),)
-"""Unknown to whom has only today's schemas; in it an address, as KIP-951 put some into Produce and Fetch."""
+"""A tagged field that today's schemas lack. It contains an address, as those of KIP-951 in Produce and Fetch."""
 UNKNOWN_API = 95
 NEWEST_KAFKA = "4.4.0"
 ADDRESS_APIS = (MetadataResponse, FindCoordinatorResponse, DescribeClusterResponse, ProduceResponse)
@@ -40,28 +40,28 @@ schemas = KafkaSchemas(kafka_jars(NEWEST_KAFKA) / f"kafka-clients-{NEWEST_KAFKA}
 
 
 def newest(key: int) -> int:
-    """The newest version of an API that is known here."""
+    """Returns the newest known version of an API."""
     return schemas.versions(f"{schemas.api_keys()[key]}Request")[-1]
 
 
 SPOKEN = {key: newest(key) + 1 for key, name in schemas.api_keys().items() if schemas.versions(f"{name}Request")}
-"""What the broker to come speaks: from version 0 to this one."""
+"""The newest version of each API of the future broker. It supports all versions from 0 on."""
 
 
 def offered_by_broker() -> ApiVersionsResponse:
-    """Its ApiVersions."""
+    """Returns the broker's ApiVersions reply."""
     spoken = {**SPOKEN, UNKNOWN_API: 0}
     keys = tuple(ApiVersion(api_key=key, min_version=0, max_version=v, unknown_tags=TAGS) for key, v in spoken.items())
     return ApiVersionsResponse(error_code=0, api_keys=keys, unknown_tags=TAGS)
 
 
 def gateway(**settings: Any) -> BrokerState:
-    """A copy whose clients come through a gateway."""
+    """Returns the state of a broker whose clients connect through a gateway."""
     return complete_state(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
 
 
 def sidecar(**settings: Any) -> BrokerState:
-    """A copy whose clients come through a sidecar."""
+    """Returns the state of a broker whose clients connect through a sidecar."""
     return complete_state(**settings)
 
 
@@ -69,13 +69,13 @@ both = pytest.mark.parametrize("mode", [sidecar, gateway])
 
 
 def raw_request(key: int, version: int, body: bytes = b"", number: int = 1) -> bytes:
-    """A request in any version, whole; its header is flexible."""
+    """Returns a complete request in any version. Its header is flexible."""
     payload = key.to_bytes(2) + version.to_bytes(2, signed=True) + number.to_bytes(4) + b"\0\1c" + b"\0" + body
     return len(payload).to_bytes(4) + payload
 
 
 def offers(line: Line, version: int = ApiVersionsRequest.VERSIONS[-1]) -> dict[int, ApiVersion]:
-    """What the client hears of ApiVersions."""
+    """Returns the versions that a client is offered, by API key."""
     line.sends(ApiVersionsRequest(), version)
     reply = line.reads_reply(line.broker_replies(offered_by_broker(), version), ApiVersionsRequest(), version)
     return {each.api_key: each for each in reply.api_keys}
@@ -215,7 +215,7 @@ def test_gateway_forwards_no_unknown_version(key: int) -> None:
     if key == ApiKey.API_VERSIONS:
         return
     line = Line(gateway())
-    wanted = b"\xff\xff\xff\xff"  # For Produce: acks=all, wherever they stand.
+    wanted = b"\xff\xff\xff\xff"  # For Produce: acks=all, at any position.
     frame = raw_request(key, GATEWAY_VERSIONS.get(key, -1) + 1, b"\0" + wanted)
     assert line.client(frame) == [Close(CloseReason.UNSUPPORTED_VERSION)]
 
@@ -233,12 +233,12 @@ def test_gateway_classifies_each_fetch() -> None:
 
 
 def telling(message: type[Any], version: int) -> bytes:
-    """A reply of the broker to come: in every field that is a host its own, and in every struct a tagged field."""
+    """Returns a reply of the future broker, with its host in every host field and a tagged field in every struct."""
     return encode(brought_down(with_hosts(full_sample(message)), version), version)
 
 
 def with_hosts(value: Any) -> Any:
-    """The same with the broker's host and tagged fields wherever there can be some."""
+    """Returns a value with the broker's host in every host field, and with tagged fields in its structs."""
     if isinstance(value, tuple):
         return tuple(map(with_hosts, value))
     if not hasattr(value, "unknown_tags"):
@@ -323,11 +323,11 @@ def test_table_of_passable_versions_is_kafkas() -> None:
 
 
 NO_BROKERS = {"DescribeAclsResponse", "DeleteAclsResponse", "StreamsGroupHeartbeatResponse"}
-"""Hosts of ACLs, and those that applications of Kafka Streams give themselves."""
+"""Replies whose hosts belong to ACLs, or are chosen by applications of Kafka Streams."""
 
 
 def tells_addresses(message: str, version: int) -> bool:
-    """Whether a reply has a field for a node's host. Group members' hosts are called otherwise."""
+    """Whether a reply has a field for a node's host. The hosts of group members have another field name."""
 
     def hosts(fields: Any, path: str = "") -> Any:
         for field in fields:

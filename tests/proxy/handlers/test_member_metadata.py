@@ -1,4 +1,4 @@
-"""Members whose metadata finds no room: their group is followed all the same, and the broker describes it."""
+"""Members whose metadata exceeds the bound: their group is still followed, and the broker describes it."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ NOW = EPOCH + 100
 
 
 def crowded(max_bytes: int, **settings: Any) -> BrokerState:
-    """A copy with so much room."""
+    """Returns a copy with this bound on member metadata."""
     state = complete_state(**settings)
     state.copy.manager._cache.metadata.max_bytes = max_bytes
     return state
 
 
 def kept(state: BrokerState) -> int:
-    """Bytes, as they were counted last."""
+    """Returns the bytes of member metadata in the copy."""
     return {table.name: table.bytes for table in state.copy.manager.tables()}["member_metadata"]
 
 
@@ -74,7 +74,7 @@ def test_rebalance_without_metadata_is_confirmed(most: int) -> None:
 
 
 def described() -> DescribeGroupsResponse:
-    """What the broker says of the group that `stable_group` makes."""
+    """Returns the broker's description of the group that `stable_group` creates."""
     member = DescribedGroupMember(
         member_id="m1",
         client_id="m1",

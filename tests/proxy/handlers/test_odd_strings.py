@@ -1,6 +1,6 @@
-"""Strings that were not UTF-8 and are too long to be written again: no policy is passed by them.
+"""Malformed strings that are too long to be encoded again. They do not bypass a policy.
 
-Each malformed byte is read as U+FFFD, as Kafka reads it, which takes three bytes to write.
+Each malformed byte is decoded as U+FFFD, as in Kafka, whose encoding has three bytes.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from group_sidecar.proxy.dataplane.commands import Close
 from tests.proxy.dataplane.playbook import Line, broker_state, complete_state, framed, to_upstream
 
 MALFORMED = b"\xff" * 20_000
-"""Kafka reads 20,000 characters, which would be 60,000 bytes: more than the 32,767 that a string may have."""
+"""Kafka decodes this as 20,000 characters. Their encoding has 60,000 bytes, more than the maximum of 32,767."""
 
 
 def string(data: bytes) -> bytes:
@@ -26,7 +26,7 @@ def head(key: int, version: int, client: bytes) -> bytes:
 
 
 def commit(*, client: bytes = b"c", group: bytes = b"g", member: bytes = b"", topic: bytes = b"t") -> bytes:
-    """A commit of two partitions. The first has metadata of 100 bytes, the second has none."""
+    """Returns a commit of two partitions. The first has metadata of 100 bytes, the second has none."""
     partitions = b"\0\0\0\2" + bytes(12) + string(b"x" * 100) + b"\0\0\0\1" + bytes(8) + string(b"")
     body = string(group) + b"\xff" * 4 + string(member) + b"\xff" * 8 + b"\0\0\0\1" + string(topic) + partitions
     return framed(head(OffsetCommitRequest.KEY, 2, client) + body)
@@ -70,5 +70,5 @@ def test_malformed_join_is_not_forwarded(field: str, make: Any) -> None:
     line = Line(state)
     commands = line.client(frame)
     assert frame not in to_upstream(commands)
-    if field != "client":  # A long body that only the layout can read is not judged.
+    if field != "client":  # A long body that only the layout can decode is not judged.
         assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]

@@ -1,4 +1,4 @@
-"""Commits of which some partitions may not pass: what the broker gets, what the client, and what the copy learns."""
+"""Commits with refused partitions: what the broker gets, what the client gets, and what the copy learns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -69,7 +69,7 @@ EACH = [
 
 
 def limited(facts: list[Fact] | None = None, mode: str = "enforce", **settings: Any) -> BrokerState:
-    """A copy before which metadata has a limit."""
+    """Returns the state of a broker with a limit on offset metadata."""
     policies = {"offset_metadata_max_bytes": {"limit": LIMIT, "mode": mode}}
     state = complete_state((lambda fact: None) if facts is None else facts.append, policies=policies, **settings)
     state.topic_names.learn({topic_id: name for name, topic_id in NAMES.items()})
@@ -77,7 +77,7 @@ def limited(facts: list[Fact] | None = None, mode: str = "enforce", **settings: 
 
 
 def elements(message: type, field: str, version: int, values: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
-    """Structs of an array field, without what the version has not."""
+    """Returns the structs of an array field, without the fields that the version lacks."""
     element = inner_struct(fields_of(message, version)[field].kind)
     assert element is not None
     known = fields_of(element, version)
@@ -85,7 +85,7 @@ def elements(message: type, field: str, version: int, values: Sequence[dict[str,
 
 
 def topics(message: type, version: int, listed: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> tuple[Any, ...]:
-    """The topics of a request or a reply."""
+    """Returns the topics of a request or a reply."""
     (topic,) = {inner_struct(fields_of(message, version)["topics"].kind)}
     assert topic is not None
     entries = [
@@ -96,7 +96,7 @@ def topics(message: type, version: int, listed: Sequence[tuple[str, Sequence[dic
 
 
 def commit(key: int, version: int, asked: Asked, **fields: Any) -> Any:
-    """A commit; each offset says where in it it stands."""
+    """Returns a commit. Each offset encodes the position of its partition in the request."""
     kind: Any = APIS[key].request
     listed = [
         (
@@ -113,7 +113,7 @@ def commit(key: int, version: int, asked: Asked, **fields: Any) -> Any:
 
 
 def answer(key: int, version: int, told: Told) -> Any:
-    """The reply to one."""
+    """Returns the reply to a commit."""
     kind: Any = APIS[key].response
     listed = [
         (name, [{"partition_index": index, "error_code": code} for index, code in partitions])
@@ -124,7 +124,7 @@ def answer(key: int, version: int, told: Told) -> Any:
 
 
 def listing(message: Any) -> Told:
-    """What a reply says."""
+    """Returns the error codes of a reply by topic and partition."""
     names = {topic_id: name for name, topic_id in NAMES.items()}
     return [
         (topic.name or names[topic.topic_id], [(p.partition_index, p.error_code) for p in topic.partitions])
@@ -133,23 +133,23 @@ def listing(message: Any) -> Told:
 
 
 def fine(asked: Asked, code: int = 0) -> Told:
-    """The same said of all."""
+    """Returns the same error code for all partitions of a commit."""
     return [(name, [(index, code) for index, _ in partitions]) for name, partitions in asked]
 
 
 def commits(line: Line, key: int, version: int, asked: Asked, told: Told, **fields: Any) -> Told:
-    """What a client is told of a commit, when the broker tells this of what it gets."""
+    """Sends a commit, to which the broker replies with `told`. Returns the error codes that the client gets."""
     message = commit(key, version, asked, **fields)
     assert to_client(line.sends(message, version)) == b""
     return listing(line.reads_reply(line.broker_replies(answer(key, version, told), version), message, version))
 
 
 def stored(state: BrokerState, group: str = "g") -> dict[tuple[str, int], int]:
-    """The offsets that the copy knows."""
+    """Returns the offsets in the copy."""
     return {place: offset.offset for place, offset in state.copy.manager.view(group, EPOCH + 100).offsets.items()}
 
 
-# What goes on, and what comes back.
+# Forwarded partitions, and the reply.
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
@@ -197,7 +197,7 @@ def test_copy_learns_allowed_partitions_only(key: int, version: int) -> None:
         line.exchange(ending, EndTxnResponse(throttle_time_ms=0, error_code=0), 0)
     elif version:
         assert [(fact.accepted, fact.refused) for fact in facts if isinstance(fact, OffsetsCommitted)] == [(3, ())]
-    # OffsetCommit v0 stores in ZooKeeper.
+    # OffsetCommit v0 stores offsets in ZooKeeper.
     assert stored(state) == ({("b", 2): 0, ("b", 1): 2, ("c", 1): 20} if key == TXN_COMMIT or version else {})
 
 
@@ -299,7 +299,7 @@ def test_merged_reply_keeps_broker_fields(key: int, version: int) -> None:
         ),
     )
     frame = encode_reply(said, version, 1)
-    assert frame[8] == 0  # No tags in its header, up to now.
+    assert frame[8] == 0  # Its header has no tags.
     frame = framed(frame[4:8] + b"\1\2\3abc" + frame[9:] + b"more")
     (command,) = line.upstream(frame)
     assert isinstance(command, ToClient)
@@ -327,7 +327,7 @@ def test_audit_mode_forwards_whole_commit() -> None:
     assert len(stored(state)) == 6
 
 
-# What is wrong besides.
+# Other errors.
 
 
 @both
@@ -463,7 +463,7 @@ def test_pipelined_commits_are_answered_in_order() -> None:
     assert stored(state) == {("b", 2): 0, ("b", 1): 2, ("c", 1): 20, ("a", 0): 0}
 
 
-# What goes wrong.
+# Failures.
 
 
 @both
@@ -494,7 +494,7 @@ def test_lost_reply_doubts_forwarded_partitions() -> None:
 
 
 def fine_notes(asked: Asked) -> Asked:
-    """The same, with nothing too long."""
+    """Returns a commit's partitions with short metadata."""
     return [(name, [(index, SHORT) for index, _ in partitions]) for name, partitions in asked]
 
 
@@ -512,13 +512,14 @@ def test_failed_reduction_forwards_whole_commit(
     assert "a fault of ours" in capsys.readouterr().out
 
 
-# Any commit at all.
+# Random commits.
 
 
 def kafka(key: int, version: int, message: Any, limit: int | None, there: Mapping[str, int], code: int) -> Told:
-    """What Kafka 4 says of a commit: KafkaApis, the coordinator with that limit, and OffsetCommitResponse.Builder.
+    """Returns the reply of Kafka 4 to a commit: of KafkaApis, the coordinator, and OffsetCommitResponse.Builder.
 
-    `there`: how many partitions each topic has, -1 where it may not be read. `code`: what is wrong with the whole.
+    `limit` is that of the coordinator. `there` is the number of partitions of each topic, or -1 if the client may not
+    read it. `code` is the error of the whole commit.
     """
     names = {topic_id: name for name, topic_id in NAMES.items()}
     built: Told = []
@@ -558,7 +559,7 @@ anything = st.lists(st.tuples(st.sampled_from("abc"), partitions), max_size=4)
 
 
 def certainly_known(asked: Asked, there: Mapping[str, int], code: int) -> bool:
-    """Whether the rest shows all that a broker would say of what is withheld."""
+    """Whether the broker's reply about the other partitions determines its errors for the withheld ones."""
     rest = [(name, i) for name, partitions in asked for i, note in partitions if utf16_units(note or "") <= LIMIT]
     withheld = [(name, i) for name, partitions in asked for i, note in partitions if utf16_units(note or "") > LIMIT]
     if code and withheld and not any(i < there[name] for name, i in rest):

@@ -1,4 +1,4 @@
-"""What a running sidecar tells of its policies: metrics, journal, flight recorder."""
+"""How a running sidecar reports its policies: metrics, journal, flight recorder."""
 
 import json
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ Series = dict[tuple[str, ...], float]
 
 @asynccontextmanager
 async def sidecar(**settings: Any) -> AsyncIterator[Addresses]:
-    """A sidecar, until the block ends."""
+    """Runs a sidecar until the block ends."""
     config = Config.model_validate({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", **settings})
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -42,7 +42,7 @@ async def sidecar(**settings: Any) -> AsyncIterator[Addresses]:
 
 
 async def get(address: Address | None, path: str) -> str:
-    """The body of what an admin port says."""
+    """Returns the body of a page of the admin port."""
     assert address is not None
     async with await trio.open_tcp_stream(*address) as stream:
         await stream.send_all(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
@@ -50,7 +50,7 @@ async def get(address: Address | None, path: str) -> str:
 
 
 async def policy_series(at: Addresses) -> dict[str, Series]:
-    """The families about policies, by name without prefix: the values of policy, and of error where there is one."""
+    """Returns the policy families by name without prefix, each with its values by policy and, if present, error."""
     families = parse_text(await get(at.admin, "/metrics"))
     return {
         family.name.removeprefix("group_sidecar_"): {
@@ -89,7 +89,7 @@ async def test_broker_refusal_series_start_at_zero() -> None:
 
 
 def one_member(group_id: str) -> DescribeGroupsResponse:
-    """What a broker says of a stable group of one."""
+    """Returns the broker's description of a stable group with one member."""
     member = DescribedGroupMember(
         member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b""
     )
@@ -108,7 +108,7 @@ REBALANCING = JoinGroupResponse(error_code=27, generation_id=-1, protocol_name="
 
 
 def told(folder: Path) -> list[dict[str, Any]]:
-    """All records of a journal."""
+    """Returns all records of a journal."""
     return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
 
 

@@ -1,6 +1,6 @@
-"""Questions in versions that the broker lacks, on a client's connection: when they are put in others, and when not.
+"""Questions in versions that the broker lacks: when the sidecar asks the broker in other versions, and when not.
 
-What is asked and answered then is `test_version_translation`.
+`test_version_translation` tests the contents of these requests and replies.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ GROUPS = {
 
 
 def everything(version: int) -> OffsetFetchRequest:
-    """Asks for all offsets of the group."""
+    """Returns a request for all offsets of the group."""
     if version < 8:
         return OffsetFetchRequest(group_id="g", topics=None)
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
@@ -68,18 +68,18 @@ QUESTIONS: list[tuple[Struct, int]] = [
     *((DescribeGroupsRequest(groups=("g",)), version) for version in range(1, 7)),
     *((everything(version), version) for version in range(2, 10)),
 ]
-"""All that is added to Kafka 0.10.1."""
+"""All questions in the versions that are added for Kafka 0.10.1."""
 EACH = pytest.mark.parametrize(("question", "version"), QUESTIONS)
 
 
 def old(state: BrokerState, release: str = OLD) -> BrokerState:
-    """The same of a broker of a release."""
+    """Sets the broker's versions to those of a release."""
     state.versions.learn(RELEASES[release])
     return state
 
 
 def asked_in(data: bytes) -> list[tuple[int, BrokerRequest]]:
-    """The questions that the broker gets, with their correlation ids."""
+    """Returns the requests that the broker gets, with their correlation ids."""
     found = []
     while data:
         size = int.from_bytes(data[:4], "big")
@@ -94,7 +94,7 @@ def asked_in(data: bytes) -> list[tuple[int, BrokerRequest]]:
 
 
 def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Command]:
-    """What is commanded when the broker has answered all that it is asked; till then the client gets nothing."""
+    """Lets the broker answer all requests. Returns the final commands. Asserts that the client gets nothing before."""
     while asked := asked_in(to_upstream(commands)):
         assert to_client(commands) == b""
         assert not line.session.should_read_client
@@ -105,7 +105,7 @@ def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Comma
     return commands
 
 
-# Where the copy does not know.
+# Without a complete copy.
 
 
 @EACH
@@ -198,7 +198,7 @@ def test_failed_local_answer_is_translated(monkeypatch: pytest.MonkeyPatch, caps
     assert "a question was not understood and passed on" in capsys.readouterr().out
 
 
-# Where it does.
+# With a complete copy.
 
 
 @EACH
@@ -253,7 +253,7 @@ def test_authorizer_change_invalidates_answer() -> None:
     assert (state.traffic.answers, state.traffic.relays) == ({DESCRIBE: 3}, {DESCRIBE: 1})
 
 
-# What never goes to the broker.
+# Questions that never go to the broker.
 
 
 @EACH
@@ -263,11 +263,11 @@ def test_malformed_added_version_closes(question: Struct, version: int) -> None:
     line = Line(state)
     garbage = request(question.KEY, 1, version=version, body=b"\xff\xff\xff\xff\x7f")
     if isinstance(question, ListGroupsRequest) and version < 4:
-        garbage = request(question.KEY, 1, version=version)[:-1]  # It has no fields to be wrong.
+        garbage = request(question.KEY, 1, version=version)[:-1]  # Without fields, only the header can be wrong.
         garbage = (len(garbage) - 4).to_bytes(4, "big") + garbage[4:]
     with structlog.testing.capture_logs() as lines:
         assert line.client(garbage) == [Close(CloseReason.MALFORMED_REQUEST)]
-    assert [each["event"] for each in lines] == ["a connection is closed"]  # And not that it was passed on.
+    assert [each["event"] for each in lines] == ["a connection is closed"]  # No other line.
     assert state.traffic.decode_failures == {question.KEY: 1}
 
 
@@ -322,6 +322,6 @@ def test_broker_never_gets_added_versions(
     lowest, highest = added_versions(RELEASES[release]).get(question.KEY, (0, -1))
     commands = line.sends(question, version)
     if lowest <= version <= highest:
-        line.reads_reply(served(line, broker, commands), question, version)  # The model has only what the release has.
+        line.reads_reply(served(line, broker, commands), question, version)  # The model checks the fields.
     else:
         assert state.traffic.relays == {}

@@ -1,4 +1,4 @@
-"""Answers that are remembered are those that would be made anew, and are given only while they may be."""
+"""Cached answers equal newly built answers, and are used only while they are valid."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ QUESTIONS: list[tuple[Any, int]] = [(DESCRIBING, 5), (LISTING, 4), (FETCHING, 8)
 
 
 def commit(line: Line, offset: int, partitions: tuple[int, ...] = PARTITIONS) -> None:
-    """Member m1 commits."""
+    """Member m1 commits these partitions."""
     parts = tuple(
         OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="m")
         for index in partitions
@@ -71,7 +71,7 @@ def commit(line: Line, offset: int, partitions: tuple[int, ...] = PARTITIONS) ->
 
 
 def known(**settings: Any) -> tuple[BrokerState, Line]:
-    """A Stable group g of one member, with offsets of more partitions than parts are kept for."""
+    """Returns a Stable group g of one member. It has offsets of more partitions than encoded parts are kept for."""
     state = complete_state(**settings)
     (line,) = stable_group(state, "m1")
     commit(line, 1)
@@ -79,7 +79,7 @@ def known(**settings: Any) -> tuple[BrokerState, Line]:
 
 
 def build_uncached(state: BrokerState, line: Line, question: Struct, version: int) -> Struct | None:
-    """What the answer is to be."""
+    """Returns the expected answer, which is built without the cache."""
     view = state.copy.manager.view("g", EPOCH + line.now)
     if isinstance(question, ListGroupsRequest):
         groups = tuple(replace(group, group_type="") for group in list_groups(question, [view]))
@@ -154,7 +154,7 @@ def test_expired_session_disables_cached_answer(question: Struct, version: int) 
     line = Line(state)
     line.now += 29.0
     line.reads_reply(line.sends(question, version), question, version)
-    line.now += 2.0  # The session of m1, of whom nothing was heard, is over.
+    line.now += 2.0  # The session of m1, which has sent nothing, has expired.
     frame = line.frame(question, version)
     assert to_upstream(line.client(frame)) == frame
     assert state.traffic.fallbacks == {(question.KEY, FallbackReason.IN_DOUBT): 1}
@@ -162,7 +162,7 @@ def test_expired_session_disables_cached_answer(question: Struct, version: int) 
 
 @pytest.mark.parametrize(("question", "version"), QUESTIONS)
 def test_no_cache_room_builds_each_answer(question: Struct, version: int) -> None:
-    """With limits.remembered_answers set to 0, every answer is built anew."""
+    """With limits.remembered_answers set to 0, every answer is newly built."""
     state, line = known(limits={"remembered_answers": 0})
     asking = Line(state)
     for offset in (1, 1, 2):

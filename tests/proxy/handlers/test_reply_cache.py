@@ -1,4 +1,4 @@
-"""Questions and encoded answers: what is kept, for how long, and how much of it."""
+"""The cache of questions and encoded answers: its contents, their lifetime, and its size."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def body(name: str) -> bytes:
 
 
 class Dispatcher:
-    """Reads questions and keeps answers to them."""
+    """Decodes questions and keeps the answers to them."""
 
     def __init__(self, most_bytes: int) -> None:
         self.traffic = TrafficCounters()

@@ -1,7 +1,7 @@
-"""What old brokers are asked in place of what they do not know, and what is made of it.
+"""The requests to old brokers in place of requests that they do not support, and the translation of their replies.
 
-The oracle is `coordinator.answers.group_replies`, which conformance holds against newer brokers: a broker of the same
-groups that speaks old versions only has to come out as if it spoke the new one.
+The oracle is `coordinator.answers.group_replies`, which the conformance tests compare with newer brokers. The
+translated replies of an old broker have to equal those of a newer broker with the same groups.
 """
 
 from collections.abc import Sequence
@@ -63,14 +63,14 @@ TOPICS = st.none() | st.dictionaries(
 
 
 def knowing(old: str, **settings: Any) -> BrokerState:
-    """Of a broker of a release, of whose groups nothing is known."""
+    """Returns the state of a broker of a release. Its groups are unknown."""
     state = broker_state(**settings)
     state.versions.learn(RELEASES[old])
     return state
 
 
 def told(state: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
-    """What the client is told, as it comes to it."""
+    """Translates a request and lets the broker answer. Returns the reply as the client decodes it."""
     steps = translate(request, version, state.versions, state.authorization)
     try:
         asked = next(steps)
@@ -81,19 +81,19 @@ def told(state: BrokerState, broker: OldBroker, request: Struct, version: int) -
 
 
 def fetching(version: int, asked: Sequence[tuple[str, Any]], **fields: Any) -> OffsetFetchRequest:
-    """Asks for offsets of groups; of the first one where there is no room for more."""
+    """Returns a request for offsets of groups, or only of the first group if the version names a single group."""
     if version < 8:
         return OffsetFetchRequest(group_id=asked[0][0], topics=asked[0][1], **fields)
     groups = tuple(OffsetFetchRequestGroup(group_id=group, topics=topics) for group, topics in asked)
     return OffsetFetchRequest(groups=groups, **fields)
 
 
-# As a newer broker.
+# Equality with a newer broker.
 
 
 @st.composite
 def questions(draw: st.DrawFn, key: int, version: int) -> Struct:
-    """Of any of these APIs."""
+    """Draws a request of an API."""
     if key == LIST:
         states = draw(st.lists(st.sampled_from(["Stable", " empty", "nonsense"]), max_size=2)) if version >= 4 else ()
         types = draw(st.lists(st.sampled_from(["Classic", "consumer"]), max_size=1)) if version >= 5 else ()
@@ -119,7 +119,7 @@ def test_old_broker_matches_newer_broker(old: str, key: int, data: st.DataObject
 
 
 def newer(broker: OldBroker, request: Any, version: int) -> Struct:
-    """What a broker of the same groups says that speaks the version, as it comes to the client."""
+    """Returns the reply of a newer broker with the same groups, as the client decodes it."""
     if isinstance(request, ListGroupsRequest):
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
@@ -136,21 +136,21 @@ def newer(broker: OldBroker, request: Any, version: int) -> Struct:
 
 
 def comparable(reply: Any) -> Any:
-    """The same in an order of its own where the broker promises none."""
+    """Returns a reply in a fixed order, where brokers guarantee none."""
     if isinstance(reply, OffsetFetchResponse):
         groups = (replace(g, topics=tuple(sorted(g.topics, key=lambda t: t.name))) for g in reply.groups)
         return replace(reply, topics=tuple(sorted(reply.topics, key=lambda t: t.name)), groups=tuple(groups))
     return reply
 
 
-# Offsets, of brokers that know v1 only.
+# Offsets of brokers that support only v1.
 
 OLDEST = "0.10.1.1"
 V1 = pytest.mark.parametrize("version", range(2, 10))
 
 
 def offsets_of(reply: OffsetFetchResponse, version: int) -> tuple[int, dict[tuple[str, int], int]]:
-    """The error and the offsets of the one group."""
+    """Returns the error and the offsets of the only group."""
     [group] = reply.groups if version >= 8 else [reply]
     return group.error_code, {
         (t.name, p.partition_index): p.committed_offset for t in group.topics for p in t.partitions
@@ -175,7 +175,7 @@ def test_group_without_offsets_has_empty_reply(version: int) -> None:
 
 
 class Hiding(OldBroker):
-    """A broker that hides a topic, and yet only refuses it where it is named."""
+    """A broker that hides a topic in replies to requests for all topics, and refuses a request that names the topic."""
 
     def answer(self, asked: Any) -> Any:
         reply = super().answer(asked)
@@ -203,7 +203,7 @@ def test_hidden_topic_is_omitted_or_refused() -> None:
 
 
 class Forgetting(OldBroker):
-    """A broker that has lost a group's offsets as soon as it has told them."""
+    """A broker that loses a group's offsets after it has returned them."""
 
     def answer(self, asked: Any) -> Any:
         reply = super().answer(asked)
@@ -219,7 +219,7 @@ def test_offsets_lost_meanwhile_are_omitted() -> None:
 
 
 def of(request: Struct, kind: Any) -> Any:
-    """The same, of which the kind is known."""
+    """Returns a request, after asserting its type."""
     assert isinstance(request, kind)
     return request
 
@@ -245,7 +245,7 @@ def test_require_stable_needs_transactions(old: str, version: int, told_on: bool
 
 
 class LocalAnswers(OldBroker):
-    """A broker that says of groups what it is told to."""
+    """A broker that returns prescribed errors and states for groups."""
 
     sends: ClassVar[dict[str, tuple[int, str]]] = {
         "forbidden": (30, ""),
@@ -335,7 +335,7 @@ def test_broker_reports_authorized_operations() -> None:
     assert broker.asked == [BrokerRequest(request, 5)]
 
 
-# Where the broker cannot be understood.
+# Unusable replies of the broker.
 
 
 @EACH

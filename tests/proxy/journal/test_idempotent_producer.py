@@ -18,7 +18,7 @@ PARTITIONS = 3
 QUEUE = 40
 LINE = len(record(1).to_line())
 BATCH = 5 * LINE + 200
-"""Bytes: room for a few records."""
+"""The maximum bytes of a batch, enough for a few records."""
 
 ANSWERS_WHILE_UNSURE = [
     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -29,7 +29,7 @@ ANSWERS_WHILE_UNSURE = [
     20,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
     56,  # KAFKA_STORAGE_ERROR
 ]
-"""Errors that a broker may return before or after it has appended."""
+"""Errors that a broker may return before or after it has appended the batch."""
 ANSWERS_BEFORE = [
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -41,9 +41,9 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Returns when a condition holds. Time passes meanwhile."""
+    """Waits until a condition is true, while the test's clock advances."""
     with trio.fail_after(10_000):
-        while not condition():  # noqa: ASYNC110 - it is also what lets the test's clock go on
+        while not condition():  # noqa: ASYNC110 - the sleep also advances the test's clock
             await trio.sleep(0.5)
 
 
@@ -375,7 +375,7 @@ async def test_wait_for_room_ends_on_failure(network: MemoryNetwork, autojump_cl
         network.brokers[BROKER] = None
         stage.broker.faults.append(Fault.LOSE_REQUEST)
         stage.tell(6)
-        await stage.outlet.wait_for_room()  # Returns, because the broker accepts nothing.
+        await stage.outlet.wait_for_room()  # The call returns, although the broker accepts nothing.
         assert stage.outlet.failures == 1
         network.brokers[BROKER] = stage.broker
         await stage.all_written()

@@ -55,7 +55,7 @@ def written(outlet: JournalWriter) -> int:
 
 
 def nobody() -> AbstractAsyncContextManager[KafkaClient]:
-    """Stands for the connection where no topic is written to."""
+    """Replaces the connection in tests without a topic."""
     raise AssertionError
 
 

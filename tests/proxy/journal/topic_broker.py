@@ -42,9 +42,9 @@ class Fault(Enum):
     LOSE_REQUEST = auto()
     """The connection breaks before anything is appended."""
     LOSE_REPLY = auto()
-    """It breaks after that."""
+    """The broker appends the batch, and then the connection breaks."""
     SILENCE = auto()
-    """It is appended, and no answer comes."""
+    """The broker appends the batch and sends no reply."""
 
 
 class TopicBroker(ScriptedBroker):

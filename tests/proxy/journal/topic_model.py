@@ -1,6 +1,6 @@
 """A topic in memory, as an idempotent producer sees it on a broker.
 
-It has the records of each partition, and what the broker remembers of producers (Kafka classes
+The topic contains the records of each partition, and the state of producers that the broker keeps (Kafka classes
 ``ProducerStateManager``, ``ProducerAppendInfo``).
 """
 
@@ -14,7 +14,7 @@ from group_sidecar.codecs.record_batches import batches
 from group_sidecar.metrics.records import Envelope, LogEnd, Record, Timestamp, timestamp
 
 REMEMBERED = 5
-"""Batches of a producer that a broker remembers (Kafka class ``ProducerStateEntry``)."""
+"""The number of batches of a producer that a broker keeps (Kafka class ``ProducerStateEntry``)."""
 _MARKS = struct.Struct(">qhi")
 _MARKS_AT = 43
 MOMENT = timestamp(1_700_000_000.25)
@@ -29,8 +29,8 @@ def record(seq: int, topic: str = "t", moment: Timestamp = MOMENT) -> Record:
 
 @dataclass
 class ProducerState:
-    """What a partition's leader knows of a producer: its epoch, and its last batches as (first, last) sequence
-    number.
+    """A producer's state at a partition's leader: its epoch, and the first and last sequence number of its last
+    batches.
     """
 
     epoch: int
@@ -39,7 +39,7 @@ class ProducerState:
 
 @dataclass
 class Partition:
-    """One partition: its records by number, and the producers that its leader remembers."""
+    """One partition: the numbers of its records, and the state of producers that its leader keeps."""
 
     seqs: list[int] = field(default_factory=list)
     timestamps: set[int] = field(default_factory=set)
@@ -52,8 +52,8 @@ class Topic:
 
     Attributes:
         leader_partitions: the partitions that the broker leads.
-        largest: the most bytes of a batch.
-        ids: producer ids that were given out.
+        largest: the maximum bytes of a batch.
+        ids: how many producer ids were issued.
     """
 
     def __init__(self, partitions: int = 1) -> None:
@@ -98,5 +98,5 @@ class Topic:
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of all records, partition by partition."""
+        """Returns the numbers of all records, partition by partition."""
         return [seq for partition in self.partitions for seq in partition.seqs]

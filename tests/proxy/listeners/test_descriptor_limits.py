@@ -1,4 +1,4 @@
-"""As many connections as descriptors allow."""
+"""The number of connections that the descriptor limit allows."""
 
 import resource
 

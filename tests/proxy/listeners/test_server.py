@@ -1,4 +1,4 @@
-"""Accepting and connecting, on real sockets."""
+"""Accepting and connecting with real sockets."""
 
 import errno
 import os
@@ -45,12 +45,12 @@ ACCEPTORS = list(dict.fromkeys((Acceptor, server_module.ACCEPTOR)))
 
 @pytest.fixture(autouse=True, params=ACCEPTORS, ids=[each.__name__ for each in ACCEPTORS])
 def _acceptor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything here holds for both."""
+    """Runs each test with both ways to accept connections."""
     monkeypatch.setattr(server_module, "ACCEPTOR", request.param)
 
 
 class Shell:
-    """A pump and a server whose broker may be absent. `seen`: client host and broker address of each session."""
+    """A connection manager and a server. `seen` has client host and broker address of each session."""
 
     def __init__(self, nursery: trio.Nursery, upstream: Address, host: str = "127.0.0.1") -> None:
         self.traffic = TrafficCounters()
@@ -72,7 +72,7 @@ class Shell:
         return Session(PassthroughDispatcher(), self.traffic, Origin(host), LARGEST_FRAME)
 
     async def ask(self) -> bytes:
-        """A new client asks once; gives all that it got."""
+        """Sends one request from a new client. Returns all bytes that the client gets."""
         async with await trio.open_tcp_stream(*self.address) as client:
             try:
                 await client.send_all(request_frame(1, b"x"))
@@ -198,7 +198,7 @@ async def test_connection_limit_closes_extra_clients(capsys: pytest.CaptureFixtu
 
 @contextmanager
 def one_descriptor_left() -> Iterator[None]:
-    """This process may open one more."""
+    """Lets this process open only one more descriptor."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
@@ -224,7 +224,7 @@ async def test_accept_resumes_after_exhaustion(
         while not said or "no connection can be accepted" not in said[-1]:
             await trio.lowlevel.checkpoint()
             said.append(capsys.readouterr().out)
-    await client.aclose()  # Whether it was let in is the system's business: a thread that waits has a descriptor ready.
+    await client.aclose()  # The client may be accepted or not: a waiting thread has a descriptor ready.
     assert await shell.ask() == reply_frame(1, b"x")
     said.append(capsys.readouterr().out)
     assert "".join(said).count("no connection can be accepted") == 1
@@ -232,7 +232,7 @@ async def test_accept_resumes_after_exhaustion(
 
 
 class ExhaustedListener(socket.socket):
-    """Has no descriptors for a while, then a client that goes before it is accepted."""
+    """Fails twice without free descriptors, and then because a client has ended its connection before the accept."""
 
     def prepare(self) -> None:
         self.failures = [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]
@@ -271,7 +271,7 @@ async def test_new_clients_use_current_upstream(nursery: trio.Nursery) -> None:
     """Each new client is connected to the upstream address at that time."""
 
     async def otherwise(stream: trio.SocketStream) -> None:
-        with suppress(EOFError):  # As where it is not its turn any more.
+        with suppress(EOFError):  # No frame comes if another upstream is used.
             await read_frame(stream)
             await stream.send_all(reply_frame(1, b"otherwise"))
 

@@ -1,6 +1,6 @@
 """A broker that leads partitions of `__consumer_offsets`, on memory streams.
 
-It answers Metadata, ListOffsets and Fetch about them. Tests append to them.
+The broker answers Metadata, ListOffsets and Fetch about these partitions. Tests append records to them.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ _EPOCHS_SINCE = {ListOffsetsRequest: 4, FetchRequest: 9, MetadataRequest: 7}
 _SLICE = 0.01
 _OTHER_BROKER = 1
 THIS_NODE = Node(2, "here", 9092)
-"""This broker in Metadata."""
+"""This broker's node in Metadata replies."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Partition:
         self.append(batch(self.high_watermark, [(key, encode_value(value, 3))] * times), times)
 
     def expire(self, group: str) -> None:
-        """Removes the offset."""
+        """Appends a tombstone for the group's offset."""
         key = encode_key(KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group, topic="t", partition=0))
         self.append(batch(self.high_watermark, [(key, None)]))
 
@@ -90,9 +90,9 @@ class LogBroker(ScriptedBroker):
     """A broker whose partitions may be changed at any time.
 
     Attributes:
-        partitions: of the offsets topic; none where there is no such topic.
+        partitions: the partitions of the offsets topic; empty if the topic does not exist.
         topic_error: the topic's error code in Metadata.
-        granted: whether the records may be read.
+        granted: whether the sidecar is authorized to read the records.
     """
 
     def __init__(self, partitions: int = 2, versions: dict[type, tuple[int, int]] | None = None) -> None:
@@ -118,8 +118,9 @@ class LogBroker(ScriptedBroker):
             await trio.aclose_forcefully(stream)
 
     async def _reply(self, frame: bytes) -> bytes:
-        """Answers a request. Holds a Fetch without records until there are some, or its wait is over, as a broker
-        does.
+        """Answers a request. Like a broker, delays the reply to a Fetch without records until records arrive.
+
+        The reply is sent at the latest when the request's wait time has passed.
         """
         reply, wait = await self._now(frame)
         ends, until = self._ends(), trio.current_time() + wait
@@ -132,7 +133,7 @@ class LogBroker(ScriptedBroker):
         return reply
 
     async def _now(self, frame: bytes) -> tuple[bytes, float]:
-        """Returns the reply at this moment, and the seconds that the broker may wait for a better one."""
+        """Returns the current reply, and the seconds that the broker may wait for records."""
         self._wait = 0.0
         return await super()._reply(frame), self._wait
 

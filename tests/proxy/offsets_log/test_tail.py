@@ -31,7 +31,7 @@ from tests.proxy.scripted_broker import HangUp, MemoryNetwork
 
 BROKER = Address("10.1.1.1", 9092)
 GROUPS = {partition_for(name, 2): name for name in ("a", "b")}
-"""One group for each of two partitions."""
+"""A group for each of two partitions."""
 OLD_VERSIONS: dict[type, tuple[int, int]] = {FetchRequest: (0, 2), ListOffsetsRequest: (0, 1), MetadataRequest: (0, 4)}
 """The versions of a broker that does not report epochs, and cuts batches off."""
 UNTOLD = ("reading __consumer_offsets", "Finished loading")

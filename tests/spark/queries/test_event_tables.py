@@ -1,4 +1,4 @@
-"""What happened to groups, counted: rebalances, verdicts, members; asked of a few literal records."""
+"""The tables of rebalances, verdicts and member changes, computed from a few literal records."""
 
 from pyspark.sql import SparkSession
 
@@ -15,10 +15,10 @@ def test_rebalances_by_cause_and_cost(spark: SparkSession) -> None:
         told.rebalance(7, "orders", "join", 0.25, cause="new_member", members=4),
         other.rebalance(3, "orders", "join", 1.5, cause="static_replaced", members=1),
         told.rebalance(301, "orders", "join", 0.25, cause="new_member", members=4),
-        # One that was told late counts where it was told.
+        # An event counts in the window of its emission, even if that is late.
         told.record("rebalance", 302, seen=299, group="orders", reason="leave", cause="member_left", generation=7)
         | {"duration_seconds": 2.0, "members": 0},
-        # A sidecar of old tells no cause.
+        # An old sidecar reports no cause.
         told.rebalance(4, "logs", "expired", 3.0, cause=None),
         told.rebalance(5, "logs", "leave", 1.0, cause=None),
         told.rebalance(6, "logs", "unknown", 1.0, cause="unknown", members=3),

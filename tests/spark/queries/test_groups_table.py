@@ -1,4 +1,4 @@
-"""Which groups there are, and how they stand, asked of a few literal records."""
+"""The table of groups and their states, computed from a few literal records."""
 
 from pyspark.sql import SparkSession
 
@@ -8,7 +8,7 @@ from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 def test_latest_group_record_per_window(spark: SparkSession) -> None:
     """The state of a group in each window is that of its sidecar's last record."""
     told = RecordsOfBoot()
-    # Two snapshots of one moment: the last one told holds.
+    # Of two snapshots of the same moment, the one with the later number counts.
     hasty = [told.group(1, "hasty", 1, members=9), told.group(1, "hasty", 1, members=2)]
     calmer = [told.group(1, "calmer", 1, members=2), told.group(1, "calmer", 1, members=9)]
     found = table(
@@ -19,15 +19,15 @@ def test_latest_group_record_per_window(spark: SparkSession) -> None:
         told.group(1, "orders", 3, state="PreparingRebalance", members=2),
         told.group(9, "orders", 4, state="Stable", members=3, max_size=5),
         told.group(5, "orders", 3, state="CompletingRebalance", members=2),
-        # The windows begin at full five minutes.
+        # Windows begin at multiples of five minutes.
         told.group(299.999, "orders", 4, state="Stable", members=3, max_size=6),
         told.group(300, "orders", 4, state="Empty", members=0),
         told.group(5, "", -1, state="Empty", members=0, assignor="", protocol_type=""),
         told.group(5, "größe ☂\n\x00", 1),
-        # Deleted, and made again.
+        # A group that was deleted and created again.
         told.group(1, "anew", 50),
         told.group(9, "anew", 1, members=7),
-        # Restated unchanged after it had been otherwise.
+        # A group that was restated with its former state, after another state.
         told.group(1, "back", 5, members=1),
         told.group(2, "back", 5, members=2),
         told.group(3, "back", 5, members=1),
@@ -54,28 +54,28 @@ def test_newest_generation_wins(spark: SparkSession) -> None:
     found = table(
         spark,
         "groups",
-        # The old coordinator goes on restating what it knew.
+        # The old coordinator's sidecar continues to restate its last state.
         new.group(5, "moved", 8, members=4),
         old.group(9, "moved", 7, members=2),
         new.group(305, "moved", 8, members=4),
-        # Both know the same generation.
+        # Both sidecars report the same generation.
         old.group(5, "tied", 3, state="PreparingRebalance"),
         new.group(6, "tied", 3, state="Stable"),
-        # Each goes by the last that it said itself, also where that is a lower generation.
+        # Each sidecar's last report counts, even if it has a lower generation.
         old.group(1, "lower", 9),
         old.group(2, "lower", 2),
         new.group(1, "lower", 3),
-        # No coordinator has such a generation; with one that could be, a liar wins.
+        # No coordinator has such a generation. With a possible generation, the false report would count.
         liar.group(7, "lied about", 2**31, members=99),
         new.group(5, "lied about", 4),
         liar.group(7, "lied about well", 2**31 - 1, members=99),
         new.group(5, "lied about well", 4),
-        # A clock that is ahead decides only between equal generations.
+        # A clock that is ahead matters only between equal generations.
         fast.group(1, "early", 6),
         new.group(8, "early", 7),
         fast.group(1, "early and tied", 7),
         new.group(8, "early and tied", 7),
-        # Only the liar knows of it.
+        # Only the false sidecar reports this group.
         liar.group(7, "nobody else's", 2**62),
     )
     assert select_columns(found, "sidecar", "generation", "members", "state", "sidecars") == {

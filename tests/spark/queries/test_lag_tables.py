@@ -1,4 +1,4 @@
-"""How far groups are behind, asked of a few literal records."""
+"""The tables of lag, computed from a few literal records."""
 
 from pyspark.sql import SparkSession
 
@@ -18,25 +18,25 @@ def test_lag_per_partition(spark: SparkSession) -> None:
         leader.log_end(7, "t", 0, 140),
         leader.log_end(8, "t", 1, 999),
         coordinator.commit(9, "logs", "t", 0, 10),
-        # Nobody tells where this log ends.
+        # No sidecar reports the log end of this partition.
         coordinator.commit(9, "orders", "unseen", 0, 7),
         coordinator.commit(9, "", "größe ☂", 0, 7),
         leader.log_end(9, "größe ☂", 0, 8),
-        # A commit may go back, one beyond the log end is level with it.
+        # A commit may go back. A commit beyond the log end has lag 0.
         coordinator.commit(1, "back", "t", 0, 149),
         coordinator.commit(2, "back", "t", 0, 70),
         coordinator.commit(9, "beyond", "t", 0, 151),
-        # The old coordinator and the old leader go on restating what they saw.
+        # The sidecars of the old coordinator and the old leader continue to restate their last values.
         coordinator.commit(5, "moved", "t", 0, 120, seen=4),
         old.commit(9, "moved", "t", 0, 90, seen=1),
         old.log_end(9, "t", 0, 100, seen=2),
-        # Seen at one moment: the last one told holds.
+        # Of two values that were observed at the same moment, the one that was emitted last counts.
         coordinator.commit(9, "hasty", "t", 0, 6, seen=1),
         coordinator.commit(8, "hasty", "t", 0, 5, seen=1),
-        # What a sidecar says it saw when there was no Kafka is old.
+        # An observation time before Kafka existed counts as old.
         coordinator.commit(9, "ancient", "t", 0, 149, seen=-1e9),
         old.commit(9, "ancient", "t", 0, 1, seen=-6e10),
-        # The next window has a commit only.
+        # The next window has only a commit.
         coordinator.commit(301, "orders", "t", 0, 160),
     )
     columns = ("committed", "log_end", "lag", "committed_at", "log_end_at")
@@ -62,7 +62,7 @@ def test_lag_seconds_use_log_growth(spark: SparkSession) -> None:
     found = table(
         spark,
         "lag",
-        # 50 messages in 20 seconds; the group is 25 behind.
+        # 50 messages in 20 seconds, and the group has a lag of 25.
         told.log_end(10, "grows", 0, 100),
         other.log_end(20, "grows", 0, 120),
         told.log_end(30, "grows", 0, 150),
@@ -74,12 +74,12 @@ def test_lag_seconds_use_log_growth(spark: SparkSession) -> None:
         told.commit(30, "level", "rests", 0, 100),
         told.log_end(10, "once", 0, 100),
         told.commit(30, "g", "once", 0, 99),
-        # A log that was cut ends before where it ended.
+        # A truncated log ends before its former end.
         told.log_end(10, "cut", 0, 1000),
         told.log_end(30, "cut", 0, 40),
         told.commit(30, "g", "cut", 0, 20),
         told.commit(30, "level", "cut", 0, 900),
-        # Restated in the next window, of which it says nothing.
+        # The value was restated in the next window, but observed before it.
         told.log_end(305, "grows", 0, 150, seen=30),
         told.log_end(340, "grows", 0, 190),
         told.commit(340, "g", "grows", 0, 160),
@@ -130,7 +130,7 @@ def test_group_lag_sums_known_partitions(spark: SparkSession) -> None:
         told.log_end(2, "t", 0, 11),
         told.log_end(1, "t", 1, 9),
         told.log_end(301, "t", 0, 11),
-        # No log is so long, and two such are more than Spark can add.
+        # No log has such an end, and the sum of two such ends overflows.
         told.log_end(1, "lied about", 0, 2**63 - 1),
         told.log_end(1, "lied about", 1, 2**63 - 1),
         told.commit(1, "lied to", "lied about", 0, 0),

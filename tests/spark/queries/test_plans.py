@@ -1,4 +1,4 @@
-"""What Spark makes of each question: how often it reads the records, and by what means."""
+"""Spark's plan of each query: how often it reads the records, and which operators it uses."""
 
 import re
 
@@ -10,13 +10,13 @@ from group_sidecar.spark.tables import TABLES
 from tests.spark.record_frames import WIDTH, RecordsOfBoot, frame
 
 SCANS = {"lag": 2, "group_lag": 2, "metrics": 2}
-"""How often the tables read the records that read them more than once: two kinds, or two columns, each by itself."""
+"""The tables that read the records more than once, and how often: for two kinds of records, or for two columns."""
 
 DEAR = r"CartesianProduct|NestedLoop|Window|Python|Arrow|collect_list|collect_set"
 
 
 def plan(answer: DataFrame) -> str:
-    """The physical plan of an answer."""
+    """Returns the physical plan of a query."""
     return str(answer._jdf.queryExecution().executedPlan())
 
 
@@ -33,7 +33,7 @@ def test_tables_avoid_expensive_operators(name: str, records: DataFrame) -> None
     found = plan(TABLES[name].compute(records, WIDTH))
     assert found.count("FileScan parquet") == SCANS.get(name, 1)
     assert re.findall(DEAR, found) == []
-    # What there is most of is not sorted: aggregations that sort do so for structs, text and maps.
+    # The most frequent records are not sorted. Aggregations sort only because of structs, text and maps.
     if name in ("lag", "group_lag", "sidecars"):
         assert "Sort" not in found
 

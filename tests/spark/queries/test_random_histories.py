@@ -1,4 +1,4 @@
-"""Every question, asked of random histories of many small fleets at once, and compared with plain Python."""
+"""Every query over random histories of many small fleets at once, compared with plain Python."""
 
 from collections.abc import Iterator
 from functools import reduce
@@ -17,14 +17,14 @@ from tests.spark.record_frames import WIDTH, RecordsOfBoot, Row, at, by_key, fra
 from tests.spark.table_oracle import ORACLE
 
 FLEETS = 40
-"""Histories in one job. Names begin with the number of the fleet, so none sees the others."""
+"""The number of histories in one job. Names begin with the number of the fleet, so the fleets are separate."""
 
 START, END = 2700.0, 4500.0
-"""Fifteen minutes of one hour and fifteen of the next."""
+"""The last fifteen minutes of an hour, and the first fifteen of the next."""
 
 
 class Fleet:
-    """One to three sidecars and what they tell of two groups and two partitions, in truth or not."""
+    """One to three sidecars with random records, true and false, about two groups and two partitions."""
 
     def __init__(self, random: Random, name: str) -> None:
         self._random = random
@@ -89,14 +89,14 @@ class Fleet:
 
 
 def answers(name: str, *parts: DataFrame) -> dict[Any, Row]:
-    """What a table says of these records, asked of one part after the other."""
+    """Computes a table from each part of the records. Returns all rows."""
     table = TABLES[name]
     together = reduce(DataFrame.unionByName, (table.compute(records, WIDTH) for records in parts))
     return by_key(together, "window", *table.keys)
 
 
 def near(row: Row) -> Row:
-    """The same row, with figures that are the same but for the order in which they were added."""
+    """Returns a row whose floats compare approximately, because sums depend on the order of addition."""
     return {column: pytest.approx(cell) if isinstance(cell, float) else cell for column, cell in row.items()}
 
 
@@ -108,7 +108,7 @@ def test_random_histories_match_oracle(seed: int, at_once: bool, spark: SparkSes
     told = [record for number in range(FLEETS) for record in Fleet(random, f"{number}").records()]
     shuffled = random.sample(told, len(told)) + random.sample(told, len(told) // 10)
     records = frame(spark, *shuffled).cache()
-    # The hours may be asked one by one, or at once: the answers are the same.
+    # The tables are equal if hours are computed one by one or all at once.
     later = F.col("emitted_at") >= at(3600)
     parts = [records] if at_once else [records.where(~later), records.where(later)]
     try:

@@ -1,4 +1,4 @@
-"""Which sidecars live, and what their own figures say, asked of a few literal records."""
+"""The tables of sidecars and of their metrics, computed from a few literal records."""
 
 from pyspark.sql import SparkSession
 
@@ -20,7 +20,7 @@ def test_boots_with_numbers_and_skew(spark: SparkSession) -> None:
     records += [first.heartbeat(2)]
     second.skip(5)
     records += [second.heartbeat(8), second.heartbeat(9)]
-    # Its last segment waited for a disk: two arrive at once, one of them ten minutes late.
+    # The last segment waited for the disk, so two segments arrive at once, one of them ten minutes late.
     late = second.heartbeat(11) | {"arrived_at": at(611)}
     records += [late, mute.group(4, "h", 1), fast.heartbeat(5), slow.heartbeat(50), unknown.heartbeat(3)]
     found = table(spark, "sidecars", *records)
@@ -41,7 +41,7 @@ def test_record_numbers_count_once(spark: SparkSession) -> None:
     """Record numbers are counted once across blocks and copies."""
     told = RecordsOfBoot("a", travels=1)
     many = [told.heartbeat(1) if number % 50 == 0 else told.group(1, "g", 1) for number in range(62)]
-    told.skip(3)  # The last number of one block, and the first of the next.
+    told.skip(3)  # The last number of a block, and the first number of the next block.
     many += [told.group(2, "g", 1) for _ in range(70)]
     again = [{**each, "arrived_at": at(200)} for each in many[::3]]
     [found] = select_columns(
@@ -57,12 +57,12 @@ def test_metrics_are_summed_over_sidecars(spark: SparkSession) -> None:
         a.heartbeat(10, groups=3, flush_timestamp_seconds=100),
         a.heartbeat(20, groups=5, flush_timestamp_seconds=110),
         b.heartbeat(15, groups=7, flush_timestamp_seconds=105),
-        # What is newest of a sidecar holds, whichever of its starts told it; without any it counts nowhere.
+        # The newest value of a sidecar counts, from any of its boots. A sidecar without a value counts nowhere.
         new.heartbeat(18, groups=1),
         old.heartbeat(17, groups=100),
         a.heartbeat(305, groups=6),
         b.group(306, "g", 1),
-        # A figure that nobody can add.
+        # A value that cannot be added.
         b.heartbeat(307) | {"sample": {"groups": None}},
     ]
     assert select_columns(table(spark, "metrics", *lives), "value", "increase", "sidecars") == {
@@ -84,23 +84,23 @@ def test_counters_grow_across_restarts(spark: SparkSession) -> None:
     for told in (steady, before, lost, cut_off):
         told.skip(50)
     records: list[Row] = [
-        # What was counted before the first sample that is here is not of this window.
+        # Counts before the first sample do not belong to this window.
         steady.heartbeat(10, joins_total=1000),
         steady.heartbeat(290, joins_total=1004),
-        # What was counted between two windows of an hour is of the later one.
+        # Counts between two windows of an hour belong to the later window.
         steady.heartbeat(301, joins_total=1007),
         steady.heartbeat(590, joins_total=1010, leaves_total=2),
-        # Of what was counted between two hours nothing can be said by looking at one of them.
+        # Counts between two hours are unknown if only one hour is computed.
         steady.heartbeat(3590, joins_total=1100),
         steady.heartbeat(3601, joins_total=1200),
         steady.heartbeat(3610, joins_total=1201),
-        # A start that is new in this window counts from zero.
+        # A new boot in this window counts from zero.
         before.heartbeat(10, joins_total=500),
         before.heartbeat(20, joins_total=510),
         after.heartbeat(30, joins_total=3),
         after.heartbeat(40, joins_total=4),
         after.heartbeat(310, joins_total=9),
-        # A counter that went down was reset; a silent window is passed over.
+        # A counter that has decreased was reset. A window without samples is skipped.
         lost.heartbeat(3610, resets_total=50),
         lost.heartbeat(3620, resets_total=8),
         cut_off.heartbeat(3610, silences_total=50),

@@ -21,6 +21,6 @@ def report_file(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session")
 def report_browser() -> Iterator[Browser]:
-    """One browser; starting it takes longer than most tests."""
+    """One browser for all tests, because its start takes longer than most tests."""
     with Browser() as browser:
         yield browser

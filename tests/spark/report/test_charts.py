@@ -1,4 +1,4 @@
-"""Where things stand in charts, without Spark."""
+"""The positions of the parts of charts, without Spark."""
 
 import pytest
 from hypothesis import given
@@ -264,7 +264,7 @@ def test_new_boot_is_restart() -> None:
     assert list(restarts([])) == []
 
 
-# Words.
+# Texts.
 
 
 @pytest.mark.parametrize(

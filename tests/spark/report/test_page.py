@@ -1,4 +1,4 @@
-"""The report in a real browser, from a file. What is seen is kept under build/screenshots/."""
+"""The report in a real browser, from a file. Screenshots are kept under build/screenshots/."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ FIRST = "#figure-lag-now"
 
 @pytest.fixture
 def browser(report_browser: Browser, report_file: Path) -> Iterator[Browser]:
-    """The browser with the report in it; it must not have had to complain in the end, nor asked for anything else."""
+    """The browser with the report. Fails the test if the browser logs an error or requests another address."""
     report_browser.size(1280, 900)
     report_browser.prefers()
     report_browser.complaints()

@@ -1,4 +1,4 @@
-"""What a report says, of tables from literal rows."""
+"""The contents of a report on tables with literal rows."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from tests.spark.report.fleet_tables import BACKWARDS, EVIL, GROUPS, TITLE, Rows
 
 
 class Page(HTMLParser):
-    """What a report holds: its facts, its tables' rows by caption, paragraphs, the titles within charts."""
+    """The contents of a report: facts, the rows of tables by caption, and texts by element."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Page(HTMLParser):
             self.texts[self._tags[-1]][-1] += data
 
     def rows(self, caption: str) -> list[list[str]]:
-        """The rows of a table, without its headings."""
+        """Returns the rows of a table, without its headings."""
         return [row for row in self.tables[caption] if row]
 
 
@@ -79,7 +79,7 @@ def test_head_summarizes_fleet(page: Page) -> None:
         "Lost consumer time": ["32 min", "at most: members times the length of rebalances"],
         "Refusals": [f"{total(told['refusals'], 'refusals'):,}", "and 79 more in audit mode"],
         "Silent sidecars": ["1", "of 4, for more than 5 min"],
-        # 1,000 of broker-3 while it was cut off, 10 in each of 26 windows of broker-2.
+        # broker-3 lost 1,000 records while it was cut off, and broker-2 lost 10 in each of 26 windows.
         "Missing records": ["1,260"],
         "Lines in quarantine": ["12"],
         "Newest window": ["2025-02-01 03:30:00"],
