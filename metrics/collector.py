@@ -283,6 +283,13 @@ def _connections(listeners: Sequence[ListenerCounters]) -> Iterator[Metric]:
     )
     yield by_listener(f.UPSTREAM_CONNECT_FAILURES, lambda each: each.upstream_connect_failures)
     yield by_listener(f.TLS_CONNECTIONS, lambda each: each.tls_passed)
+    yield f.TLS_HANDSHAKES.fill(((each.name, side), n) for each in listeners for side, n in each.tls_handshakes.items())
+    yield f.TLS_HANDSHAKE_FAILURES.fill(
+        ((each.name, *labels), n) for each in listeners for labels, n in each.tls_failures.items()
+    )
+    yield f.CERTIFICATE_NOT_AFTER.fill(
+        ((each.name, side), at) for each in listeners for side, at in each.certificates_expire_at.items()
+    )
     yield by_listener(f.RECEIVED_BYTES, lambda each: each.received_bytes)
     yield by_listener(f.SENT_BYTES, lambda each: each.sent_bytes)
 

@@ -299,6 +299,25 @@ TLS_CONNECTIONS = _counter(
     "closes them.",
     "listener",
 )
+TLS_HANDSHAKES = _counter(
+    "tls_handshakes_total",
+    "TLS handshakes done, with clients and with the broker (Kafka: successful-authentication-total).",
+    "listener",
+    "side",
+)
+TLS_HANDSHAKE_FAILURES = _counter(
+    "tls_handshake_failures_total",
+    "TLS handshakes that failed, with clients and with the broker, by why (Kafka: failed-authentication-total).",
+    "listener",
+    "side",
+    "reason",
+)
+CERTIFICATE_NOT_AFTER = _gauge(
+    "certificate_not_after_timestamp_seconds",
+    "When the first certificate of a file expires, by listener and by what it is for, seconds since the epoch.",
+    "listener",
+    "side",
+)
 RECEIVED_BYTES = _counter(
     "received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).", "listener"
 )

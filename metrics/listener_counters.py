@@ -26,6 +26,14 @@ class CloseReason(StrEnum):
     """A request that is longer than Kafka accepts before SASL authentication is complete."""
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CONNECTION_LIMIT = "connection_limit"
+    TLS_HANDSHAKE = "tls_handshake"
+    """The client's TLS handshake failed."""
+    TLS_FAILED = "tls_failed"
+    """The client sent something that is not TLS after the handshake, or that was changed on the way."""
+    UPSTREAM_TLS = "upstream_tls"
+    """The TLS handshake with the broker failed."""
+    PROXY_HEADER = "proxy_header"
+    """The client's connection did not begin with a PROXY header, although the listener requires one."""
     TLS_TO_GATEWAY = "tls_to_gateway"
     """A TLS connection to a gateway. A gateway cannot rewrite addresses inside TLS."""
     IDLE = "idle"
@@ -35,6 +43,28 @@ class CloseReason(StrEnum):
     """The broker sent no reply, or the client did not read its reply."""
     ERROR = "error"
     SHUTDOWN = "shutdown"
+
+
+class TlsSide(StrEnum):
+    """The side of a TLS handshake. These are all values of the label."""
+
+    CLIENT = "client"
+    UPSTREAM = "upstream"
+
+
+class TlsFailure(StrEnum):
+    """Why a TLS handshake failed. These are all values of the label."""
+
+    CERTIFICATE = "certificate"
+    """One side does not accept the other side's certificate."""
+    PLAINTEXT = "plaintext"
+    """The peer does not speak TLS."""
+    PROTOCOL = "protocol"
+    """The two sides have no version or cipher in common, or the peer breaks the protocol."""
+    CLOSED = "closed"
+    """The peer closed the connection."""
+    TIMEOUT = "timeout"
+    """The handshake took too long."""
 
 
 class ListenerCounters:
@@ -47,15 +77,22 @@ class ListenerCounters:
         upstream_connect_failures: failed attempts to reach the broker.
         tls_passed: client connections that started with TLS at a listener without TLS.
         open_connections: client connections open now.
+        tls_handshakes: completed TLS handshakes by side.
+        tls_failures: failed TLS handshakes by side and reason.
+        certificates_expire_at: when the sidecar's certificates expire, by the side that sees them, in seconds since the
+            epoch.
     """
 
     __slots__ = (
+        "certificates_expire_at",
         "connections_closed",
         "connections_opened",
         "name",
         "open_connections",
         "received_bytes",
         "sent_bytes",
+        "tls_failures",
+        "tls_handshakes",
         "tls_passed",
         "upstream_connect_failures",
     )
@@ -69,11 +106,22 @@ class ListenerCounters:
         self.open_connections = 0
         self.connections_opened = 0
         self.connections_closed = dict.fromkeys(CloseReason, 0)
+        self.certificates_expire_at: dict[TlsSide, float] = {}
+        self.tls_handshakes = dict.fromkeys(TlsSide, 0)
+        self.tls_failures = {(side, reason): 0 for side in TlsSide for reason in TlsFailure}
 
     def connection_opened(self) -> None:
         """Counts an accepted client connection."""
         self.connections_opened += 1
         self.open_connections += 1
+
+    def handshake_done(self, side: TlsSide) -> None:
+        """Counts a completed TLS handshake."""
+        self.tls_handshakes[side] += 1
+
+    def handshake_failed(self, side: TlsSide, failure: TlsFailure) -> None:
+        """Counts a failed TLS handshake."""
+        self.tls_failures[side, failure] += 1
 
     def connection_closed(self, reason: CloseReason) -> None:
         """Counts the end of an accepted client connection."""

@@ -51,6 +51,7 @@ from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
+from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
 from group_sidecar.proxy.listeners.server import ListenError, Server, listen, port_of
 from group_sidecar.proxy.runtime import garbage_collection
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook
@@ -61,6 +62,7 @@ from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
+from group_sidecar.proxy.tls.contexts import UnusableFileError
 
 DRAIN_SECONDS = 5.0
 """Seconds that connections may take to finish their requests when the sidecar stops."""
@@ -189,6 +191,7 @@ class Sidecar:
         self._config = config
         self._traffic = TrafficCounters()
         self._listeners = {each: self._traffic.add_listener(each.name) for each in config.client_listeners}
+        self._handshakes = {each.name: _handshakes(each, counters) for each, counters in self._listeners.items()}
         self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
@@ -207,7 +210,7 @@ class Sidecar:
         self._fact_counters = FactCounters(CollectorRegistry(), max_groups=config.limits.groups)
         self._recorder = FlightRecorder(config.limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
-        own = config.own_connection
+        own = config.own_connection_in_force
         connect = partial(connect_with_credentials, own.address or config.broker_address, own)
         self._journal_writer = JournalWriter(config.sidecar_id, config.journal, connect) if config.journal else None
         self._observers = (
@@ -367,7 +370,7 @@ class Sidecar:
             return self._session(self._broker_at(self._config.broker_address), counters.name, client_host)
 
         counters = self._listeners[listener]
-        return ClientPort(counters, lambda: listener.upstream, new_session)
+        return ClientPort(counters, lambda: listener.upstream, new_session, self._handshakes[listener.name])
 
     def _node_session(self, node_id: int, client_host: str, peer: Address) -> Session:
         address = self._address_book.upstream(node_id)
@@ -398,7 +401,9 @@ class Sidecar:
             log.warning("a node gets another port", node=node_id, cause=str(error))
             listeners = listen(wanted._replace(port=0))
         upstream = partial(self._address_book.upstream, node_id)
-        port = ClientPort(self._gateway_counters, upstream, partial(self._node_session, node_id))
+        counters = self._gateway_counters
+        handshakes = self._handshakes[counters.name]
+        port = ClientPort(counters, upstream, partial(self._node_session, node_id), handshakes)
         self._servers.start_soon(self._server.serve, listeners, port)
         log.info("node opened", node=node_id, port=port_of(listeners), upstream=str(upstream()))
         return port_of(listeners)
@@ -463,3 +468,11 @@ class Sidecar:
             for copy in self._brokers.copies():
                 for _ in copy.relist(trio.current_time()):
                     await trio.lowlevel.checkpoint()
+
+
+def _handshakes(listener: Listener, counters: ListenerCounters) -> ListenerHandshakes | None:
+    """Returns the handshakes of a listener. Raises ListenError if a file of its settings cannot be used."""
+    try:
+        return handshakes_of(listener, counters)
+    except UnusableFileError as error:
+        raise ListenError(f"listener {listener.name}: {error}") from None

@@ -9,7 +9,6 @@ data path.
 """
 
 import math
-import ssl
 from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -35,6 +34,7 @@ from group_sidecar.proxy.broker.kafka_client import (
 )
 from group_sidecar.proxy.config.sections import OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.tls.contexts import UnusableFileError, upstream_context
 
 _MAY_BE_PLAIN = "the listener may be plain, and own_connection.tls is set"
 _FRAMED_SINCE = 1
@@ -65,9 +65,9 @@ def connect_with_credentials(
 
 async def _start_tls(tls: Tls, seconds: float, stream: trio.abc.Stream, address: Address) -> trio.abc.Stream:
     try:
-        context = await trio.to_thread.run_sync(_tls_context, tls)
-    except _UnreadableError as error:
-        raise TlsFailed(f"{address} is not asked by TLS: {error}") from None
+        context = await trio.to_thread.run_sync(upstream_context, tls)
+    except UnusableFileError as error:
+        raise TlsFailed(f"{address} is not asked by TLS: own_connection.tls.{error}") from None
     server_name = tls.server_name or address.host
     secured = trio.SSLStream(stream, context, server_hostname=server_name, https_compatible=True)
     try:
@@ -79,21 +79,6 @@ async def _start_tls(tls: Tls, seconds: float, stream: trio.abc.Stream, address:
         reason = tls_reason(error) or f"it closed the connection: {_MAY_BE_PLAIN}"
         raise TlsFailed(f"{address} cannot be asked by TLS: {reason}") from None
     return secured
-
-
-def _tls_context(tls: Tls) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-    except OSError as error:
-        raise _UnreadableError("own_connection.tls.ca_file", tls.ca_file, error) from None
-    if tls.certificate_file:
-        try:
-            # Without a password OpenSSL would prompt for one on the terminal.
-            context.load_cert_chain(tls.certificate_file, tls.key_file, password="")
-        except OSError as error:
-            file = tls.key_file or tls.certificate_file
-            raise _UnreadableError("own_connection.tls.certificate_file", file, error) from None
-    return context
 
 
 class _UnreadableError(Exception):

@@ -82,7 +82,7 @@ class BrokerState:
             self.answer_settings, config.limits, self.deferred, self.authorization, traffic, observe, clock_offset
         )
         self.versions = OfferedVersions(self.answer_settings, self.copy)
-        self.own_connections = OwnConnections(address, config.own_connection, self.versions)
+        self.own_connections = OwnConnections(address, config.own_connection_in_force, self.versions)
         self.topic_names = TopicNames(self.deferred)
         self.topic_ids = TopicIds()
         self.coordinators = GroupCoordinators(self.copy, advertise)

@@ -45,10 +45,6 @@ class UpstreamTls(Tls):
     changed.
     """
 
-    verify_hostname: bool = True
-    """Whether the broker's certificate must contain `server_name`. Set to false only if the certificates have no names.
-    Then any certificate of a trusted authority is accepted."""
-
 
 class Listener(Section):
     """One address at which clients connect, with the listener of the broker that it leads to. All listeners lead to the
@@ -63,6 +59,9 @@ class Listener(Section):
     """HOST:PORT of the broker's listener."""
     tls: ListenerTls | None = None
     upstream_tls: UpstreamTls | None = None
+    proxy_protocol: bool = False
+    """Whether each connection begins with a PROXY header (HAProxy's protocol, version 1 or 2), which names the client's
+    host. Set to true behind a load balancer that sends the header. Connections without the header are closed."""
 
     @field_validator("upstream")
     @classmethod

@@ -161,6 +161,14 @@ class Config(BaseSettings):
         """The address of the broker's listener behind the first listener."""
         return self.client_listeners[0].upstream
 
+    @property
+    def own_connection_in_force(self) -> OwnConnection:
+        """`own_connection`, with the TLS of the first listener if the sidecar uses that listener's upstream address."""
+        own, upstream_tls = self.own_connection, self.client_listeners[0].upstream_tls
+        if own.address is not None or own.tls is not None or upstream_tls is None:
+            return own
+        return own.model_copy(update={"tls": upstream_tls})
+
     def sidecar_connects_like_clients_of(self, listener: Listener) -> bool:
         """Whether the sidecar's own connection uses a listener's upstream address as its clients do, without SASL.
 

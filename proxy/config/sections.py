@@ -159,6 +159,9 @@ class Tls(Section):
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
     server_name: str | None = Field(default=None, min_length=1)
     """The name that the broker's certificate must contain. Default: the host that the sidecar connects to."""
+    verify_hostname: bool = True
+    """Whether the broker's certificate must contain `server_name`. Set to false only if the certificates have no names.
+    Then any certificate of a trusted authority is accepted."""
 
     @model_validator(mode="after")
     def _has_no_key_alone(self) -> Self:

@@ -13,6 +13,7 @@ The module has more than 400 lines because reading, sending and closing change t
 """
 
 from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
+from ssl import SSLError
 from typing import NamedTuple
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
@@ -67,6 +68,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_can_splice",
         "_poller",
         "_turn_events",
         "_waits_for_turn",
@@ -101,6 +103,7 @@ class Connection:
         self.client = client
         self.upstream = upstream
         self.session = session
+        self._can_splice = client.is_plain and upstream.is_plain
         self.last_active = now
         self.awaits_reply = False
         self.flowing = True
@@ -187,9 +190,15 @@ class Connection:
     # Reading.
 
     def _read(self, endpoint: EndpointSocket, events: int) -> bytes:
-        read_size = endpoint.read_size
-        chunk = endpoint.read()
-        if len(chunk) == read_size or (chunk and events & EPOLLRDHUP):
+        try:
+            chunk = endpoint.read()
+        except BlockingIOError:
+            if endpoint.may_have_more:  # A part of a TLS record has arrived, and the rest is perhaps there.
+                self.rearm(endpoint)
+            if endpoint.backlog:  # TLS itself had to send bytes.
+                self._watch()
+            raise
+        if endpoint.may_have_more or (chunk and events & EPOLLRDHUP):
             self.rearm(endpoint)
         return chunk
 
@@ -202,10 +211,20 @@ class Connection:
             chunk = self._read(self.client, events)
         except BlockingIOError:
             return
-        except OSError:
-            self.finish(CloseReason.CLIENT_CLOSED)
+        except OSError as error:
+            self.finish(_client_fault(error))
             return
         self.receive_from_client(chunk)
+
+    def receive_rest(self) -> None:
+        """Serves bytes of the client that arrived before the poller watched its socket."""
+        try:
+            if rest := self.client.read_rest():
+                self.receive_from_client(rest)
+        except OSError as error:
+            self.finish(_client_fault(error))
+        except Exception:  # noqa: BLE001  As in client_ready.
+            self.fail()
 
     def receive_from_client(self, chunk: bytes) -> None:
         """Serves a chunk that was read from the client. An empty chunk is the end of the stream."""
@@ -244,7 +263,12 @@ class Connection:
 
     def _read_upstream(self, events: int) -> None:
         session = self.session
-        if not session.can_use_fast_path and session.passthrough_reply_bytes >= LONG_BYTES and not self.client.backlog:
+        if (
+            not session.can_use_fast_path
+            and session.passthrough_reply_bytes >= LONG_BYTES
+            and self._can_splice
+            and not self.client.backlog
+        ):
             self._splice_reply()
             return
         try:
@@ -460,6 +484,11 @@ class Connection:
             self.session.close(shared.poller.now)
         except Exception:  # noqa: BLE001  As in client_ready.
             log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
+
+
+def _client_fault(error: OSError) -> CloseReason:
+    """Returns why a connection ends whose client cannot be read."""
+    return CloseReason.TLS_FAILED if isinstance(error, SSLError) else CloseReason.CLIENT_CLOSED
 
 
 def _coalesced(commands: list[Command]) -> list[Command]:

@@ -78,22 +78,24 @@ class ConnectionManager:
             for connection in connections
         )
 
-    def add(self, client: int, upstream: int, session: Session, counters: ListenerCounters) -> None:
-        """Takes over two non-blocking descriptors, and closes them when the connection ends.
+    def add(
+        self, client: EndpointSocket, upstream: EndpointSocket, session: Session, counters: ListenerCounters
+    ) -> None:
+        """Takes over two sockets, and closes them when the connection ends.
 
         Args:
-            client: the client's descriptor.
-            upstream: the broker's descriptor.
+            client: the client's socket.
+            upstream: the broker's socket.
             session: the connection's session.
             counters: counts the connection's bytes and its end.
 
         Raises:
-            OSError: the poller cannot watch a socket. The caller still owns both descriptors.
+            OSError: the poller cannot watch a socket. The caller still owns both sockets.
         """
-        connection = Connection(
-            self._shared, EndpointSocket(client), EndpointSocket(upstream), session, counters, trio.current_time()
-        )
-        handler = FAST_PATH(connection, self._outbox) if FAST_PATH and self._outbox else connection
+        connection = Connection(self._shared, client, upstream, session, counters, trio.current_time())
+        handler: Connection | FastPath = connection
+        if FAST_PATH and self._outbox and client.is_plain and upstream.is_plain:
+            handler = FAST_PATH(connection, self._outbox)
         self.poller.watch(connection.client.fd, connection.client.interest, handler.client_ready)
         try:
             self.poller.watch(connection.upstream.fd, connection.upstream.interest, handler.upstream_ready)
@@ -101,6 +103,7 @@ class ConnectionManager:
             self.poller.forget(connection.client.fd)
             raise
         self._connections[session.origin.number] = connection
+        connection.receive_rest()
 
     def evict_held_request(self, connections: Iterable[int]) -> None:
         """Makes these connections stop holding an incomplete request, or else stop keeping long requests.

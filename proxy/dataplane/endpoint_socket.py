@@ -40,20 +40,29 @@ class EndpointSocket:
 
     There is no socket object, because Python takes longer to create and close a socket object than to use it.
 
+    Args:
+        fd: the descriptor.
+        rest: bytes that were read from the socket before.
+
     Attributes:
         fd: the descriptor.
         backlog: the bytes that the peer has not accepted yet.
         interest: the epoll events that the poller reports.
         read_size: the maximum number of bytes of the next read.
+        may_have_more: whether the last read may have left bytes in the socket.
+        is_plain: whether the bytes of the socket are the bytes that `read` returns and `send` takes.
     """
 
-    __slots__ = ("backlog", "fd", "interest", "read_size")
+    __slots__ = ("_rest", "backlog", "fd", "interest", "is_plain", "may_have_more", "read_size")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, rest: bytes = b"") -> None:
         self.fd = fd
+        self._rest = rest
         self.interest = READ_EVENTS
         self.backlog: list[memoryview] = []
         self.read_size = SMALL_READ_BYTES
+        self.may_have_more = False
+        self.is_plain = True
 
     @property
     def backlog_bytes(self) -> int:
@@ -67,12 +76,19 @@ class EndpointSocket:
             BlockingIOError: no bytes have arrived.
             OSError: the connection is broken.
         """
+        self.may_have_more = False
         chunk = os.read(self.fd, self.read_size)
         if len(chunk) == self.read_size:
+            self.may_have_more = True
             self.grow_read_size()
         elif self.read_size > SMALL_READ_BYTES and len(chunk) < SMALL_READ_BYTES:
             self.read_size = SMALL_READ_BYTES
         return chunk
+
+    def read_rest(self) -> bytes:
+        """Returns the bytes that were read before the data path got the socket. They are returned once."""
+        rest, self._rest = self._rest, b""
+        return rest
 
     def grow_read_size(self) -> None:
         """Makes the next read larger, because the last read filled its buffer."""

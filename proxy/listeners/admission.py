@@ -7,16 +7,16 @@ connection manager. `server` serves clients whose broker takes time to connect.
 import os
 import socket
 from collections.abc import Callable
-from functools import lru_cache
-from ipaddress import IPv4Address, ip_address
 from typing import NamedTuple
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
+from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
-from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
+from group_sidecar.proxy.runtime.addresses import Address, format_host
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
 
@@ -27,15 +27,17 @@ class ClientPort(NamedTuple):
         counters: the counters of the listener.
         upstream: returns the current address of the broker.
         new_session: makes a session. The arguments are the client's host and the broker's socket address.
+        handshakes: what comes before the first Kafka request; None if nothing does.
     """
 
     counters: ListenerCounters
     upstream: Callable[[], Address]
     new_session: Callable[[str, Address], Session]
+    handshakes: ListenerHandshakes | None = None
 
 
 class PendingClient(NamedTuple):
-    """A client whose broker connection is not established.
+    """A client that cannot be joined with its broker connection yet.
 
     Attributes:
         client: the client's descriptor.
@@ -69,12 +71,13 @@ class Admission:
         self.log_throttle = LogThrottle()
         self._targets: dict[Address, Target] = {}
 
-    def target(self, address: Address) -> Target | None:
-        """Returns the socket address of the last connection to a broker.
+    def target(self, address: Address, port: ClientPort) -> Target | None:
+        """Returns the socket address to which broker connections are begun as soon as a client is accepted.
 
-        Returns None if there was no connection to the broker, or if the connection limit is reached.
+        Returns None if there was no connection to the broker, if the connection limit is reached, or if clients have to
+        do a handshake first.
         """
-        if self._traffic.client_connections >= self._most_connections:
+        if port.handshakes is not None or self._traffic.client_connections >= self._most_connections:
             return None
         return self._targets.get(address)
 
@@ -103,7 +106,7 @@ class Admission:
         host = format_host(packed)
         if target is None or not connected:
             return PendingClient(client, host, address, socket.socket(fileno=upstream) if upstream >= 0 else None)
-        self.join(client, host, upstream, target, port)
+        self.join(EndpointSocket(client), host, EndpointSocket(upstream), target, port)
         return None
 
     def connected(self, address: Address, upstream: socket.socket) -> Target:
@@ -117,17 +120,19 @@ class Admission:
         """Forgets the socket address of a broker, because the broker may have moved."""
         self._targets.pop(address, None)
 
-    def join(self, client: int, host: str, upstream: int, target: Target, port: ClientPort) -> None:
+    def join(
+        self, client: EndpointSocket, host: str, upstream: EndpointSocket, target: Target, port: ClientPort
+    ) -> None:
         """Hands a client and its broker connection to the connection manager."""
         try:
             session = port.new_session(host, Address(*target.address[:2]))
             self._connection_manager.add(client, upstream, session, port.counters)
         except Exception as error:  # noqa: BLE001  No exception of this connection may end other connections.
-            os.close(upstream)
+            os.close(upstream.fd)
             if isinstance(error, OSError):
-                self.refuse(client, port, CloseReason.CLIENT_CLOSED)
+                self.refuse(client.fd, port, CloseReason.CLIENT_CLOSED)
             else:
-                self.refuse(client, port, CloseReason.ERROR)
+                self.refuse(client.fd, port, CloseReason.ERROR)
                 log.exception("a connection failed", client=host)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason) -> None:
@@ -139,14 +144,3 @@ class Admission:
         """Logs a warning, unless it was logged recently. A later warning contains how often the problem occurred."""
         if times := self.log_throttle.due(event, *where.values()):
             log.warning(event, **where, cause=cause, times=times)
-
-
-@lru_cache(maxsize=4096)
-def format_host(packed: bytes) -> str:
-    """Returns an IP address as Java's InetAddress prints it: IPv4 with dots, IPv6 with all groups."""
-    address = ip_address(packed)
-    if isinstance(address, IPv4Address):
-        return str(address)
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))

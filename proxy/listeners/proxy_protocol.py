@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from group_sidecar.proxy.listeners.admission import format_host
+from group_sidecar.proxy.runtime.addresses import format_host
 
 V2_SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 """The first 12 bytes of a header of version 2 (section 2.2)."""

@@ -17,11 +17,15 @@ import trio
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
+from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.listeners.acceptor import Acceptor, Target, start_connect, tune
 from group_sidecar.proxy.listeners.admission import Admission, ClientPort, PendingClient
+from group_sidecar.proxy.listeners.handshakes import ClientEndpoint
+from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+from group_sidecar.proxy.tls.handshake import HandshakeError
 
 try:
     from group_sidecar.proxy.listeners.acceptor_thread import AcceptorThread
@@ -162,7 +166,7 @@ class Server:
     ) -> None:
         """Admits the accepted clients."""
         address = port.upstream()
-        target = self._admission.target(address)
+        target = self._admission.target(address, port)
         try:
             for accepted in acceptor.take_accepted(target):
                 pending_client = self._admission.admit(accepted, address, target, port)
@@ -177,30 +181,60 @@ class Server:
         await trio.sleep(EXHAUSTED_SECONDS)
         self._poller.resume(fd, EPOLLIN)
 
-    async def _connect_and_admit(self, pending_client: PendingClient, port: ClientPort) -> None:
-        admission, (client, host, address, attempt) = self._admission, pending_client
+    async def _connect_and_admit(self, pending: PendingClient, port: ClientPort) -> None:
+        """Does the handshakes of a client and of its broker connection, and joins both."""
         try:
-            upstream = await self._connect(address, attempt)
+            client = await self._client_endpoint(pending, port)
+            upstream, target = await self._upstream_endpoint(pending, port)
+        except _Refused as refused:
+            self._admission.refuse(pending.client, port, refused.reason)
+        except BaseException:
+            self._admission.refuse(pending.client, port, CloseReason.SHUTDOWN)
+            raise
+        else:
+            self._admission.join(client.endpoint, client.host, upstream, target, port)
+
+    async def _client_endpoint(self, pending: PendingClient, port: ClientPort) -> ClientEndpoint:
+        """Returns the client's endpoint. Raises _Refused if its handshake failed."""
+        if port.handshakes is None:
+            return ClientEndpoint(EndpointSocket(pending.client), pending.host)
+        where = {"client": pending.host, "listener": port.counters.name}
+        try:
+            return await port.handshakes.accept(pending.client, pending.host)
+        except HandshakeError as error:
+            self._admission.warn("a client's TLS handshake failed", str(error), **where)
+            raise _Refused(CloseReason.TLS_HANDSHAKE) from None
+        except BadProxyHeader as error:
+            self._admission.warn("a client sent no PROXY header", str(error), **where)
+            raise _Refused(CloseReason.PROXY_HEADER) from None
+
+    async def _upstream_endpoint(self, pending: PendingClient, port: ClientPort) -> tuple[EndpointSocket, Target]:
+        """Returns the endpoint of the broker connection. Raises _Refused if there is no connection."""
+        admission, address = self._admission, pending.address
+        # A refused client sees that its connection is closed at once, and retries later as after a refused connection.
+        try:
+            upstream = await self._connect(address, pending.attempt)
             target = admission.connected(address, upstream)
         except OSError as error:
-            # The client sees that its connection is closed at once, and retries later as after a refused connection.
             port.counters.upstream_connect_failures += 1
-            admission.refuse(client, port, CloseReason.UPSTREAM_UNREACHABLE)
             admission.warn(UNREACHABLE, _reason(error), address=str(address))
             self._on_reachability_changed(address)
-            return
+            raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
             port.counters.upstream_connect_failures += 1
-            admission.refuse(client, port, CloseReason.UPSTREAM_UNREACHABLE)
             self._supervisor.failed(Task.CONNECTIONS, error, str(address))
-            return
-        except BaseException:
-            admission.refuse(client, port, CloseReason.SHUTDOWN)
-            raise
+            raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         if admission.log_throttle.ended(UNREACHABLE, str(address)):
             log.info("the broker is reachable again", address=str(address))
             self._on_reachability_changed(address)
-        admission.join(client, host, upstream.detach(), target, port)
+        if port.handshakes is None:
+            return EndpointSocket(upstream.detach()), target
+        try:
+            return await port.handshakes.connect(upstream, address.host), target
+        except HandshakeError as error:
+            upstream.close()
+            admission.warn("the broker's TLS handshake failed", str(error), address=str(address))
+            raise _Refused(CloseReason.UPSTREAM_TLS) from None
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
         """Returns the attempt when it is established, otherwise a new connection.
@@ -212,6 +246,14 @@ class Server:
                 return await _connected(attempt)
             self._admission.forget(address)
         return await connect(address)
+
+
+class _Refused(Exception):
+    """A client cannot be served. `reason`: why its connection is closed."""
+
+    def __init__(self, reason: CloseReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def _reason(error: OSError) -> str:

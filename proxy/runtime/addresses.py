@@ -1,6 +1,8 @@
 """Addresses, and the local port of each broker of a gateway."""
 
 from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import IPv4Address, ip_address
 from typing import NamedTuple
 
 
@@ -26,6 +28,17 @@ def parse_address(text: str) -> Address:
     if int(port) > 0xFFFF:
         raise ValueError("the port must be at most 65535")
     return Address(host, int(port))
+
+
+@lru_cache(maxsize=4096)
+def format_host(packed: bytes) -> str:
+    """Returns an IP address as Java's InetAddress prints it: IPv4 with dots, IPv6 with all groups."""
+    address = ip_address(packed)
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
 
 
 class AddressBook:

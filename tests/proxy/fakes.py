@@ -36,6 +36,7 @@ from group_sidecar.proxy.dataplane.outcomes import (
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners.admission import ClientPort
+from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
 from group_sidecar.proxy.listeners.server import Server, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -232,13 +233,18 @@ class FakeBroker:
 
 @dataclass
 class RunningProxy:
-    """The parts of a proxy that `running_proxy` runs. `address` is the one that clients connect to."""
+    """The parts of a proxy that `running_proxy` runs. `address` is the one that clients connect to.
+
+    Attributes:
+        opened: client connections that end with the proxy.
+    """
 
     address: Address
     connection_manager: ConnectionManager
     traffic: TrafficCounters
     counters: ListenerCounters
     broker: FakeBroker
+    opened: list[trio.abc.AsyncResource] = field(default_factory=list)
 
     async def connect(self) -> trio.SocketStream:
         """Opens a client connection to the proxy."""
@@ -263,6 +269,8 @@ async def running_proxy(
     dispatcher: Dispatcher | None = None,
     most_connections: int = 10_000,
     timeouts: InactivityTimeouts = NO_TIMEOUTS,
+    handshakes: Callable[[ListenerCounters], ListenerHandshakes | None] = lambda _: None,
+    hosts: list[str] | None = None,
 ) -> AsyncIterator[RunningProxy]:
     """Runs a connection manager and a server in front of a fake broker. Yields the running proxy."""
     traffic = TrafficCounters()
@@ -272,6 +280,12 @@ async def running_proxy(
     server = Server(connection_manager, traffic, most_connections)
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()
+
+    def new_session(host: str, peer: Address) -> Session:
+        if hosts is not None:
+            hosts.append(host)
+        return Session(chosen, traffic, Origin(host), LARGEST_FRAME)
+
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)
         listeners = listen(ANY_PORT)
@@ -281,11 +295,19 @@ async def running_proxy(
             server.serve,
             listeners,
             ClientPort(
-                counters, lambda: address, lambda host, peer: Session(chosen, traffic, Origin(host), LARGEST_FRAME)
+                counters,
+                lambda: address,
+                new_session,
+                handshakes(counters),
             ),
         )
         listening = Address("127.0.0.1", port_of(listeners))
-        yield RunningProxy(listening, connection_manager, traffic, counters, broker)
+        shell = RunningProxy(listening, connection_manager, traffic, counters, broker)
+        try:
+            yield shell
+        finally:
+            for stream in shell.opened:
+                await trio.aclose_forcefully(stream)
         nursery.cancel_scope.cancel()
 
 

@@ -22,7 +22,12 @@ from group_sidecar.proxy.dataplane import connections as pumping
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import FLUSH_SECONDS, InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import SWEEP_BATCH, SWEEP_SECONDS, ConnectionManager
-from group_sidecar.proxy.dataplane.endpoint_socket import MAX_READ_BYTES, SMALL_READ_BYTES, YIELD_AFTER_BYTES
+from group_sidecar.proxy.dataplane.endpoint_socket import (
+    MAX_READ_BYTES,
+    SMALL_READ_BYTES,
+    YIELD_AFTER_BYTES,
+    EndpointSocket,
+)
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, Origin, Pass
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -617,10 +622,10 @@ async def test_unread_last_bytes_are_dropped(mock_clock: MockClock) -> None:
         assert shell.counters.connections_closed[CloseReason.BAD_FRAME_LENGTH] == 1
 
 
-def handed(sock: socket.socket) -> int:
+def handed(sock: socket.socket) -> EndpointSocket:
     """Returns the descriptor of a socket, as the connection manager takes it."""
     sock.setblocking(False)
-    return sock.detach()
+    return EndpointSocket(sock.detach())
 
 
 async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
@@ -706,8 +711,8 @@ async def test_unconnected_sockets_are_refused() -> None:
     os.close(gone)
     with right, pytest.raises(OSError):
         connection_manager.add(
-            gone,
-            right.fileno(),
+            EndpointSocket(gone),
+            EndpointSocket(right.fileno()),
             Session(PassthroughDispatcher(), TrafficCounters(), Origin("127.0.0.1"), LARGEST_FRAME),
             ListenerCounters("clients"),
         )

@@ -12,7 +12,6 @@ from google_crc32c import value as crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from group_sidecar.proxy.listeners.admission import format_host
 from group_sidecar.proxy.listeners.proxy_protocol import (
     MAX_V1_BYTES,
     MAX_V2_LENGTH,
@@ -21,6 +20,7 @@ from group_sidecar.proxy.listeners.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderReader,
 )
+from group_sidecar.proxy.runtime.addresses import format_host
 
 LOCAL, PROXY = 0x20, 0x21
 TCP4, TCP6, UNIX = 0x11, 0x21, 0x31

@@ -1,0 +1,125 @@
+"""TLS contexts that are made from files, and made again when the files have changed.
+
+A context loads its files once. A certificate is replaced by new files under the same names, usually some weeks before
+it expires. Connections that are open keep the certificate with which they began.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from group_sidecar.proxy.config.listener_sections import ListenerTls
+from group_sidecar.proxy.config.sections import Tls
+from group_sidecar.proxy.runtime.logging import LogThrottle, log
+
+
+class UnusableFileError(Exception):
+    """A file cannot be used. The text is one clause that names the key of the setting and the file."""
+
+    def __init__(self, key: str, file: Path | None, error: OSError) -> None:
+        super().__init__(f"{key}: {file} cannot be used: {file_fault(error)}")
+
+
+def file_fault(error: OSError) -> str:
+    """Returns in lower case and a few words why a file cannot be used. OpenSSL's own reasons are in capitals."""
+    reason: str | None = getattr(error, "reason", None) or error.strerror
+    return (reason or str(error)).replace("_", " ").lower()
+
+
+class ReloadingContext:
+    """A TLS context that follows its files.
+
+    If changed files are unusable, a warning is logged and the last good context stays in use. This happens even in a
+    regular replacement, because a certificate and its key are seldom replaced at the same moment.
+
+    Args:
+        name: names the context in the log.
+        files: the files of the context.
+        make: makes the context. Raises OSError or UnusableFileError.
+
+    Raises:
+        UnusableFileError, OSError: the files cannot be used at the start.
+    """
+
+    def __init__(self, name: str, files: Sequence[Path], make: Callable[[], ssl.SSLContext]) -> None:
+        self._name = name
+        self._files = files
+        self._make = make
+        self._log_throttle = LogThrottle()
+        self._stamps: list[tuple[int, int, int]] = []
+        self._context = make()
+        with suppress(OSError):  # The files were there a moment ago. The next look finds out.
+            self._stamps = self._file_stamps()
+
+    def current(self) -> ssl.SSLContext:
+        """Returns the context of the files as they are now. To look at the files takes some microseconds."""
+        try:
+            stamps = self._file_stamps()
+            if stamps != self._stamps:
+                self._context, self._stamps = self._make(), stamps
+                log.info("certificates read again", context=self._name)
+        except (OSError, UnusableFileError) as error:
+            if times := self._log_throttle.due("tls"):
+                cause = file_fault(error) if isinstance(error, OSError) else str(error)
+                log.warning("certificates not read again", context=self._name, cause=cause, times=times)
+        return self._context
+
+    def _file_stamps(self) -> list[tuple[int, int, int]]:
+        found = [file.stat() for file in self._files]
+        return [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in found]
+
+
+def listener_context(settings: ListenerTls) -> ssl.SSLContext:
+    """Returns the context of a listener. Raises UnusableFileError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion[settings.min_version.replace(".", "_")]
+    _load_certificate(context, settings.certificate_file, settings.key_file)
+    if settings.client_ca_file is not None:
+        _load_authorities(context, "client_ca_file", settings.client_ca_file)
+        required = settings.client_auth == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    return context
+
+
+def upstream_context(settings: Tls) -> ssl.SSLContext:
+    """Returns the context of connections to a broker. Raises UnusableFileError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = settings.verify_hostname
+    _load_authorities(context, "ca_file", settings.ca_file)
+    if settings.certificate_file is not None:
+        _load_certificate(context, settings.certificate_file, settings.key_file)
+    return context
+
+
+def listener_files(settings: ListenerTls) -> list[Path]:
+    """Returns the files of a listener's context."""
+    return _present(settings.certificate_file, settings.key_file, settings.client_ca_file)
+
+
+def upstream_files(settings: Tls) -> list[Path]:
+    """Returns the files of the context of connections to a broker."""
+    return _present(settings.ca_file, settings.certificate_file, settings.key_file)
+
+
+def _present(*files: Path | None) -> list[Path]:
+    return [file for file in files if file is not None]
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    try:
+        # Without a password, OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        raise UnusableFileError("certificate_file", key or certificate, error) from None
+
+
+def _load_authorities(context: ssl.SSLContext, key: str, file: Path | None) -> None:
+    try:
+        if file is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(file)
+    except OSError as error:
+        raise UnusableFileError(key, file, error) from None

@@ -1,0 +1,41 @@
+"""Certificates for tests, as files. `trustme` makes them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The files of a certificate and its key."""
+
+    certificate_file: Path
+    key_file: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that name the files."""
+        return {"certificate_file": str(self.certificate_file), "key_file": str(self.key_file)}
+
+
+class Authority:
+    """A certificate authority. `file`: its own certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._ca = trustme.CA()
+        self._count = 0
+        self.file = folder / "ca.pem"
+        self._ca.cert_pem.write_to_path(self.file)
+
+    def issue(self, *names: str, common_name: str | None = None, expires: datetime | None = None) -> Certificate:
+        """Issues a certificate for names or IP addresses, and writes it and its key to files."""
+        self._count += 1
+        made = self._ca.issue_cert(*names, common_name=common_name, not_after=expires)
+        files = Certificate(self._folder / f"{self._count}.pem", self._folder / f"{self._count}.key")
+        files.certificate_file.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(files.key_file)
+        return files
