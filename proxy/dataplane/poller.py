@@ -123,8 +123,7 @@ class Poller:
             callback = callbacks.get(fd)
             if callback is not None:  # An earlier callback of this round may have closed the descriptor.
                 callback(events)
-        if self._turns:
-            self._take_turns()
+        self.take_turns()
         for call in self._after:
             call()
         self._deferring_rounds += 1
@@ -133,7 +132,10 @@ class Poller:
             self.run_deferred()
         return runs_deferred
 
-    def _take_turns(self) -> None:
+    def take_turns(self) -> None:
+        """Makes the calls of `add_turn` in order, until they have taken TURNS_SECONDS. Makes at least one of them."""
+        if not self._turns:
+            return
         stop = self.time() + TURNS_SECONDS
         while self._turns:
             self._turns.popleft()()

@@ -116,6 +116,7 @@ class World:
         self.origin = Origin("10.0.0.1")
         self.origin.number = 0  # All worlds have the same number.
         self.rounds.now = 100.0
+        self.rounds.time = lambda: self.rounds.now
         for sock in (near, far):
             sock.setblocking(False)
             self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # The test calls these methods.
@@ -153,6 +154,7 @@ class World:
                         self.connection.session.can_use_fast_path = False
                     call(EPOLLIN)
                     served = True
+            self.rounds.take_turns()
             self.leave()
             self.collect()
 

@@ -13,7 +13,7 @@ import trio
 
 from group_sidecar.proxy.dataplane import poller as poller_module
 from group_sidecar.proxy.dataplane.event_loop import host, run_in_task
-from group_sidecar.proxy.dataplane.poller import MAX_DEFERRING_ROUNDS, Poller
+from group_sidecar.proxy.dataplane.poller import MAX_DEFERRING_ROUNDS, TURNS_SECONDS, Poller
 
 
 class Echo:
@@ -362,4 +362,40 @@ async def test_failing_deferred_call_stops_nothing() -> None:
     assert done == [0, MAX_DEFERRING_ROUNDS]
     assert [str(error) for error in failures] == ["no idea"]
     poller.close()
+    echo.close()
+
+
+async def test_turns_share_a_part_of_each_round() -> None:
+    """Turns are taken in order. A round begins no further turn after TURNS_SECONDS, and then does not wait."""
+    poller = Poller()
+    clock, taken = [0.0], list[int]()
+    poller.time = lambda: clock[0]
+
+    def turn(number: int) -> None:
+        taken.append(number)
+        clock[0] += TURNS_SECONDS / 2
+
+    for number in range(5):
+        poller.add_turn(partial(turn, number))
+    rounds = []
+    while poller.has_waiting_work:
+        poller.run_round(None)
+        rounds.append(len(taken))
+    assert taken == [0, 1, 2, 3, 4]
+    assert rounds == [2, 4, 5]
+    poller.close()
+
+
+async def test_waiting_turns_do_not_keep_sockets_waiting(nursery: trio.Nursery) -> None:
+    """A socket is served between turns, although turns wait without end."""
+    poller = Poller()
+    echo = Echo(poller)
+
+    def again() -> None:
+        poller.add_turn(again)
+
+    poller.add_turn(again)
+    nursery.start_soon(run_in_task, poller)
+    assert await asked(echo, b"now") == b"now"
+    nursery.cancel_scope.cancel()
     echo.close()
