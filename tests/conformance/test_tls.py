@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization as pem
-from kafka import KafkaConsumer, KafkaProducer  # type: ignore[import-untyped]
-from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from tests.certificates import Authority, Certificate
@@ -135,7 +135,7 @@ def exchange(secured: Secured, listener: str, name: str) -> None:
     consumer = Consumer({**settings, "group.id": name, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     try:
         consumer.subscribe([name])
-        values = []
+        values: list[bytes | None] = []
         while len(values) < len(RECORDS):
             message = consumer.poll(GIVE_UP_SECONDS)
             assert message is not None
@@ -204,17 +204,22 @@ def groups_at(secured: Secured, listener: str) -> list[str]:
 
 def test_handshakes_are_counted_by_listener(secured: Secured) -> None:
     """Handshakes are counted by listener and side. TLS that passes unread is counted apart."""
-    for listener in LISTENERS:
-        groups_at(secured, listener)
 
     def count(listener: str, side: str) -> float:
         return secured.sidecar.metric("group_sidecar_tls_handshakes_total", listener=listener, side=side)
 
+    def failed() -> list[float]:
+        reasons = ("certificate", "plaintext", "protocol", "timeout")
+        name = "group_sidecar_tls_handshake_failures_total"
+        return [secured.sidecar.metric(name, reason=reason) for reason in reasons]
+
+    failed_before = failed()
+    for listener in LISTENERS:
+        groups_at(secured, listener)
     counted = {name: (count(name, "client") > 0, count(name, "upstream") > 0) for name in LISTENERS}
     assert counted == {"SECURE": (True, True), "SASL": (True, True), "EDGE": (True, False), "BLIND": (False, False)}
     assert secured.sidecar.metric("group_sidecar_tls_connections_total", listener="BLIND") > 0
-    for reason in ("certificate", "plaintext", "protocol", "timeout"):
-        assert secured.sidecar.metric("group_sidecar_tls_handshake_failures_total", reason=reason) == 0
+    assert failed() == failed_before
     assert secured.sidecar.metric("group_sidecar_client_connections_closed_total", reason="tls_failed") == 0
 
 
