@@ -57,7 +57,7 @@ from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES, TlsDete
 LONGEST_REPLY: Final = 0x7FFFFFFF
 MAX_IN_FLIGHT: Final = 4096
 """The maximum number of in-flight requests of one connection. At this number the client is not read."""
-MAX_KEPT_BYTES: Final = 262_144
+MAX_KEPT_BYTES: Final = 65_536
 """If this many bytes of in-flight requests are kept, the client is not read. The client loses no speed, because the
 broker handles one request of a connection at a time."""
 KEPT_REQUEST_OVERHEAD: Final = 256
@@ -67,14 +67,22 @@ LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
 ANSWER_BYTES_PER_TURN: Final = 65_536
 """After this many bytes of local answers the session pauses, until the client has accepted the answers and other
 connections had their turn."""
-LONG_TURN_BYTES: Final = ANSWER_BYTES_PER_TURN // 4
-"""After a longer turn the client's next bytes wait for a turn, so that clients that ask for little are served first."""
+MOST_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
+"""A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
+served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN."""
+FORGOTTEN_WORK_PER_SECOND: Final = 16_384
+"""So much of a connection's work is forgotten each second. It is four decoded requests."""
+MOST_COUNTED_WORK: Final = 65_536
+"""More work is not counted, so that a connection is read in turns for at most three seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
 """The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
 30 s of the clients' default `request.timeout.ms`."""
 REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. To decode a request takes at least 30 us, and more for a long request."""
+DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
+"""The same for a reply that arrives with others and is decoded later, together with its request. A Heartbeat takes
+3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
 """After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
 seconds, because Fetch replies are the bulk of all bytes. Not if the dispatcher must classify all requests."""
@@ -111,15 +119,14 @@ class Session:
             `socket.request.max.bytes`).
 
     Attributes:
-        can_use_fast_path: whether no frame is incomplete, no local answer waits, the client is read, and its last turn
-            was short. Most chunks are then one whole frame, and `inspect_request` or `inspect_reply` decides whether
-            the frame passes.
+        can_use_fast_path: whether no frame is incomplete, no local answer waits, the client is read, and the connection
+            is not read in turns. Most chunks are then one whole frame, and `inspect_request` or `inspect_reply` decides
+            whether the frame passes.
         in_flight: the forwarded requests that have no reply yet, in order.
         fetch_inspection_due: the time from which Fetch requests are classified again.
         kept_bytes: how many bytes of requests are kept until the broker's reply or the local answer.
         paused: whether requests wait until the client has accepted its answers. `resume` ends the pause.
-        had_long_turn: whether much was decoded or answered since the client's last chunk but one. The next chunk must
-            then wait for a turn.
+        takes_turns: whether the connection has lately caused so much work that its sockets are read in turns.
     """
 
     def __init__(self, dispatcher: Dispatcher, traffic: TrafficCounters, origin: Origin, largest_frame: int) -> None:
@@ -131,7 +138,9 @@ class Session:
         self.fetch_inspection_due = 0.0
         self.kept_bytes = 0
         self.paused = False
-        self.had_long_turn = False
+        self.takes_turns = False
+        self._recent_work = 0.0
+        self._recent_work_at = 0.0
         self._answer_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
@@ -255,7 +264,6 @@ class Session:
             return [ToUpstream(chunk)]
         if self._closed:
             return []
-        self.had_long_turn = False
         if self._tls.hello_bytes:
             self._tls.sent(len(chunk))
             self._out.append(ToUpstream(chunk))
@@ -276,7 +284,9 @@ class Session:
         After PASS the caller must send the chunk. After any other action it must call `receive_inspected_reply`.
         """
         self._now = now
-        return self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
+        action = self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
+        self._answer_bytes = 0  # A single reply in a chunk is no burden, however many follow each other.
+        return action
 
     def receive_inspected_reply(self, chunk: bytes, action: FrameAction) -> list[Command]:
         """Receives a chunk of the broker for which `inspect_reply` has just returned this action."""
@@ -391,18 +401,25 @@ class Session:
         if self._close_reason:
             self.close(self._now)
             self._out.append(Close(self._close_reason))
-        if self._answer_bytes > LONG_TURN_BYTES:
-            self.had_long_turn = True
+        if self._answer_bytes or self._recent_work:
+            self._count_work()
         self.can_use_fast_path = (
             self.should_read_client
-            and not self.had_long_turn
+            and not self.takes_turns
             and not (self._tokens.tokens_left or self._client_ended or self._tls.hello_bytes)
             and self._requests.between_frames
             and self._replies.between_frames
         )
-        self._answer_bytes = 0
         out, self._out = self._out, []
         return out
+
+    def _count_work(self) -> None:
+        """Adds the work of this turn to the recent work, and decides whether the connection is read in turns."""
+        forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND
+        recent_work = max(0.0, self._recent_work - forgotten) + self._answer_bytes
+        self._recent_work, self._recent_work_at = min(recent_work, MOST_COUNTED_WORK), self._now
+        self.takes_turns = recent_work > MOST_UNCOUNTED_WORK and self._tokens.tokens_left != OPAQUE
+        self._answer_bytes = 0
 
     # Bytes of the client.
 
@@ -574,7 +591,9 @@ class Session:
         """Serves what waited for a reply: the local answer, and requests that were not handled yet."""
         self._send_pending_answer()
         self._pause_if_enough()
-        if self._requests.has_more or self._client_ended or self._client_fault:
+        if self.takes_turns and self._requests.has_more:
+            self.paused = True
+        if not self.paused and (self._requests.has_more or self._client_ended or self._client_fault):
             self._serve_requests()
 
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> FrameAction:
@@ -594,6 +613,7 @@ class Session:
             if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
                 self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
             if action is COPY and stop <= end:
+                self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
                 self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             elif action is PEEK:
                 self.dispatcher.defer_reply_head(
@@ -624,6 +644,7 @@ class Session:
     def _handle_reply(self, frame: bytes) -> None:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
+        self._answer_bytes += REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
         assert pending is not None  # A reply without a pending reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
