@@ -70,10 +70,11 @@ connections had their turn."""
 MOST_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
 served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN."""
-FORGOTTEN_WORK_PER_SECOND: Final = 16_384
-"""So much of a connection's work is forgotten each second. It is four decoded requests."""
-MOST_COUNTED_WORK: Final = 65_536
-"""More work is not counted, so that a connection is read in turns for at most three seconds after its last work."""
+FORGOTTEN_WORK_PER_SECOND: Final = 65_536
+"""So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
+causes less is never read in turns, also while the sidecar has more to do than it can."""
+MOST_COUNTED_WORK: Final = 131_072
+"""More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
 """The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
 30 s of the clients' default `request.timeout.ms`."""
