@@ -166,13 +166,12 @@ class Connection:
         self.waits_for_turn = False
         session = self.session
         try:
+            if self._is_open and session.paused and not self.client.backlog:
+                self.last_active = self._poller.now
+                self.execute(session.resume(self.last_active))
             if upstream_events and self._is_open and self.upstream.interest & EPOLLIN:
                 self._read_upstream(upstream_events)
-            if session.paused:
-                if self._is_open and not self.client.backlog:
-                    self.last_active = self._poller.now
-                    self.execute(session.resume(self.last_active))
-            elif client_events and self._is_open and self.client.interest & EPOLLIN:
+            if client_events and self._is_open and self.client.interest & EPOLLIN:
                 self._read_client(client_events)
         except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
@@ -393,7 +392,8 @@ class Connection:
             reads = self.session.should_read_client and not (
                 upstream.backlog or self.client_ended or self.upstream_write_failed
             )
-            from_client, from_upstream = READ_EVENTS if reads else HANGUP_EVENTS, READ_EVENTS
+            from_client = READ_EVENTS if reads else HANGUP_EVENTS
+            from_upstream = 0 if self.session.replies_wait else READ_EVENTS
         if from_client != client.interest:
             client.interest = from_client
             self.shared.poller.change(client.fd, from_client)

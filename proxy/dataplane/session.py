@@ -69,7 +69,8 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 connections had their turn."""
 MOST_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
-served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN."""
+served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk of the broker,
+the other replies in the chunk wait for a turn."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
 causes less is never read in turns, also while the sidecar has more to do than it can."""
@@ -126,7 +127,9 @@ class Session:
         in_flight: the forwarded requests that have no reply yet, in order.
         fetch_inspection_due: the time from which Fetch requests are classified again.
         kept_bytes: how many bytes of requests are kept until the broker's reply or the local answer.
-        paused: whether requests wait until the client has accepted its answers. `resume` ends the pause.
+        paused: whether requests or replies wait in a buffer, until the client has accepted all bytes and other
+            connections had their turn. `resume` ends the pause.
+        replies_wait: whether replies wait in a buffer. The broker must not be read then.
         takes_turns: whether the connection has lately caused so much work that its sockets are read in turns.
     """
 
@@ -139,6 +142,7 @@ class Session:
         self.fetch_inspection_due = 0.0
         self.kept_bytes = 0
         self.paused = False
+        self.replies_wait = False
         self.takes_turns = False
         self._recent_work = 0.0
         self._recent_work_at = 0.0
@@ -320,7 +324,12 @@ class Session:
         """Ends a pause: the client has accepted all bytes, and other connections had their turn."""
         self._now = now
         self.paused = False
-        if not self._closed:
+        if self._closed:
+            return []
+        if self.replies_wait:
+            self.replies_wait = False
+            self._serve_replies()
+        elif not self.paused:
             self._serve_requests()
         return self._commands()
 
@@ -573,10 +582,10 @@ class Session:
 
     # Bytes of the broker.
 
-    def _serve_replies(self, chunk: bytes) -> None:
+    def _serve_replies(self, chunk: bytes = b"") -> None:
         replies = self._replies
         try:
-            item = replies.feed(chunk)
+            item = replies.feed(chunk) if chunk else replies.next()
             while item is not None:
                 if isinstance(item, PassedBytes):
                     self._out.append(ToClient(item.data))
@@ -587,6 +596,8 @@ class Session:
             self._close_reason = CloseReason.BAD_FRAME_LENGTH
         if not self._close_reason:
             self._go_on()
+        if self.replies_wait:
+            self.paused = True
 
     def _go_on(self) -> None:
         """Serves what waited for a reply: the local answer, and requests that were not handled yet."""
@@ -600,6 +611,9 @@ class Session:
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if not self.in_flight:
             return self._mismatch()
+        if self._answer_bytes >= MOST_UNCOUNTED_WORK:
+            self.replies_wait = True
+            return NEED_MORE
         expected, key, since, pending, injected, kept = self.in_flight[0]
         if key == RAW_TOKEN:
             return self._look_at_token_reply()
@@ -609,22 +623,30 @@ class Session:
         if pending is not None:
             if injected or key == SASL_HANDSHAKE:
                 return self._hold_reply(self.dispatcher.check_reply_size(key, size))
-            action = self.dispatcher.classify_reply(pending, size, self._now)
-            stop = start + LENGTH_BYTES + size
-            if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
-                self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
-            if action is COPY and stop <= end:
-                self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
-                self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
-            elif action is PEEK:
-                self.dispatcher.defer_reply_head(
-                    pending, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now
-                )
-            elif action is not PASS:
-                return self._hold_reply(action)
+            action = self._look_at_pending_reply(pending, key, size, buffer, start, end)
+            if action is not PASS:
+                return action
         self.in_flight.popleft()
         self.release_kept(kept)
         self.traffic.request_done(key, self._now - since)
+        return PASS
+
+    def _look_at_pending_reply(
+        self, pending: Pending, key: int, size: int, buffer: bytes, start: int, end: int
+    ) -> FrameAction:
+        """Returns how a reply is treated that must be handled."""
+        action = self.dispatcher.classify_reply(pending, size, self._now)
+        stop = start + LENGTH_BYTES + size
+        if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
+            self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
+        if action is COPY and stop <= end:
+            self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
+            self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
+        elif action is PEEK:
+            head = buffer[start + LENGTH_BYTES : min(stop, end)]
+            self.dispatcher.defer_reply_head(pending, head, self.origin, self._now)
+        elif action is not PASS:
+            return self._hold_reply(action)
         return PASS
 
     def _hold_reply(self, action: FrameAction | HangUp) -> FrameAction:

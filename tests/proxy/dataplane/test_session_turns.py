@@ -1,6 +1,8 @@
 """How many local answers one connection gets in one turn."""
 
-from group_sidecar.codecs.headers import encode_reply
+from collections import deque
+
+from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import OPAQUE, Answer, Pass
@@ -11,6 +13,7 @@ from group_sidecar.proxy.dataplane.session import (
     MOST_UNCOUNTED_WORK,
     REQUEST_COST,
 )
+from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.proxy.dataplane.playbook import (
     Line,
     ScriptedDispatcher,
@@ -154,6 +157,24 @@ def test_many_deferred_replies_count() -> None:
     line.client(frame * many)
     line.upstream(encode_reply(answer, 3, int.from_bytes(frame[8:12], "big")) * many)
     assert line.session.takes_turns
+
+
+def test_many_deferred_replies_are_served_in_turns() -> None:
+    """Of many replies in one chunk, some are served, and the others wait for turns. All arrive in order."""
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    state, count = complete_state(), 100
+    book = SessionDriver(BrokerDispatcher(state))
+    book.client(*(encode_request(beat, RequestHeader(beat.KEY, 3, number, "c")) for number in range(count)))
+    replies = [encode_reply(HeartbeatResponse(error_code=0), 3, number) for number in range(count)]
+    arrived, turns = to_client(book.upstream(*replies)), 0
+    assert 0 < len(arrived) < len(replies[0]) * count // 2
+    while book.session.replies_wait:
+        assert book.session.paused
+        arrived += to_client(book.session.resume(book.now))
+        turns += 1
+    assert arrived == b"".join(replies)
+    assert turns >= 2
+    assert (book.session.in_flight, book.session.paused) == (deque(), False)
 
 
 def test_paused_requests_keep_their_order() -> None:
