@@ -33,8 +33,9 @@ FLOODING = 120
 PARTITIONS = 100
 """Committed partitions of the group that the floods ask about."""
 QUESTION = framed(OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="flooded", topics=None),)), 8)
-AT_ONCE = 1_000
-"""Questions that a client sends without waiting for an answer."""
+COMMIT = framed(commit_request("committed", 1), 8)
+AT_ONCE = 100
+"""Requests that a client sends in one piece."""
 RATE = 200
 """Requests of the bystander per second."""
 CONNECTIONS = 4
@@ -44,13 +45,19 @@ READ_BYTES = 1 << 16
 
 
 class Flood(NamedTuple):
-    """What the clients that flood do. `reads`: whether they read the answers."""
+    """What the clients that flood do. `reads`: whether they read the replies."""
 
     name: str
+    request: bytes
     reads: bool
 
 
-FLOODS = (Flood("that never read", reads=False), Flood("that read", reads=True))
+FLOODS = (
+    Flood("questions, replies never read", QUESTION, reads=False),
+    Flood("questions", QUESTION, reads=True),
+    Flood("Heartbeats", HEARTBEAT, reads=True),
+    Flood("commits of one partition", COMMIT, reads=True),
+)
 
 
 class Round(NamedTuple):
@@ -60,13 +67,13 @@ class Round(NamedTuple):
     beside: Latencies
 
 
-def _flood_forever(address: Address, reads: bool, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
-    """Sends questions on all connections as fast as they are accepted, and counts the bytes."""
-    frames = QUESTION * AT_ONCE
+def _flood_forever(address: Address, flood: Flood, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
+    """Sends requests on all connections as fast as they are accepted, and counts the bytes."""
+    frames = flood.request * AT_ONCE
     with selectors.EpollSelector() as selector:
         for opened in connected(address, FLOODING, HEARTBEAT):
             opened.setblocking(False)
-            selector.register(opened, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
+            selector.register(opened, selectors.EVENT_WRITE | (selectors.EVENT_READ if flood.reads else 0))
         left: dict[int, bytes] = {}
         while True:
             for key, events in selector.select():
@@ -86,7 +93,7 @@ def _flooding(address: Address, flood: Flood) -> Iterator[None]:
     """Floods from a separate process for the length of a with statement."""
     spawning = multiprocessing.get_context("spawn")
     sent = spawning.Value("q", 0)
-    process = spawning.Process(target=_flood_forever, args=(address, flood.reads, sent), daemon=True)
+    process = spawning.Process(target=_flood_forever, args=(address, flood, sent), daemon=True)
     process.start()
     try:
         while not sent.value and process.is_alive():
@@ -111,7 +118,7 @@ def _latencies(address: Address, flood: Flood | None, seconds: float) -> Latenci
 def _row(flood: Flood, name: str, rounds: list[Round]) -> list[str]:
     cells = [f"{median(each.alone.at(share) for each in rounds):.1f}" for share in (0.5, 0.99)]
     cells += [f"{median(each.beside.at(share) for each in rounds):.1f}" for share in (0.5, 0.99, 1)]
-    return [f"{FLOODING} clients {flood.name}", name, *cells]
+    return [flood.name, name, *cells]
 
 
 def measure(quick: bool) -> Section:

@@ -281,6 +281,7 @@ def _replace_file(file: Path, text: str) -> None:
         hidden.write_bytes(text.encode())
         hidden.replace(file)
     except OSError as error:
+        hidden.unlink(missing_ok=True)
         raise FolderError(f"cannot write {file}: {error.strerror}") from error
 
 

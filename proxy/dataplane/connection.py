@@ -3,8 +3,8 @@
 A ready socket is read once, and then the poller serves other sockets. Epoll is edge-triggered and reports new bytes
 once. A connection that leaves bytes unread must call `rearm`.
 
-A client that had a long turn waits for the poller's next turn before more of its requests are served. So clients that
-ask for little do not wait for the others.
+A connection that has lately caused much work is read in the poller's turns. So clients that ask for little do not wait
+for the others.
 
 While a peer does not accept bytes, the connection does not read the other side. So the backlog of a peer is at most
 about as large as one read.
@@ -65,13 +65,14 @@ class Connection:
         awaits_reply: whether the client sent the last bytes, so that it probably waits for a reply.
         flowing: whether both sides are read.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
+        waits_for_turn: whether the connection waits for its turn. It is then neither idle nor slow.
     """
 
     __slots__ = (
         "_can_splice",
+        "_client_events",
         "_poller",
-        "_turn_events",
-        "_waits_for_turn",
+        "_upstream_events",
         "awaits_reply",
         "client",
         "client_ended",
@@ -86,6 +87,7 @@ class Connection:
         "shut",
         "upstream",
         "upstream_write_failed",
+        "waits_for_turn",
     )
 
     def __init__(
@@ -116,9 +118,11 @@ class Connection:
         self.close_reason: CloseReason | None = None
         self.flush_deadline = 0.0
         self.client_hung_up = False
-        self._waits_for_turn = False
-        self._turn_events = 0
+        self.waits_for_turn = False
+        self._client_events = 0
         """The epoll events of the client's socket that wait for a turn."""
+        self._upstream_events = 0
+        """The epoll events of the broker's socket that wait for a turn."""
 
     # Called by the poller.
 
@@ -127,8 +131,8 @@ class Connection:
         wanted = self.client.interest
         try:
             if wanted & EPOLLIN and events & ~EPOLLOUT:
-                if self.session.had_long_turn:
-                    self._turn_events |= events
+                if self.session.takes_turns:
+                    self._client_events |= events
                     self._wait_for_turn()
                 else:
                     self._read_client(events)
@@ -147,31 +151,43 @@ class Connection:
         wanted = self.upstream.interest
         try:
             if wanted & EPOLLIN and events & ~EPOLLOUT:
-                self._read_upstream(events)
+                if self.session.takes_turns:
+                    self._upstream_events |= events
+                    self._wait_for_turn()
+                else:
+                    self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
         except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
 
     def _wait_for_turn(self) -> None:
-        if not self._waits_for_turn:
-            self._waits_for_turn = True
+        if not self.waits_for_turn:
+            self.waits_for_turn = True
             self._poller.add_turn(self._take_turn)
 
     def _take_turn(self) -> None:
-        """Serves waiting requests, or else reads more of them, unless the client must accept bytes first."""
-        events, self._turn_events, self._waits_for_turn = self._turn_events, 0, False
+        """Reads what waits on both sides, or serves requests that wait. If the state has changed and a side may not be
+        read now, the poller reports the side again as soon as it may be read.
+        """
+        client_events, self._client_events = self._client_events, 0
+        upstream_events, self._upstream_events = self._upstream_events, 0
+        self.waits_for_turn = False
         session = self.session
-        if session.origin.number not in self.shared.connections or self.client.backlog:
-            return
         try:
-            if session.paused:
+            if self._is_open and session.paused and not self.client.backlog:
                 self.last_active = self._poller.now
                 self.execute(session.resume(self.last_active))
-            elif events and self.client.interest & EPOLLIN:
-                self._read_client(events)
+            if upstream_events and self._is_open and self.upstream.interest & EPOLLIN:
+                self._read_upstream(upstream_events)
+            if client_events and self._is_open and self.client.interest & EPOLLIN:
+                self._read_client(client_events)
         except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
+
+    @property
+    def _is_open(self) -> bool:
+        return self.session.origin.number in self.shared.connections
 
     def evict_held_request(self, reason: CloseReason) -> None:
         """Stops holding an incomplete request. If there is none, stops keeping long requests for their replies.
@@ -406,7 +422,8 @@ class Connection:
             reads = self.session.should_read_client and not (
                 upstream.backlog or self.client_ended or self.upstream_write_failed
             )
-            from_client, from_upstream = READ_EVENTS if reads else HANGUP_EVENTS, READ_EVENTS
+            from_client = READ_EVENTS if reads else HANGUP_EVENTS
+            from_upstream = 0 if self.session.replies_wait else READ_EVENTS
         if from_client != client.interest:
             client.interest = from_client
             self.shared.poller.change(client.fd, from_client)
@@ -433,6 +450,8 @@ class Connection:
     def overdue(self, now: float, timeouts: InactivityTimeouts) -> CloseReason | None:
         """Returns the reason to close a connection that was without traffic for too long, otherwise None."""
         session, blocked = self.session, bool(self.client.backlog)
+        if self.waits_for_turn:
+            return None
         if session.within_request and not (blocked or self.upstream.backlog):
             reason, seconds = CloseReason.STALLED, timeouts.stalled
         elif session.is_idle and not blocked:
@@ -442,6 +461,10 @@ class Connection:
         else:
             reason, seconds = CloseReason.NO_REPLY, timeouts.reply and session.max_reply_seconds(timeouts.reply)
         return reason if seconds and now - self.last_active > seconds else None
+
+    def is_too_slow(self, now: float, seconds: float) -> bool:
+        """Whether a held request arrives too slowly. See `Session.is_too_slow`."""
+        return self.session.is_too_slow(now, seconds, flowing=self.flowing and not self.waits_for_turn)
 
     def drain(self, now: float, quiet: float) -> None:
         """Accepts no further request, and closes the connection when the client has all replies.

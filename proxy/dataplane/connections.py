@@ -140,7 +140,7 @@ class ConnectionManager:
                     connection.finish(connection.close_reason)
             elif reason := connection.overdue(now, self._timeouts):
                 connection.finish(reason)
-            elif stalled and connection.session.is_too_slow(now, stalled, flowing=connection.flowing):
+            elif stalled and connection.is_too_slow(now, stalled):
                 connection.evict_held_request(CloseReason.STALLED)
 
     def _next_of(self, left: list[int]) -> list[Connection]:

@@ -152,6 +152,8 @@ class FrameWalker:
 
     def push(self, chunk: bytes) -> None:
         """Adds a chunk that was read."""
+        if not chunk:
+            return  # The buffer is perhaps long, and need not be copied.
         held = self._buffer[self._position :]
         self._position = 0
         if self._held_size > len(self._parts) + len(held) + len(chunk):

@@ -1,8 +1,8 @@
 """Waits for the sockets of clients and brokers with one epoll, and calls their callbacks.
 
 Callbacks move bytes without a task, a lock or a stream object. Slow and rare work runs in ordinary trio tasks. A round
-serves at most `MAX_EVENTS_PER_ROUND` sockets, each once. A connection that has much to do asks for turns. The rounds
-share out these turns in order, for at most about `TURNS_SECONDS` in each round, so that the other sockets do not wait.
+serves at most `MAX_EVENTS_PER_ROUND` sockets, each once. A connection that causes much work asks for turns. The rounds
+share out these turns in order, for about `TURNS_SECONDS` in each round, so that the other sockets do not wait.
 """
 
 from collections import deque
@@ -123,9 +123,9 @@ class Poller:
             callback = callbacks.get(fd)
             if callback is not None:  # An earlier callback of this round may have closed the descriptor.
                 callback(events)
-        self.take_turns()
         for call in self._after:
             call()
+        self.take_turns()
         self._deferring_rounds += 1
         runs_deferred = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self._has_deferred_work
         if runs_deferred:

@@ -58,7 +58,7 @@ from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES, TlsDete
 LONGEST_REPLY: Final = 0x7FFFFFFF
 MAX_IN_FLIGHT: Final = 4096
 """The maximum number of in-flight requests of one connection. At this number the client is not read."""
-MAX_KEPT_BYTES: Final = 262_144
+MAX_KEPT_BYTES: Final = 65_536
 """If this many bytes of in-flight requests are kept, the client is not read. The client loses no speed, because the
 broker handles one request of a connection at a time."""
 KEPT_REQUEST_OVERHEAD: Final = 256
@@ -68,14 +68,24 @@ LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
 ANSWER_BYTES_PER_TURN: Final = 65_536
 """After this many bytes of local answers the session pauses, until the client has accepted the answers and other
 connections had their turn."""
-LONG_TURN_BYTES: Final = ANSWER_BYTES_PER_TURN // 4
-"""After a longer turn the client's next bytes wait for a turn, so that clients that ask for little are served first."""
+MOST_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
+"""A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
+served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk of the broker,
+the other replies in the chunk wait for a turn."""
+FORGOTTEN_WORK_PER_SECOND: Final = 65_536
+"""So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
+causes less is never read in turns, also while the sidecar has more to do than it can."""
+MOST_COUNTED_WORK: Final = 131_072
+"""More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
 """The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
 30 s of the clients' default `request.timeout.ms`."""
 REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. To decode a request takes at least 30 us, and more for a long request."""
+DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
+"""The same for a reply that arrives with others and is decoded later, together with its request. A Heartbeat takes
+3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
 """After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
 seconds, because Fetch replies are the bulk of all bytes. Not if the dispatcher must classify all requests."""
@@ -112,15 +122,16 @@ class Session:
             `socket.request.max.bytes`).
 
     Attributes:
-        can_use_fast_path: whether no frame is incomplete, no local answer waits, the client is read, and its last turn
-            was short. Most chunks are then one whole frame, and `inspect_request` or `inspect_reply` decides whether
-            the frame passes.
+        can_use_fast_path: whether no frame is incomplete, no local answer waits, the client is read, and the connection
+            is not read in turns. Most chunks are then one whole frame, and `inspect_request` or `inspect_reply` decides
+            whether the frame passes.
         in_flight: the forwarded requests that have no reply yet, in order.
         fetch_inspection_due: the time from which Fetch requests are classified again.
         kept_bytes: how many bytes of requests are kept until the broker's reply or the local answer.
-        paused: whether requests wait until the client has accepted its answers. `resume` ends the pause.
-        had_long_turn: whether much was decoded or answered since the client's last chunk but one. The next chunk must
-            then wait for a turn.
+        paused: whether requests or replies wait in a buffer, until the client has accepted all bytes and other
+            connections had their turn. `resume` ends the pause.
+        replies_wait: whether replies wait in a buffer. The broker must not be read then.
+        takes_turns: whether the connection has lately caused so much work that its sockets are read in turns.
     """
 
     def __init__(self, dispatcher: Dispatcher, traffic: TrafficCounters, origin: Origin, largest_frame: int) -> None:
@@ -132,7 +143,10 @@ class Session:
         self.fetch_inspection_due = 0.0
         self.kept_bytes = 0
         self.paused = False
-        self.had_long_turn = False
+        self.replies_wait = False
+        self.takes_turns = False
+        self._recent_work = 0.0
+        self._recent_work_at = 0.0
         self._answer_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
@@ -256,7 +270,6 @@ class Session:
             return [ToUpstream(chunk)]
         if self._closed:
             return []
-        self.had_long_turn = False
         if self._tls.hello_bytes:
             self._tls.sent(len(chunk))
             self._out.append(ToUpstream(chunk))
@@ -277,7 +290,9 @@ class Session:
         After PASS the caller must send the chunk. After any other action it must call `receive_inspected_reply`.
         """
         self._now = now
-        return self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
+        action = self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
+        self._answer_bytes = 0  # A single reply in a chunk is no burden, however many follow each other.
+        return action
 
     def receive_inspected_reply(self, chunk: bytes, action: FrameAction) -> list[Command]:
         """Receives a chunk of the broker for which `inspect_reply` has just returned this action."""
@@ -310,7 +325,12 @@ class Session:
         """Ends a pause: the client has accepted all bytes, and other connections had their turn."""
         self._now = now
         self.paused = False
-        if not self._closed:
+        if self._closed:
+            return []
+        if self.replies_wait:
+            self.replies_wait = False
+            self._serve_replies()
+        elif not self.paused:
             self._serve_requests()
         return self._commands()
 
@@ -392,18 +412,25 @@ class Session:
         if self._close_reason:
             self.close(self._now)
             self._out.append(Close(self._close_reason))
-        if self._answer_bytes > LONG_TURN_BYTES:
-            self.had_long_turn = True
+        if self._answer_bytes or self._recent_work:
+            self._count_work()
         self.can_use_fast_path = (
             self.should_read_client
-            and not self.had_long_turn
+            and not self.takes_turns
             and not (self._tokens.tokens_left or self._client_ended or self._tls.hello_bytes)
             and self._requests.between_frames
             and self._replies.between_frames
         )
-        self._answer_bytes = 0
         out, self._out = self._out, []
         return out
+
+    def _count_work(self) -> None:
+        """Adds the work of this turn to the recent work, and decides whether the connection is read in turns."""
+        forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND
+        recent_work = max(0.0, self._recent_work - forgotten) + self._answer_bytes
+        self._recent_work, self._recent_work_at = min(recent_work, MOST_COUNTED_WORK), self._now
+        self.takes_turns = recent_work > MOST_UNCOUNTED_WORK and self._tokens.tokens_left != OPAQUE
+        self._answer_bytes = 0
 
     # Bytes of the client.
 
@@ -556,10 +583,10 @@ class Session:
 
     # Bytes of the broker.
 
-    def _serve_replies(self, chunk: bytes) -> None:
+    def _serve_replies(self, chunk: bytes = b"") -> None:
         replies = self._replies
         try:
-            item = replies.feed(chunk)
+            item = replies.feed(chunk) if chunk else replies.next()
             while item is not None:
                 if isinstance(item, PassedBytes):
                     self._out.append(ToClient(item.data))
@@ -570,17 +597,24 @@ class Session:
             self._close_reason = CloseReason.BAD_FRAME_LENGTH
         if not self._close_reason:
             self._go_on()
+        if self.replies_wait:
+            self.paused = True
 
     def _go_on(self) -> None:
         """Serves what waited for a reply: the local answer, and requests that were not handled yet."""
         self._send_pending_answer()
         self._pause_if_enough()
-        if self._requests.has_more or self._client_ended or self._client_fault:
+        if self.takes_turns and self._requests.has_more:
+            self.paused = True
+        if not self.paused and (self._requests.has_more or self._client_ended or self._client_fault):
             self._serve_requests()
 
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if not self.in_flight:
             return self._mismatch()
+        if self._answer_bytes >= MOST_UNCOUNTED_WORK:
+            self.replies_wait = True
+            return NEED_MORE
         expected, key, since, pending, injected, kept = self.in_flight[0]
         if key == RAW_TOKEN:
             return self._look_at_token_reply()
@@ -590,21 +624,30 @@ class Session:
         if pending is not None:
             if injected or key == SASL_HANDSHAKE:
                 return self._hold_reply(self.dispatcher.check_reply_size(key, size))
-            action = self.dispatcher.classify_reply(pending, size, self._now)
-            stop = start + LENGTH_BYTES + size
-            if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
-                self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
-            if action is COPY and stop <= end:
-                self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
-            elif action is PEEK:
-                self.dispatcher.defer_reply_head(
-                    pending, buffer[start + LENGTH_BYTES : min(stop, end)], self.origin, self._now
-                )
-            elif action is not PASS:
-                return self._hold_reply(action)
+            action = self._look_at_pending_reply(pending, key, size, buffer, start, end)
+            if action is not PASS:
+                return action
         self.in_flight.popleft()
         self.release_kept(kept)
         self.traffic.request_done(key, self._now - since)
+        return PASS
+
+    def _look_at_pending_reply(
+        self, pending: Pending, key: int, size: int, buffer: bytes, start: int, end: int
+    ) -> FrameAction:
+        """Returns how a reply is treated that must be handled."""
+        action = self.dispatcher.classify_reply(pending, size, self._now)
+        stop = start + LENGTH_BYTES + size
+        if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
+            self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
+        if action is COPY and stop <= end:
+            self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
+            self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
+        elif action is PEEK:
+            head = buffer[start + LENGTH_BYTES : min(stop, end)]
+            self.dispatcher.defer_reply_head(pending, head, self.origin, self._now)
+        elif action is not PASS:
+            return self._hold_reply(action)
         return PASS
 
     def _hold_reply(self, action: FrameAction | HangUp) -> FrameAction:
@@ -625,6 +668,7 @@ class Session:
     def _handle_reply(self, frame: bytes) -> None:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
+        self._answer_bytes += REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
         assert pending is not None  # A reply without a pending reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:

@@ -38,7 +38,7 @@ class _GroupHandler(DecodingHandler):
         self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
     ) -> RequestOutcome:
         """Returns the outcome. If an Answer, or a later Answer in its place, cannot be made, `fallback` decides what
-        happens instead.
+        happens instead. If the outcome of `fallback` cannot be made either, the connection ends.
         """
         if not isinstance(outcome, Answer):
             return outcome

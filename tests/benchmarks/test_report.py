@@ -19,7 +19,7 @@ SECTIONS = [
 def test_page_lists_machine_and_sections() -> None:
     """The page contains the machine's facts and the sections in their order."""
     text = markdown(DATA_PATH, "python -m benchmarks", {"CPU": "a fast one"}, SECTIONS)
-    assert text.startswith("# Performance\n\nWritten by `python -m benchmarks`")
+    assert text.startswith("# Performance\n\n`python -m benchmarks` measures")
     assert text.endswith(
         "| CPU | a fast one |\n"
         "\n## Forwarding\n\nAs fast as it gets.\n"
@@ -90,7 +90,7 @@ def test_fleet_has_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.argv", ["benchmarks", "--fleet", "--docs", str(tmp_path)])
     assert command_line.main() == 0
     text = (tmp_path / FLEET.file).read_text()
-    assert text.startswith(f"# {FLEET.title}\n\nWritten by `python -m benchmarks --fleet`")
+    assert text.startswith(f"# {FLEET.title}\n\n`python -m benchmarks --fleet` measures")
     assert text.endswith("## The fleet\n\nby benchmarks.fleet\n")
     assert not (tmp_path / DATA_PATH.file).exists()
 

@@ -164,14 +164,17 @@ class Line(SessionDriver):
         self._correlation = 0
 
     def client(self, *data: bytes) -> list[Command]:
-        """See SessionDriver. The event loop decodes the deferred replies when the sockets have been served."""
-        commands = super().client(*data)
-        self._state.deferred.apply()
-        return commands
+        """See SessionDriver. Also does what the event loop does after a socket."""
+        return self._end_of_round(super().client(*data))
 
     def upstream(self, *data: bytes) -> list[Command]:
-        """See SessionDriver. The event loop decodes the deferred replies when the sockets have been served."""
-        commands = super().upstream(*data)
+        """See SessionDriver. Also does what the event loop does after a socket."""
+        return self._end_of_round(super().upstream(*data))
+
+    def _end_of_round(self, commands: list[Command]) -> list[Command]:
+        """Gives the session its turns, and has the deferred replies decoded."""
+        while self.session.paused:
+            commands += self.session.resume(self.now)
         self._state.deferred.apply()
         return commands
 

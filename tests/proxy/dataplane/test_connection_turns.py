@@ -3,15 +3,18 @@
 import os
 from collections import Counter
 from contextlib import AsyncExitStack
+from itertools import cycle
 from typing import Any
 
 import pytest
 import trio
 
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane import connections, poller
+from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.outcomes import Answer, Origin
 from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
-from tests.proxy.fakes import AnsweringDispatcher, read_frame, reply_frame, request_frame, running_proxy
+from tests.proxy.fakes import AnsweringDispatcher, holds, read_frame, reply_frame, request_frame, running_proxy
 
 QUESTION = 16
 FLOODING = 20
@@ -32,8 +35,11 @@ def _one_turn_in_a_round(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 class FloodDispatcher(AnsweringDispatcher):
     """Answers questions, whose correlation id is the number of their client.
 
-    A client sends its next `batch` questions when the last one of a batch is answered. When half of all questions are
+    A client sends its next batch of questions when the last one of a batch is answered. When half of all questions are
     answered, another client sends a request.
+
+    Args:
+        batches: how many questions the batches have, again and again.
 
     Attributes:
         clients: the clients that flood.
@@ -43,9 +49,10 @@ class FloodDispatcher(AnsweringDispatcher):
         waited: how many questions were answered while the other client's request waited.
     """
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, *batches: int) -> None:
         super().__init__(answered=QUESTION)
-        self._batch = batch
+        self._batches = [cycle(batches) for _ in range(FLOODING)]
+        self._unanswered = [0] * FLOODING
         self.clients: list[trio.SocketStream] = []
         self.other: trio.SocketStream | None = None
         self.asked = Counter[int]()
@@ -54,7 +61,8 @@ class FloodDispatcher(AnsweringDispatcher):
 
     def send(self, number: int) -> None:
         """Sends the next questions of a client."""
-        data = request_frame(number, api_key=QUESTION) * self._batch
+        self._unanswered[number] = batch = next(self._batches[number])
+        data = request_frame(number, api_key=QUESTION) * batch
         assert os.write(self.clients[number].socket.fileno(), data) == len(data)
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
@@ -67,7 +75,8 @@ class FloodDispatcher(AnsweringDispatcher):
         self.asked[number] += 1
         if len(self.asked) == FLOODING:
             self.most_ahead = max(self.most_ahead, max(self.asked.values()) - min(self.asked.values()))
-        if self.asked[number] % self._batch == 0 and self.asked[number] < QUESTIONS:
+        self._unanswered[number] -= 1
+        if not self._unanswered[number] and self.asked[number] < QUESTIONS:
             self.send(number)
         if self.asked.total() == FLOODING * QUESTIONS // 2:
             assert self.other is not None
@@ -75,10 +84,12 @@ class FloodDispatcher(AnsweringDispatcher):
         return Answer(lambda _: reply_frame(number))
 
 
-@pytest.mark.parametrize("batch", [QUESTIONS, 8], ids=["in one chunk", "a few at a time"])
-async def test_small_request_overtakes_floods(batch: int) -> None:
+@pytest.mark.parametrize(
+    "batches", [(QUESTIONS,), (8,), (3,), (8, 1)], ids=["in one chunk", "eight", "three", "eight, then one"]
+)
+async def test_small_request_overtakes_floods(batches: tuple[int, ...]) -> None:
     """A request waits for a few turns of clients that flood, not for a turn of each. Floods get equal turns."""
-    dispatcher = FloodDispatcher(batch)
+    dispatcher = FloodDispatcher(*batches)
     async with (
         running_proxy(dispatcher=dispatcher) as shell,
         await shell.connect() as dispatcher.other,
@@ -89,7 +100,24 @@ async def test_small_request_overtakes_floods(batch: int) -> None:
         for number in range(FLOODING):
             dispatcher.send(number)
         assert await read_frame(dispatcher.other) == reply_frame(1, b"small")
-    one_turn = min(batch, REQUESTS_PER_TURN)
+    one_turn = min(max(batches), REQUESTS_PER_TURN)
     assert dispatcher.waited is not None
     assert dispatcher.waited <= 4 * one_turn < FLOODING * one_turn
     assert dispatcher.most_ahead <= 4 * one_turn
+
+
+async def test_waiting_connection_is_not_silent() -> None:
+    """A connection that waits for its turn is neither idle, stalled nor slow, because the sidecar makes it wait."""
+    timeouts = InactivityTimeouts(idle=1, stalled=1, reply=1)
+    async with running_proxy() as shell, await shell.connect() as client:
+        await client.send_all(request_frame(1)[:6])
+        await holds(lambda: shell.counters.received_bytes == 6)
+        [connection] = shell.connection_manager._connections.values()
+        late = trio.current_time() + 1_000
+        assert connection.overdue(late, timeouts) is CloseReason.STALLED
+        connection.waits_for_turn = True
+        assert connection.overdue(late, timeouts) is None
+        connection.session._held_since = connection.last_active
+        assert not connection.is_too_slow(late, 1)
+        connection.waits_for_turn = False
+        assert connection.is_too_slow(2 * late, 1)

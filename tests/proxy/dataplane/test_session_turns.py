@@ -1,9 +1,28 @@
 """How many local answers one connection gets in one turn."""
 
+from collections import deque
+
+from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
-from group_sidecar.proxy.dataplane.outcomes import Answer, Pass
-from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, LONG_TURN_BYTES, REQUEST_COST
-from tests.proxy.dataplane.playbook import ScriptedDispatcher, SessionDriver, reply, request, to_client
+from group_sidecar.proxy.dataplane.outcomes import OPAQUE, Answer, Pass
+from group_sidecar.proxy.dataplane.session import (
+    ANSWER_BYTES_PER_TURN,
+    FORGOTTEN_WORK_PER_SECOND,
+    MOST_COUNTED_WORK,
+    MOST_UNCOUNTED_WORK,
+    REQUEST_COST,
+)
+from tests.proxy.dataplane.playbook import (
+    Line,
+    ScriptedDispatcher,
+    SessionDriver,
+    complete_state,
+    new_dispatcher,
+    reply,
+    request,
+    to_client,
+)
 
 ASKED, FORWARDED, OTHER = 9, 8, 3
 
@@ -73,26 +92,89 @@ def test_single_answers_never_pause() -> None:
     assert len(made) == 50
 
 
-def test_long_turn_makes_next_chunk_wait() -> None:
-    """After a long turn the client's next chunk waits for a turn, until a chunk needs a short turn only."""
-    few = LONG_TURN_BYTES // REQUEST_COST
+def test_recent_work_makes_connection_take_turns() -> None:
+    """A connection takes turns while its recent work is too much, however the work is cut. The work is forgotten."""
+    few = MOST_UNCOUNTED_WORK // REQUEST_COST
     book, _ = answering(0)
-    for count, waits in ((few - 1, False), (few + 1, True), (few + 1, True), (1, False)):
-        book.client(request(ASKED, 1) * count)
-        assert book.session.had_long_turn == waits
-        assert book.session.can_use_fast_path != waits
-    book.client(request(ASKED, 1) * (few + 1))
+    book.client(request(ASKED, 1) * (few - 1))
+    assert (book.session.takes_turns, book.session.can_use_fast_path) == (False, True)
+    book.client(request(ASKED, 1), request(ASKED, 1))
+    assert (book.session.takes_turns, book.session.can_use_fast_path) == (True, False)
+    for data in (request(OTHER, 7), request(ASKED, 1)[:9]):  # Neither a short turn nor a part of a request ends it.
+        book.client(data)
+        assert book.session.takes_turns
+    book.client(request(ASKED, 1)[9:])
+    book.now += MOST_COUNTED_WORK / FORGOTTEN_WORK_PER_SECOND
+    book.client(request(ASKED, 1))
+    assert not book.session.takes_turns
+
+
+def test_counted_work_is_bounded() -> None:
+    """However much work a connection has caused, it takes turns for a bounded time only."""
+    book, _ = answering(0)
+    for _ in range(1_000):
+        book.client(request(ASKED, 1) * 10)
+    book.now += (MOST_COUNTED_WORK - MOST_UNCOUNTED_WORK) / FORGOTTEN_WORK_PER_SECOND + 0.001
     book.client(request(OTHER, 7))
-    assert not book.session.had_long_turn
+    assert not book.session.takes_turns
 
 
-def test_reply_may_make_turn_long() -> None:
-    """A turn that begins with the broker's reply counts too."""
-    book, made = answering(LONG_TURN_BYTES)
-    book.client(request(OTHER, 7), request(ASKED, 1))
-    assert (made, book.session.had_long_turn) == ([], False)
+def test_questions_behind_a_reply_wait_for_turn() -> None:
+    """Work that begins with the broker's reply counts too, and further requests then wait for a turn."""
+    book, made = answering(MOST_UNCOUNTED_WORK)
+    book.client(request(OTHER, 7), request(ASKED, 1), request(OTHER, 8), request(ASKED, 1))
+    assert (made, book.session.takes_turns) == ([], False)
     book.upstream(reply(7))
-    assert (len(made), book.session.had_long_turn) == (1, True)
+    assert (len(made), book.session.takes_turns) == (1, True)
+    book.upstream(reply(8))
+    assert len(made) == 2
+    book.client(request(OTHER, 9), request(ASKED, 1), request(ASKED, 1))
+    book.upstream(reply(9))
+    assert (len(made), book.session.paused) == (3, True)
+    book.session.resume(book.now)
+    assert len(made) == 4
+
+
+def test_opaque_connection_takes_no_turns() -> None:
+    """A connection that is not parsed any more causes no work, so it takes no turns."""
+    book, _ = answering(0)
+    book.client(request(ASKED, 1) * 10)
+    assert book.session.takes_turns
+    book.session._begin_raw_tokens(OPAQUE)
+    assert book.session._commands() == []
+    assert not book.session.takes_turns
+
+
+def test_many_deferred_replies_count() -> None:
+    """Many replies in one chunk that are decoded later count as work. Single ones do not, however many follow."""
+    state = complete_state()
+    line, answer = Line(state), HeartbeatResponse(error_code=0)
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    for _ in range(200):
+        line.exchange(beat, answer, 3)
+    assert not line.session.takes_turns
+    many, frame = 100, line.frame(beat, 3)
+    line.client(frame * many)
+    line.upstream(encode_reply(answer, 3, int.from_bytes(frame[8:12], "big")) * many)
+    assert line.session.takes_turns
+
+
+def test_many_deferred_replies_are_served_in_turns() -> None:
+    """Of many replies in one chunk, some are served, and the others wait for turns. All arrive in order."""
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    state, count = complete_state(), 100
+    book = SessionDriver(new_dispatcher(state))
+    book.client(*(encode_request(beat, RequestHeader(beat.KEY, 3, number, "c")) for number in range(count)))
+    replies = [encode_reply(HeartbeatResponse(error_code=0), 3, number) for number in range(count)]
+    arrived, turns = to_client(book.upstream(*replies)), 0
+    assert 0 < len(arrived) < len(replies[0]) * count // 2
+    while book.session.replies_wait:
+        assert book.session.paused
+        arrived += to_client(book.session.resume(book.now))
+        turns += 1
+    assert arrived == b"".join(replies)
+    assert turns >= 2
+    assert (book.session.in_flight, book.session.paused) == (deque(), False)
 
 
 def test_paused_requests_keep_their_order() -> None:
