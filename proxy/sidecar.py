@@ -64,8 +64,6 @@ from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 
-DRAIN_SECONDS = 5.0
-"""Seconds that connections may take to finish their requests when the sidecar stops."""
 SWEEP_SECONDS = 3.0
 """Seconds between sweeps, which set aside members whose session has expired."""
 RELIST_SECONDS = 0.5
@@ -104,8 +102,8 @@ async def run_sidecar(
 ) -> None:
     """Runs a sidecar until `stop` is set or the task is cancelled.
 
-    When `stop` is set, the sidecar first finishes the requests in flight, for at most DRAIN_SECONDS. When the task is
-    cancelled, the sidecar ends at once. Port 0 in an address stands for any free port.
+    When `stop` is set, the sidecar first finishes the requests in flight, for at most `limits.drain_seconds`. When
+    the task is cancelled, the sidecar ends at once. Port 0 in an address stands for any free port.
 
     Args:
         config: the settings.
@@ -285,7 +283,7 @@ class Sidecar:
                 await stop.wait()
                 self._accepting = False
                 self._servers.cancel_scope.cancel()
-            await self._connection_manager.drain(DRAIN_SECONDS)
+            await self._connection_manager.drain(self._config.limits.drain_seconds)
             self._tasks.cancel_scope.cancel()
         log.info("stopped", connections=self._traffic.connections_opened)
 
