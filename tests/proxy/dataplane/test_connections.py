@@ -478,7 +478,9 @@ async def test_sweep_yields_to_other_tasks(draining: bool, autojump_clock: MockC
     links: dict[int, Any] = {number: Quiet(look) for number in range(4 * SWEEP_BATCH)}
     connection_manager._connections.update(links)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(*((connection_manager.drain, 2 * DRAIN_STEP_SECONDS) if draining else (connection_manager.run,)))
+        nursery.start_soon(
+            *((connection_manager.drain, 2 * DRAIN_STEP_SECONDS) if draining else (connection_manager.run,))
+        )
         await trio.sleep(0 if draining else SWEEP_SECONDS)
         while looked.total() < len(links):
             turn += 1

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import trio
@@ -111,13 +112,22 @@ async def test_drain_completes_pipelined_requests(size: int) -> None:
         assert client.received == b"".join(reply_frame(number, client.payload) for number in range(count))
 
 
+def has_connections(shell: RunningProxy, count: int) -> bool:
+    return shell.connection_manager.connections == count
+
+
+async def at_most(shell: RunningProxy, count: int) -> None:
+    """Waits until no more than `count` connections are open."""
+    await holds(lambda: shell.connection_manager.connections <= count)
+
+
 @asynccontextmanager
 async def idle_clients(shell: RunningProxy, count: int) -> AsyncIterator[list[trio.SocketStream]]:
     """Opens idle client connections. The sidecar has accepted them in this order."""
     clients = []
     for number in range(count):
         clients.append(await shell.connect())
-        await holds(lambda number=number: shell.connection_manager.connections == number + 1)
+        await holds(partial(has_connections, shell, number + 1))
     yield clients
     for client in clients:
         await client.aclose()
@@ -152,7 +162,7 @@ async def test_drain_closes_in_steps(count: int, seconds: float, mock_clock: Moc
         draining(shell, seconds, mock_clock),
     ):
         for step in range(1, -(-count // batch) + 1):
-            await holds(lambda step=step: shell.connection_manager.connections <= count - step * batch)
+            await at_most(shell, count - step * batch)
             await wait_all_tasks_blocked(0.01)
             assert shell.connection_manager.connections == max(0, count - step * batch)
             assert await read_to_end(clients[(step - 1) * batch]) == b""
@@ -193,6 +203,11 @@ async def shell_connection(shell: RunningProxy) -> AsyncIterator[trio.SocketStre
         yield client
 
 
+async def received_by(shell: RunningProxy, count: int) -> None:
+    """Waits until the sidecar has received so many bytes from clients."""
+    await holds(lambda: shell.counters.received_bytes == count)
+
+
 async def test_drain_sends_backlog_of_unanswered_requests() -> None:
     """Bytes that the broker has not accepted yet are sent before the connection ends, even if no reply is due.
 
@@ -211,7 +226,7 @@ async def test_drain_sends_backlog_of_unanswered_requests() -> None:
         while not connection.upstream.backlog:
             await client.send_all(produce)
             sent += len(produce)
-            await holds(lambda: shell.counters.received_bytes == sent)
+            await received_by(shell, sent)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shell.connection_manager.drain, 30)
             await trio.sleep(3 * DRAIN_STEP_SECONDS)
@@ -245,12 +260,22 @@ def fill(fd: int) -> int:
         return sent
 
 
+async def all_closed(closes: DeliveredCloses) -> None:
+    """Waits until no socket waits for an acknowledgement."""
+
+    def swept() -> bool:
+        closes.sweep(0)
+        return not closes
+
+    await holds(swept)
+
+
 async def test_idle_socket_closes_at_once() -> None:
     """A socket whose peer has received everything closes at once, and the peer reads the end."""
     async with closing() as (closes, ours, endpoint):
         ours.sendall(b"unread")
         closes.close(endpoint, 0)
-        await holds(lambda: not (closes.sweep(0), len(closes))[1])
+        await all_closed(closes)
         assert ours.recv(1) == b""
 
 
@@ -265,7 +290,7 @@ async def test_socket_waits_for_slow_reader() -> None:
         ours.sendall(b"more")
         async with trio.SocketStream(trio.socket.from_stdlib_socket(ours.dup())) as stream:
             assert await read_exactly(stream, sent) == bytes(sent)
-            await holds(lambda: not (closes.sweep(0), len(closes))[1])
+            await all_closed(closes)
             assert await read_to_end(stream) == b""
 
 

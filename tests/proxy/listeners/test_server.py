@@ -23,7 +23,8 @@ from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor, packed
 from group_sidecar.proxy.listeners.admission import ClientPort
-from group_sidecar.proxy.listeners.server import ListenError, Server, connect, listen, port_of
+from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
+from group_sidecar.proxy.listeners.server import Server, connect
 from group_sidecar.proxy.runtime.addresses import Address, format_host
 from group_sidecar.proxy.runtime.supervision import Task
 from tests.proxy.fakes import (
