@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -34,7 +35,6 @@ from group_sidecar.metrics.metric_family import Detail
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.patterns import group_filter
 from group_sidecar.policies.rulebook import ActivePolicies
-from group_sidecar.proxy.admin.live_sources import live_sources, start_admin
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
 from group_sidecar.proxy.broker.authentication import connect_with_credentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
@@ -315,9 +315,19 @@ class Sidecar:
         log.info("stopped", connections=self._traffic.connections_opened)
 
     async def _start_admin(self, ports: OpenPorts) -> Address | None:
-        return await start_admin(self._tasks, self._config, self._admin_sources(), self._supervisor, ports.admin)
+        """Serves the admin port, if one is configured.
 
-    def _admin_sources(self) -> AdminSources:
+        The port has many modules. They are imported in a thread, while the event loop already serves clients.
+        """
+        if self._config.admin is None:
+            return None
+        await trio.to_thread.run_sync(import_module, "group_sidecar.proxy.admin.live_sources")
+        from group_sidecar.proxy.admin.live_sources import live_sources, start_admin
+
+        sources = self._admin_sources(live_sources)
+        return await start_admin(self._tasks, self._config, sources, self._supervisor, ports.admin)
+
+    def _admin_sources(self, live_sources: Callable[..., AdminSources]) -> AdminSources:
         return live_sources(
             self._config,
             self._sources,

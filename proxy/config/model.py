@@ -65,7 +65,6 @@ class Config(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         env_prefix=ENVIRONMENT,
         env_nested_delimiter="__",
     )

@@ -65,7 +65,7 @@ AnsweredApi = Literal["ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGr
 class Section(BaseModel):
     """A mapping inside the configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Gateway(Section):
