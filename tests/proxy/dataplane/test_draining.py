@@ -95,7 +95,8 @@ async def test_drain_completes_pipelined_requests(size: int) -> None:
             while True:
                 frame = await read_frame(stream)
                 reached[frame[REQUEST_HEAD.size]] += 1
-                await stream.send_all(reply_frame(*REQUEST_HEAD.unpack_from(frame)[3:], frame[REQUEST_HEAD.size :]))
+                *_, correlation = REQUEST_HEAD.unpack_from(frame)
+                await stream.send_all(reply_frame(correlation, frame[REQUEST_HEAD.size :]))
         except EOFError:
             return
 
