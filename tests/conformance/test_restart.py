@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from tests.conformance.librdkafka import consumer, create_topic, poll_until
@@ -21,7 +22,7 @@ SERVED_SECONDS = 1.5
 
 
 class SteadyProducer:
-    """Produces numbered values to all partitions until it is stopped, with idempotence.
+    """Produces numbered values to all partitions until it is stopped.
 
     Attributes:
         sent: how many values were produced to each partition.
@@ -29,8 +30,8 @@ class SteadyProducer:
         errors: the errors of deliveries.
     """
 
-    def __init__(self, run: Run) -> None:
-        settings = {"bootstrap.servers": run.bootstrap, "enable.idempotence": True, "linger.ms": 1}
+    def __init__(self, run: Run, *, idempotent: bool) -> None:
+        settings = {"bootstrap.servers": run.bootstrap, "enable.idempotence": idempotent, "linger.ms": 1}
         self._producer = Producer({**settings, "queue.buffering.max.messages": 10_000})
         self._topic = run.name("topic")
         self._stop = threading.Event()
@@ -90,8 +91,12 @@ def polled_while_restarting(client: Consumer, sidecar: SidecarProcess) -> list[M
     return messages + poll_until([client], lambda _: time.monotonic() > served_until, "the next restart")
 
 
-def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path) -> None:
-    """No delivery fails, and the group consumes each value once and in order, while the sidecar restarts under load."""
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path, idempotent: bool) -> None:
+    """No delivery fails, and the group consumes each value once and in order, while the sidecar restarts under load.
+
+    Without idempotence the broker stores a value twice if its first request reached the broker and lost its reply.
+    """
     broker.wait_for_coordinator()
     sidecar = SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client)
     with sidecar:
@@ -100,7 +105,7 @@ def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path) -> None:
         rebalances: list[str] = []
         messages: list[Message] = []
         with consumer(run, "group", ["topic"], rebalances=rebalances, enable_auto_commit=True) as client:
-            with SteadyProducer(run) as producer:
+            with SteadyProducer(run, idempotent=idempotent) as producer:
                 messages += poll_until([client], lambda seen: len(seen) > 100, "the first values")
                 for _ in range(RESTARTS):
                     messages += polled_while_restarting(client, sidecar)
