@@ -284,10 +284,11 @@ class Limits(Section):
     bytes of a reply. At least 1, or 0 for never. A JoinGroup may wait as long as the longer of its own two timeouts
     plus one minute, if that is more."""
     drain_seconds: Number = Field(default=5, ge=0)
-    """The maximum number of seconds from SIGTERM until the last connection is closed. The sidecar stops to accept at
-    once. It ends the connections in steps over the first half of this time, each between two frames: when the client
-    has the reply to every request that the broker received. Connections that still wait for a reply at the end are
-    cut. With 0, all connections are cut at once. After this time the journal may take three more seconds."""
+    """The maximum number of seconds from SIGTERM until the last connection is closed. The sidecar stops accepting
+    clients at once. It ends the connections in steps over the first half of this time. Each connection ends when its
+    client has the replies to all requests that the broker received. Connections that still wait for a reply at the end
+    of the time are cut. With 0, all connections are cut at once. After this time the journal may take three more
+    seconds."""
     groups: Positive = 100_000
     """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
     assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If there is no room
