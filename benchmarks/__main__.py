@@ -27,7 +27,10 @@ from benchmarks.section import Section
 from benchmarks.section_process import measured_in_subprocess
 from benchmarks.targets import parse_external_proxy
 
-FIRST, REST = "forwarding", ("growth", "bystander", "group_traffic", "answers", "scrape", "loading", "codecs")
+FIRST, REST = (
+    "forwarding",
+    ("growth", "bystander", "group_traffic", "answers", "scrape", "loading", "restart", "codecs"),
+)
 """The modules that measure, in the order of the page."""
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

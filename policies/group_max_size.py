@@ -20,7 +20,6 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
@@ -106,7 +105,7 @@ class GroupMaxSize(Policy):
 
     name: ClassVar[str] = "group_max_size"
     Settings = GroupMaxSizeSettings
-    judged_apis = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
+    judged_apis = frozenset({JoinGroupRequest.KEY, ConsumerGroupHeartbeatRequest.KEY})
     confirms_with_broker = True
     broker_error = ErrorCode.GROUP_MAX_SIZE_REACHED
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -34,7 +33,7 @@ class OffsetMetadataMaxBytes(Policy):
 
     name: ClassVar[str] = "offset_metadata_max_bytes"
     Settings = OffsetMetadataSettings
-    judged_apis = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
+    judged_apis = frozenset({OffsetCommitRequest.KEY, TxnOffsetCommitRequest.KEY})
     confirms_with_broker = False
     broker_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
 

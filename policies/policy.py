@@ -27,7 +27,7 @@ WholeNumber = Annotated[int, reject_boolean("a whole number")]
 class PolicySection(BaseModel):
     """A mapping in a policy's settings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class PolicySettings(PolicySection):

@@ -4,6 +4,7 @@ Each command imports heavy modules by itself, so that `--help` is fast. Flags ar
 settings in the configuration.
 """
 
+import gc
 import os
 import sys
 from enum import StrEnum
@@ -82,14 +83,21 @@ def run(
     settings = _load(config, _without_none(flags))
 
     from group_sidecar.proxy.config.model import load_config
-    from group_sidecar.proxy.listeners.server import ListenError
-    from group_sidecar.proxy.runtime.logging import configure_logging
-    from group_sidecar.proxy.sidecar import run_until_signalled
+    from group_sidecar.proxy.listeners.ports import ListenError, open_ports, passed_sockets
 
-    configure_logging(settings.log.format, settings.log.level)
     read = partial(load_config, config, _without_none(flags)) if config else None
     try:
-        run_until_signalled(settings, read)
+        ports = open_ports(settings.listen_addresses, settings.admin, passed_sockets(os.environ))
+
+        # The other modules are imported now, because clients can already connect and wait in the kernel. Nothing of
+        # them is garbage, so the collector need not look for it.
+        gc.disable()
+        from group_sidecar.proxy.runtime.logging import configure_logging
+        from group_sidecar.proxy.sidecar import run_until_signalled
+
+        gc.enable()
+        configure_logging(settings.log.format, settings.log.level)
+        run_until_signalled(settings, read, ports)
     except ListenError as error:
         raise _failed([str(error)]) from None
 

@@ -163,6 +163,11 @@ class ServedBrokers:
         broker = self._by_address.get(address)
         return broker is not None and broker.state.reachability.ready()[0]
 
+    def was_probed(self, address: Address) -> bool:
+        """Whether the first probe of the broker at an address has ended."""
+        broker = self._by_address.get(address)
+        return broker is not None and broker.state.reachability.was_probed
+
     def unreachable(self) -> list[Unreachable]:
         """Returns the brokers that do not answer, each with the time of the first failure and the reason."""
         return [

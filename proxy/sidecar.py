@@ -11,12 +11,14 @@ The file has more than 400 lines because it starts and stops all parts.
 """
 
 import gc
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -33,7 +35,6 @@ from group_sidecar.metrics.metric_family import Detail
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.patterns import group_filter
 from group_sidecar.policies.rulebook import ActivePolicies
-from group_sidecar.proxy.admin.live_sources import live_sources, start_admin
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
 from group_sidecar.proxy.broker.authentication import connect_with_credentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
@@ -52,20 +53,20 @@ from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
-from group_sidecar.proxy.listeners.server import ListenError, Server, listen, port_of
+from group_sidecar.proxy.listeners.ports import ListenError, OpenPorts, listen, open_ports, port_of
+from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime import garbage_collection
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook
 from group_sidecar.proxy.runtime.event_log import EventLog
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.scrape import Scraper
+from group_sidecar.proxy.runtime.service_manager import ServiceManager
 from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 
-DRAIN_SECONDS = 5.0
-"""Seconds that connections may take to finish their requests when the sidecar stops."""
 SWEEP_SECONDS = 3.0
 """Seconds between sweeps, which set aside members whose session has expired."""
 RELIST_SECONDS = 0.5
@@ -104,8 +105,8 @@ async def run_sidecar(
 ) -> None:
     """Runs a sidecar until `stop` is set or the task is cancelled.
 
-    When `stop` is set, the sidecar first finishes the requests in flight, for at most DRAIN_SECONDS. When the task is
-    cancelled, the sidecar ends at once. Port 0 in an address stands for any free port.
+    When `stop` is set, the sidecar first finishes the requests in flight, for at most `limits.drain_seconds`. When
+    the task is cancelled, the sidecar ends at once. Port 0 in an address stands for any free port.
 
     Args:
         config: the settings.
@@ -120,16 +121,20 @@ async def run_sidecar(
         await Sidecar(config, read).run(trio.Event() if stop is None else stop, task_status)
 
 
-def run_until_signalled(config: Config, read: Callable[[], Config] | None = None) -> None:
+def run_until_signalled(
+    config: Config, read: Callable[[], Config] | None = None, ports: OpenPorts | None = None
+) -> None:
     """Runs a sidecar until SIGTERM or SIGINT. A second signal ends it at once. At SIGHUP it reads its settings again.
 
-    Nothing else may run in the process, because trio runs as a guest of the poller. For arguments and errors see
-    `run_sidecar`.
+    Nothing else may run in the process, because trio runs as a guest of the poller. `ports`: the listening sockets, or
+    None to open them. For other arguments and errors see `run_sidecar`.
     """
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     garbage_collection.keep_collections_short()
     poller = Poller()
-    host(poller, _run_until_signalled, Sidecar(config, read, poller, allowed_connections(config.limits)))
+    service_manager = ServiceManager(os.environ)
+    sidecar = Sidecar(config, read, poller, allowed_connections(config.limits), ports, service_manager)
+    host(poller, _run_until_signalled, sidecar)
 
 
 async def _run_until_signalled(sidecar: "Sidecar") -> None:
@@ -179,6 +184,8 @@ class Sidecar:
         read: see `run_sidecar`.
         poller: the event loop that hosts trio, or None if trio runs by itself.
         connections: the maximum number of client connections, or None for the number in the settings.
+        ports: the listening sockets, or None to open them.
+        service_manager: gets reports about the state of the sidecar. Default: no reports.
     """
 
     def __init__(
@@ -187,8 +194,12 @@ class Sidecar:
         read: Callable[[], Config] | None = None,
         poller: Poller | None = None,
         connections: int | None = None,
+        ports: OpenPorts | None = None,
+        service_manager: ServiceManager | None = None,
     ) -> None:
         self._config = config
+        self._ports = ports
+        self._service_manager = service_manager or ServiceManager({})
         self._traffic = TrafficCounters()
         self._listeners = {each: self._traffic.add_listener(each.name) for each in config.client_listeners}
         self._handshakes = {each.name: _handshakes(each, counters) for each, counters in self._listeners.items()}
@@ -261,7 +272,17 @@ class Sidecar:
 
     async def reload(self) -> ReloadOutcome:
         """Reads the settings again and applies them, or keeps the old settings. The log reports which."""
-        return await self._reloader.reload()
+        self._service_manager.reloading()
+        try:
+            return await self._reloader.reload()
+        finally:
+            self._service_manager.ready(self._status)
+
+    @property
+    def _status(self) -> str:
+        """The state as a line for the service manager."""
+        listen = ", ".join(map(str, self._config.listen_addresses.values()))
+        return f"serving clients at {listen} for the broker at {self._config.broker_address}"
 
     async def reload_if_possible(self) -> None:
         """Reloads as `reload` does, and reports an unexpected exception to the supervisor. Never raises."""
@@ -271,28 +292,42 @@ class Sidecar:
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`. Exceptions are raised in an exception group."""
         self._clock = WallClock()
-        opened = {each: listen(each.listen) for each in self._listeners}
-        bound = {each.name: Address(each.listen.host, port_of(sockets)) for each, sockets in opened.items()}
+        ports = self._ports = self._ports or open_ports(self._config.listen_addresses, self._config.admin)
+        for unused in ports.closed:
+            log.warning("a passed socket is not used", socket=unused)
+        bound = {each.name: Address(each.listen.host, ports.port(each.name)) for each in self._listeners}
         async with trio.open_nursery() as self._tasks:
             async with trio.open_nursery() as self._servers:
                 self._accepting = True
-                for each, sockets in opened.items():
-                    self._servers.start_soon(self._server.serve, sockets, self._client_port(each))
-                addresses = Addresses(bound, await self._start_admin())
+                for each in self._listeners:
+                    self._servers.start_soon(self._server.serve, ports.listeners[each.name], self._client_port(each))
+                addresses = Addresses(bound, await self._start_admin(ports))
                 self._start_tasks()
                 log.info("started", **self._started_fields(addresses))
                 task_status.started(addresses)
+                self._service_manager.ready(self._status)
                 await stop.wait()
                 self._accepting = False
+                self._service_manager.stopping(f"stopping: closing {self._connection_manager.connections} connections")
                 self._servers.cancel_scope.cancel()
-            await self._connection_manager.drain(DRAIN_SECONDS)
+            await self._connection_manager.drain(self._config.limits.drain_seconds)
             self._tasks.cancel_scope.cancel()
         log.info("stopped", connections=self._traffic.connections_opened)
 
-    async def _start_admin(self) -> Address | None:
-        return await start_admin(self._tasks, self._config, self._admin_sources(), self._supervisor)
+    async def _start_admin(self, ports: OpenPorts) -> Address | None:
+        """Serves the admin port, if one is configured.
 
-    def _admin_sources(self) -> AdminSources:
+        The port has many modules. They are imported in a thread, while the event loop already serves clients.
+        """
+        if self._config.admin is None:
+            return None
+        await trio.to_thread.run_sync(import_module, "group_sidecar.proxy.admin.live_sources")
+        from group_sidecar.proxy.admin.live_sources import live_sources, start_admin
+
+        sources = self._admin_sources(live_sources)
+        return await start_admin(self._tasks, self._config, sources, self._supervisor, ports.admin)
+
+    def _admin_sources(self, live_sources: Callable[..., AdminSources]) -> AdminSources:
         return live_sources(
             self._config,
             self._sources,
@@ -302,6 +337,8 @@ class Sidecar:
             coordinator=self._brokers.coordinator,
             topic_names=self._brokers.topic_names,
             readiness=self._readiness,
+            probed=self._probed,
+            unusable_listeners=self._unusable_listeners,
             log_statuses=self._brokers.log_statuses,
             failing_tasks=self._supervisor.failing_tasks,
             unreachable=self._brokers.unreachable,
@@ -315,6 +352,7 @@ class Sidecar:
         if not self._hosted:
             self._tasks.start_soon(run_in_task, self._poller)
         supervisor = self._supervisor
+        self._tasks.start_soon(self._service_manager.feed_watchdog)
         self._tasks.start_soon(self._connection_manager.run, supervisor)
         self._tasks.start_soon(supervisor.keep_running, Task.SWEEP, self._sweep)
         self._tasks.start_soon(supervisor.keep_running, Task.RELIST, self._relist)
@@ -440,6 +478,13 @@ class Sidecar:
         """
         upstream = self._config.broker_address
         return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._accepting}}
+
+    def _probed(self) -> Mapping[str, bool]:
+        upstream = self._config.broker_address
+        return {str(upstream): self._brokers.was_probed(upstream)}
+
+    def _unusable_listeners(self) -> list[str]:
+        return self._ports.unusable() if self._ports and self._accepting else []
 
     def _observe(self, fact: Fact) -> None:
         fact = self._clock.with_wall_time(fact)

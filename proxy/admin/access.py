@@ -23,7 +23,7 @@ from group_sidecar.proxy.admin.http_replies import problem
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
-HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/startupz"})
 METRICS_PATH = "/metrics"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""

@@ -1,10 +1,9 @@
-"""The ASGI application of the admin port: routes, metrics, health, the reload, and unknown paths and methods.
+"""The ASGI application of the admin port: routes, metrics, the reload, and unknown paths and methods.
 
-`json_api` and `pages` contain the routes for groups.
+`health` contains the routes for orchestrators. `json_api` and `pages` contain the routes for groups.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,10 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy.admin import openapi
 from group_sidecar.proxy.admin.access import AccessGuard
-from group_sidecar.proxy.admin.group_data import GroupData, is_ready
+from group_sidecar.proxy.admin.group_data import GroupData
+from group_sidecar.proxy.admin.health import Health
 from group_sidecar.proxy.admin.http_replies import ReplyMiddleware, problem
 from group_sidecar.proxy.admin.json_api import api_routes
 from group_sidecar.proxy.admin.pages import page_routes
@@ -38,6 +37,7 @@ def admin_app(sources: AdminSources, access: AdminAccess, host: str) -> ASGIApp:
     data = GroupData(sources)
     routes: list[BaseRoute] = [
         *Operations(sources).routes(),
+        *Health(sources).routes(),
         *api_routes(data),
         Route(openapi.PATH, _described(openapi.description())),
         *page_routes(data, sources.epoch),
@@ -48,7 +48,7 @@ def admin_app(sources: AdminSources, access: AdminAccess, host: str) -> ASGIApp:
 
 
 class Operations:
-    """The endpoints for Prometheus, orchestrators and operators."""
+    """The endpoints for Prometheus and operators."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
@@ -57,30 +57,12 @@ class Operations:
         """Returns a route for each endpoint."""
         return [
             Route("/metrics", self.metrics),
-            Route("/healthz", self.healthz),
-            Route("/readyz", self.readyz),
             Route("/-/reload", self.reload, methods=["POST"]),
         ]
 
     async def metrics(self, request: Request) -> Response:
         body, content_type = await self._sources.metrics(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type, "vary": "accept"})
-
-    async def healthz(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def readyz(self, _: Request) -> Response:
-        brokers = self._sources.readiness()
-        ready = is_ready(brokers)
-        body: dict[str, object] = {"ready": ready, "brokers": brokers}
-        if log_statuses := self._sources.log_statuses():
-            body["offsets_log"] = log_statuses
-        if unreachable := self._sources.unreachable():
-            body["unreachable_since"] = {each.broker: timestamp(each.since) for each in unreachable}
-        if failing_tasks := self._sources.failing_tasks():
-            # Clients are still served, so a load balancer must not remove the sidecar for this reason.
-            body["failing_tasks"] = [asdict(each) for each in failing_tasks]
-        return JSONResponse(body, 200 if ready else 503)
 
     async def reload(self, request: Request) -> Response:
         # For an invalid file Prometheus replies 500. Here 500 only means that the endpoint itself failed.

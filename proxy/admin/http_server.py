@@ -39,19 +39,21 @@ async def serve_admin(
     port: int,
     tls: ServerTls | None = None,
     supervisor: Supervisor | None = None,
+    opened: socket.socket | None = None,
     *,
     task_status: "trio.TaskStatus[tuple[str, int]]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves `app` until cancelled: over HTTP, or only over HTTPS if `tls` is given.
 
     The function reports the bound (host, port) through `task_status`. Port 0 picks a free port. When the port is open,
-    no exception leaves this function. `supervisor` gets each exception, and runs the failed part again.
+    no exception leaves this function. `supervisor` gets each exception, and runs the failed part again. `opened`: a
+    listening socket that is used in place of the address.
 
     Raises:
         OSError: the address cannot be bound; the message names it.
     """
     supervisor = supervisor or Supervisor()
-    with await _listen(host, port) as listener:
+    with await _listen(host, port) if opened is None else _prepared(opened) as listener:
         task_status.started(listener.getsockname()[:2])
         await supervisor.keep_running(Task.ADMIN, _AdminListener(app, listener, tls, supervisor).run)
 
@@ -60,11 +62,9 @@ async def _listen(host: str, port: int) -> trio.socket.SocketType:
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        listener = trio.socket.socket(family, socket.SOCK_STREAM)
+        listener = _prepared(socket.socket(family, socket.SOCK_STREAM))
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Accepted sockets inherit the option.
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)
             await listener.bind(address)
             listener.listen(BACKLOG)
         except OSError:
@@ -74,6 +74,12 @@ async def _listen(host: str, port: int) -> trio.socket.SocketType:
         reason = error.strerror or str(error)
         raise OSError(error.errno or errno.EADDRNOTAVAIL, f"admin port {host}:{port}: {reason}") from error
     return listener
+
+
+def _prepared(sock: socket.socket) -> trio.socket.SocketType:
+    """Returns trio's socket. Sets the option that accepted sockets inherit."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)
+    return trio.socket.from_stdlib_socket(sock)
 
 
 class _AdminListener:

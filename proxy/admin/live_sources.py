@@ -3,6 +3,7 @@
 The admin port sees the copies of all brokers as one source.
 """
 
+import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from group_sidecar.proxy.admin.tls import ServerTls, reason
 from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ReloadOutcome
-from group_sidecar.proxy.listeners.server import ListenError
+from group_sidecar.proxy.listeners.ports import ListenError
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.scrape import Scraper
 from group_sidecar.proxy.runtime.supervision import FailingTask, Supervisor
@@ -36,6 +37,8 @@ def live_sources(
     coordinator: Callable[[str], Node | None],
     topic_names: Callable[[set[UUID]], Mapping[UUID, str]],
     readiness: Callable[[], Readiness],
+    probed: Callable[[], Mapping[str, bool]],
+    unusable_listeners: Callable[[], Sequence[str]],
     log_statuses: Callable[[], LogStatuses],
     failing_tasks: Callable[[], Sequence[FailingTask]],
     unreachable: Callable[[], Sequence[Unreachable]],
@@ -75,6 +78,8 @@ def live_sources(
     return AdminSources(
         metrics=scraper.exposition,
         readiness=readiness,
+        probed=probed,
+        unusable_listeners=unusable_listeners,
         log_statuses=log_statuses,
         failing_tasks=failing_tasks,
         unreachable=unreachable,
@@ -92,11 +97,15 @@ def live_sources(
 
 
 async def start_admin(
-    tasks: trio.Nursery, config: Config, sources: AdminSources, supervisor: Supervisor | None = None
+    tasks: trio.Nursery,
+    config: Config,
+    sources: AdminSources,
+    supervisor: Supervisor | None = None,
+    listener: socket.socket | None = None,
 ) -> Address | None:
     """Serves the admin port in `tasks`. Returns the port's address, or None if no port is configured.
 
-    Once the port is open, no failure reaches `tasks`.
+    `listener`: the listening socket, or None to open it. Once the port is open, no failure reaches `tasks`.
 
     Raises:
         ListenError: the address cannot be bound, or the certificate is unusable.
@@ -110,6 +119,6 @@ async def start_admin(
         raise ListenError(f"admin_access: the certificate cannot be used: {reason(error)}") from None
     app = admin_app(sources, access, config.admin.host)
     try:
-        return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor))
+        return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor, listener))
     except OSError as error:
         raise ListenError(f"cannot listen on {error.strerror or error}") from error

@@ -57,6 +57,8 @@ class AdminSources:
     Attributes:
         metrics: returns the metrics in the format of an Accept header, and their content type.
         readiness: returns the readiness conditions of each broker; see `Readiness`.
+        probed: returns, by broker, whether its first probe has ended.
+        unusable_listeners: returns the names of the listeners that accept no clients any more, although they should.
         log_statuses: returns how far each broker's log was read.
         unreachable: returns the brokers that do not answer.
         failing_tasks: returns the background tasks that failed recently. They do not affect readiness.
@@ -75,6 +77,8 @@ class AdminSources:
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     readiness: Callable[[], Readiness]
     log_statuses: Callable[[], LogStatuses]
+    probed: Callable[[], Mapping[str, bool]] = dict
+    unusable_listeners: Callable[[], Sequence[str]] = list
     failing_tasks: Callable[[], Sequence[FailingTask]] = list
     unreachable: Callable[[], Sequence[Unreachable]] = list
     reload: Callable[[], Awaitable[ReloadOutcome]]

@@ -7,22 +7,24 @@ class Reachability:
     Attributes:
         refuses_sidecar: whether the broker is reachable and refuses the sidecar's own connection. It may still serve
             clients.
+        was_probed: whether the prober's first attempt has ended, with or without success.
     """
 
     def __init__(self) -> None:
         self.refuses_sidecar = False
+        self.was_probed = False
         self._failure_reason: str | None = "not asked yet"
         self._unreachable_since: float | None = None
 
     def probe_failed(self, reason: str, at: float) -> None:
         """Notes that the broker did not answer the prober. `at`: seconds since the epoch."""
-        self._failure_reason, self.refuses_sidecar = reason, False
+        self._failure_reason, self.refuses_sidecar, self.was_probed = reason, False, True
         if self._unreachable_since is None:
             self._unreachable_since = at
 
     def probe_succeeded(self) -> None:
         """Notes that the broker answered the prober."""
-        self._failure_reason, self.refuses_sidecar = None, False
+        self._failure_reason, self.refuses_sidecar, self.was_probed = None, False, True
         self._unreachable_since = None
 
     def probe_refused(self) -> None:

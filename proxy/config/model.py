@@ -37,10 +37,9 @@ from group_sidecar.proxy.config.sections import (
     Policies,
     require_port,
 )
-from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.addresses import WILDCARDS, Address
 
 ENVIRONMENT = "GROUP_SIDECAR__"
-WILDCARDS = ("0.0.0.0", "::")
 
 
 class ConfigError(Exception):
@@ -66,7 +65,6 @@ class Config(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         env_prefix=ENVIRONMENT,
         env_nested_delimiter="__",
     )
@@ -80,8 +78,8 @@ class Config(BaseSettings):
     upstream: ConfiguredAddress | None = Field(default=None, validate_default=True)
     """HOST:PORT of the broker. Required, unless there are `listeners`."""
     admin: ConfiguredAddress | None = None
-    """HOST:PORT of the admin port, which serves the page, the JSON under /api/v1/, /metrics, /healthz, /readyz and
-    /-/reload. Default: there is no admin port."""
+    """HOST:PORT of the admin port, which serves the page, the JSON under /api/v1/, /metrics, /healthz, /livez, /readyz,
+    /startupz and /-/reload. Default: there is no admin port."""
     admin_access: AdminAccess = AdminAccess()
     sidecar_id: str = Field(default_factory=_default_id, min_length=1)
     """The name of this sidecar in its records. Default: the host name and the port of the first listener."""
@@ -155,6 +153,11 @@ class Config(BaseSettings):
         assert self.listen is not None
         assert self.upstream is not None
         return (Listener.model_construct(name=DEFAULT_LISTENER, listen=self.listen, upstream=self.upstream),)
+
+    @property
+    def listen_addresses(self) -> dict[str, Address]:
+        """The address that each listener accepts clients at, by the listener's name."""
+        return {listener.name: listener.listen for listener in self.client_listeners}
 
     @property
     def broker_address(self) -> Address:

@@ -1,7 +1,10 @@
 """Prints docs/configuration.md: every setting as `model` declares it."""
 
+import ast
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -70,9 +73,10 @@ def page() -> str:
 
 
 def _rows(model: type[BaseModel], above: str) -> Iterator[tuple[str, ...]]:
+    texts = _docstrings(model)
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
-        description = " ".join((field.description or (section.__doc__ if section else "") or "").split())
+        description = " ".join((texts.get(name) or (section.__doc__ if section else "") or "").split())
         key = f"`{above}{name}`"
         if section is None:
             yield key, _value(field), _default(field), description
@@ -82,6 +86,32 @@ def _rows(model: type[BaseModel], above: str) -> Iterator[tuple[str, ...]]:
         else:
             yield key, "section", "off" if field.default is None else "", description
             yield from _rows(section, f"{above}{name}.")
+
+
+def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
+    """Returns the docstring of each field of a model and its base classes.
+
+    Pydantic can do this too (`use_attribute_docstrings`), but would then read the sources at each start of a sidecar.
+    """
+    found: dict[str, str] = {}
+    for declared in reversed(model.__mro__):
+        if declared is BaseModel or not issubclass(declared, BaseModel) or not _has_source(declared):
+            continue
+        [definition] = ast.parse(inspect.cleandoc("\n" + inspect.getsource(declared))).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, text in pairwise(definition.body):
+            match statement, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                    found[name] = docstring
+    return found
+
+
+def _has_source(model: type[BaseModel]) -> bool:
+    """Whether a class is written in a file. `Policies` is created from the registry of policies."""
+    try:
+        return bool(inspect.getsource(model))
+    except (OSError, TypeError):
+        return False
 
 
 def _value(field: FieldInfo) -> str:

@@ -65,7 +65,7 @@ AnsweredApi = Literal["ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGr
 class Section(BaseModel):
     """A mapping inside the configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Gateway(Section):
@@ -171,7 +171,7 @@ class Tls(Section):
 
 
 class AdminAccess(Section):
-    """Which clients may use the admin port. `/healthz` and `/readyz` answer everybody. A client on this machine is let
+    """Which clients may use the admin port. The paths of health answer everybody. A client on this machine is let
     in, unless its request came through a proxy, or its `Host` is something other than `localhost`, a loopback address
     or the host of `admin`. The check of `Host` keeps foreign pages in a local browser out (DNS rebinding). All other
     clients need the token or a certificate. They send the token as `Authorization: Bearer TOKEN`, or as the password of
@@ -283,6 +283,12 @@ class Limits(Section):
     """Seconds without a byte after which a connection is closed if its client waits for a reply, or does not accept the
     bytes of a reply. At least 1, or 0 for never. A JoinGroup may wait as long as the longer of its own two timeouts
     plus one minute, if that is more."""
+    drain_seconds: Number = Field(default=5, ge=0)
+    """The maximum number of seconds from SIGTERM until the last connection is closed. The sidecar stops accepting
+    clients at once. It ends the connections in steps over the first half of this time. Each connection ends when its
+    client has the replies to all requests that the broker received. Connections that still wait for a reply at the end
+    of the time are cut. With 0, all connections are cut at once. After this time the journal may take three more
+    seconds."""
     groups: Positive = 100_000
     """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
     assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If there is no room

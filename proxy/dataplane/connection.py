@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import READ_EVENTS, SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -47,13 +48,17 @@ class InactivityTimeouts(NamedTuple):
 
 
 class SharedResources(NamedTuple):
-    """The resources that all connections of a connection manager share. `connections`: the open connections by
-    number.
+    """The resources that all connections of a connection manager share.
+
+    Attributes:
+        connections: the open connections by number.
+        delivered_closes: the clients' sockets that close when their last bytes were received.
     """
 
     poller: Poller
     splice_pipe: SplicePipe
     connections: dict[int, "Connection"]
+    delivered_closes: DeliveredCloses
 
 
 class Connection:
@@ -474,11 +479,11 @@ class Connection:
         """
         if self.close_reason:
             return
-        done = self.session.stop() and not self.client.backlog
+        done = self.session.stop() and not (self.client.backlog or self.upstream.backlog)
         if self.session.opaque or self.client_ended or self.client_hung_up:
             done = now - self.last_active > quiet and not (self.awaits_reply or self.client.backlog)
         if done:
-            self.finish(CloseReason.SHUTDOWN)
+            self.finish(CloseReason.SHUTDOWN, delivered=True)
         else:
             self._watch()
 
@@ -494,14 +499,22 @@ class Connection:
         self.upstream.backlog.clear()
         self._watch()
 
-    def finish(self, reason: CloseReason) -> None:
-        """Closes the connection now. May be called more than once."""
+    def finish(self, reason: CloseReason, *, delivered: bool = False) -> None:
+        """Closes the connection now. May be called more than once.
+
+        `delivered`: whether the client's socket stays open until the client has received all bytes.
+        """
         shared = self.shared
         if shared.connections.pop(self.session.origin.number, None) is None:
             return
         for endpoint in (self.client, self.upstream):
             shared.poller.forget(endpoint.fd)
-            endpoint.close()
+        self.upstream.close()
+        if delivered:
+            shared.poller.pause(self.client.fd)
+            shared.delivered_closes.close(self.client, shared.poller.now)
+        else:
+            self.client.close()
         self.counters.connection_closed(reason)
         try:
             self.session.close(shared.poller.now)

@@ -4,11 +4,14 @@
 """
 
 from collections.abc import Iterable
+from itertools import islice
+from math import ceil
 
 import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.dataplane.connection import Connection, InactivityTimeouts, SharedResources
+from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe, keep_read_buffers
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
@@ -27,6 +30,11 @@ SWEEP_BATCH = 500
 millisecond."""
 QUIET_SECONDS = 0.2
 """While draining, a connection that is not parsed is idle after this many seconds without traffic."""
+DRAIN_STEP_SECONDS = 0.05
+"""Seconds between two steps of a drain."""
+DRAIN_STEPS_SHARE = 0.5
+"""The share of a drain's time over which its steps are spread. The last connections have the rest of the time for
+their replies."""
 NO_TIMEOUTS = InactivityTimeouts()
 
 
@@ -52,7 +60,8 @@ class ConnectionManager:
         self._outbox = Outbox(batched) if FAST_PATH else None
         if self._outbox:
             poller.after_rounds(self._outbox.flush)
-        self._shared = SharedResources(poller, SplicePipe(), {})
+        self._delivered_closes = DeliveredCloses(poller)
+        self._shared = SharedResources(poller, SplicePipe(), {}, self._delivered_closes)
         poller.after_rounds(self._shared.splice_pipe.yield_cpu)
         self._connections = self._shared.connections
         self._timeouts = timeouts
@@ -121,6 +130,7 @@ class ConnectionManager:
         finally:
             for connection in [*self._connections.values()]:
                 connection.finish(connection.close_reason or CloseReason.SHUTDOWN)
+            self._delivered_closes.close_all()
             self._shared.splice_pipe.close()
 
     async def _sweep_forever(self) -> None:
@@ -152,17 +162,26 @@ class ConnectionManager:
         return batch
 
     async def drain(self, seconds: float) -> None:
-        """Accepts no further requests, and closes each connection when its client has all replies.
+        """Ends all connections in steps, each when its client has the replies to all requests that were forwarded.
+
+        A connection is served as usual until the step that ends it, the oldest connection first. So clients do not all
+        reconnect at the same moment. The steps take DRAIN_STEPS_SHARE of the time. If there are few connections, each
+        step ends one connection, and the steps take less time.
 
         Returns when no connection is left, or after `seconds`.
         """
+        steps = max(1, int(seconds * DRAIN_STEPS_SHARE / DRAIN_STEP_SECONDS))
+        batch = max(1, ceil(len(self._connections) / steps))
+        stopping = set[int]()
         with trio.move_on_after(seconds):
-            while self._connections:
-                left = [*self._connections]
+            while self._connections or self._delivered_closes:
+                stopping.update(islice((each for each in self._connections if each not in stopping), batch))
+                left = [each for each in self._connections if each in stopping]
                 while left:
                     self._drain(left, trio.current_time())
                     await trio.lowlevel.checkpoint()
-                await trio.sleep(QUIET_SECONDS / 4)
+                self._delivered_closes.sweep(trio.current_time())
+                await trio.sleep(DRAIN_STEP_SECONDS)
 
     def _drain(self, left: list[int], now: float) -> None:
         for connection in self._next_of(left):

@@ -3,6 +3,8 @@
 import fcntl
 import os
 import socket
+import struct
+import termios
 from select import EPOLLET, EPOLLIN, EPOLLRDHUP
 from typing import Final
 
@@ -116,6 +118,15 @@ class EndpointSocket:
         sent = os.write(self.fd, self.backlog[0])
         rest = self.backlog[0][sent:]
         self.backlog[:1] = [rest] if rest else []
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """How many sent bytes the peer's kernel has not acknowledged. The end of the stream counts as one byte.
+
+        Raises OSError if the connection is broken.
+        """
+        (count,) = struct.unpack("i", fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)))  # tcp(7): SIOCOUTQ
+        return int(count)
 
     def shut(self) -> None:
         """Shuts down the sending side. Raises OSError if the connection is broken."""

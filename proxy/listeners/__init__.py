@@ -2,7 +2,8 @@
 
 - `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, the latter in a thread
 - `admission`: admits a client whose broker can be connected at once
-- `server`: the listening ports, and clients whose broker takes time to connect
+- `ports`: opens the listening sockets, or uses those that a service manager has passed
+- `server`: serves the ports, and connects clients whose broker takes time to connect
 - `proxy_protocol`: reads the header with which a load balancer reports the client's address
 - `descriptor_limits`: how many connections the process's limit on open files allows
 """

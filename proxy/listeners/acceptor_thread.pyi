@@ -16,4 +16,4 @@ class AcceptorThread:
         """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
 
     def close(self) -> None:
-        """Ends the thread, shuts down the listener, and closes the clients that were not taken."""
+        """Ends the thread, and closes the clients that were not taken. The listener stays open."""

@@ -14,7 +14,7 @@ import struct
 import threading
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.errno cimport EBADF, EINPROGRESS, EINVAL, errno
+from libc.errno cimport EAGAIN, EBADF, EINPROGRESS, EINVAL, errno
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -52,6 +52,14 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t *)
     int pthread_mutex_unlock(pthread_mutex_t *)
 
+cdef extern from "<poll.h>" nogil:
+    const short POLLIN
+    cdef struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout)
+
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
     ssize_t read(int fd, void *data, size_t size)
@@ -85,14 +93,15 @@ cdef class AcceptorThread:
     """Does the same as `Acceptor` in a thread."""
 
     cdef object listener, target, thread
-    cdef int listening, read_fd, write_fd
+    cdef int listening, read_fd, write_fd, stop_fd
+    cdef bint stopping
     cdef ConnectTarget connect_target
     cdef pthread_mutex_t lock
 
     def __init__(self, listener):
         self.listener, self.target = listener, None
-        listener.setblocking(True)
-        self.listening = listener.fileno()
+        self.listening, self.stopping = listener.fileno(), False
+        self.stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
         pthread_mutex_init(&self.lock, NULL)
         self.connect_target.number, self.connect_target.size = 0, 0
         self.read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
@@ -142,10 +151,14 @@ cdef class AcceptorThread:
         self.target = target
 
     def close(self):
-        """Ends the thread, shuts down the listener, and closes the clients that were not taken."""
+        """Ends the thread, and closes the clients that were not taken.
+
+        The listener is not shut down, because a service manager may have passed it and keep it open.
+        """
         cdef Record record
         cdef ssize_t received = 1
-        self.listener.shutdown(socket.SHUT_RDWR)  # The thread ends, and closes its side of the pipe.
+        self.stopping = True
+        os.eventfd_write(self.stop_fd, 1)  # The thread ends, and closes its side of the pipe.
         os.set_blocking(self.read_fd, True)
         while received:
             received = read(self.read_fd, &record, sizeof(record))
@@ -155,20 +168,24 @@ cdef class AcceptorThread:
                     close(record.upstream)
         self.thread.join()
         close(self.read_fd)
+        close(self.stop_fd)
 
     def run(self):
-        """Accepts clients until the listener is shut down. The thread calls this method."""
+        """Accepts clients until `close`. The thread calls this method."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # The main thread handles signals.
         with nogil:
             self.accept()
             close(self.write_fd)
 
     cdef void accept(self) noexcept nogil:
-        """Accepts clients until the listener is shut down."""
+        """Accepts clients until `close`, or until the listener is unusable."""
         cdef Record record
+        cdef pollfd waited[2]
         cdef SocketAddress peer
         cdef socklen_t size
-        while True:
+        waited[0].fd, waited[0].events = self.listening, POLLIN
+        waited[1].fd, waited[1].events = self.stop_fd, POLLIN
+        while not self.stopping:
             size = sizeof(peer)
             record.client = accept4(self.listening, &peer.head, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if record.client >= 0:
@@ -179,8 +196,11 @@ cdef class AcceptorThread:
                     record.host_size = 4
                     memcpy(record.host, &peer.v4.sin_addr, 4)
                 self.start_connect(&record)
+            elif errno == EAGAIN:
+                poll(waited, 2, -1)
+                continue
             elif errno == EINVAL or errno == EBADF:
-                return  # The listener was shut down.
+                return  # The listener was shut down by somebody else.
             else:
                 record.failed = errno
             write(self.write_fd, &record, sizeof(record))

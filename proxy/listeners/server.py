@@ -1,4 +1,4 @@
-"""Listens for clients, and connects the clients whose broker takes time to connect.
+"""Accepts clients, and connects the clients whose broker takes time to connect.
 
 A connection takes time if the broker's name must be resolved, or if the broker is far away or does not answer.
 `admission` admits all other clients at once.
@@ -18,7 +18,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
-from group_sidecar.proxy.listeners.acceptor import Acceptor, Target, start_connect, tune
+from group_sidecar.proxy.listeners.acceptor import Acceptor, Target, start_connect
 from group_sidecar.proxy.listeners.admission import Admission, ClientPort, PendingClient
 from group_sidecar.proxy.listeners.handshakes import ClientEndpoint
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
@@ -34,50 +34,10 @@ try:
 except ImportError:  # There was no C compiler when the sidecar was installed.
     ACCEPTOR = Acceptor
 
-BACKLOG = 1024
-"""The maximum number of clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
 CONNECT_SECONDS = 10.0
 EXHAUSTED_SECONDS = 0.2
 """How many seconds a port is paused when the system has no descriptor or memory for another connection."""
 UNREACHABLE = "the broker is unreachable"
-
-
-class ListenError(Exception):
-    """The sidecar cannot listen on an address. The text is one line for people."""
-
-
-def listen(address: Address) -> list[socket.socket]:
-    """Opens a port on all addresses of a host name. Port 0 picks a free port.
-
-    After this call, clients can connect and wait in the kernel until they are accepted.
-
-    Raises:
-        ListenError: the address is in use, or does not belong to this machine.
-    """
-    sockets: list[socket.socket] = []
-    port = address.port
-    try:
-        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, (host, *_) in dict.fromkeys(found):
-            listener = socket.socket(family, kind, protocol)
-            sockets.append(listener)
-            listener.setblocking(False)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tune(listener)  # Accepted sockets inherit the options.
-            listener.bind((host, port))
-            listener.listen(BACKLOG)
-            port = listener.getsockname()[1]
-    except OSError as error:
-        for listener in sockets:
-            listener.close()
-        raise ListenError(f"cannot listen on {address}: {_reason(error)}") from error
-    return sockets
-
-
-def port_of(listeners: list[socket.socket]) -> int:
-    """Returns the port of the sockets that `listen` opened."""
-    port: int = listeners[0].getsockname()[1]
-    return port
 
 
 async def connect(address: Address, seconds: float = CONNECT_SECONDS) -> socket.socket:
@@ -137,7 +97,7 @@ class Server:
         self._admission = Admission(connection_manager, traffic, most_connections)
 
     async def serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
-        """Accepts clients until cancelled, then closes the sockets that `listen` opened."""
+        """Accepts clients until cancelled, then closes the sockets of the port."""
         acceptors: list[Acceptor | AcceptorThread] = []
         try:
             async with trio.open_nursery() as nursery:

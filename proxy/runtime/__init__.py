@@ -3,6 +3,7 @@
 - `addresses`: HOST:PORT, and which local port belongs to which broker of a gateway
 - `backoff`: computes when a failed attempt is repeated
 - `supervision`: restarts, counts and logs background tasks that fail
+- `service_manager`: reports the state of the process to systemd
 - `logging`, `event_log`: the log on standard error, and the lines about groups
 - `scrape`, `shared_snapshot`: long walks over all groups, in slices between frames and shared by several callers
 - `garbage_collection`: keeps Python's collector from pausing the data path

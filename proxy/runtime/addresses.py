@@ -5,6 +5,9 @@ from functools import lru_cache
 from ipaddress import IPv4Address, ip_address
 from typing import NamedTuple
 
+WILDCARDS = ("0.0.0.0", "::")
+"""The hosts that stand for all addresses of the machine."""
+
 
 class Address(NamedTuple):
     """A host and a port. The host is a name or a number, without brackets."""

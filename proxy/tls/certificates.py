@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-
 Subject = tuple[tuple[tuple[str, str], ...], ...]
 """A subject as the `ssl` module returns it: relative distinguished names, each with its attributes."""
 
@@ -30,6 +28,8 @@ def expires_at(file: Path) -> float:
         OSError: the file cannot be read.
         ValueError: the file contains no certificate.
     """
+    from cryptography import x509  # Imported here, because a sidecar without TLS starts faster without it.
+
     certificates = x509.load_pem_x509_certificates(file.read_bytes())
     return min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
 

@@ -37,7 +37,8 @@ from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners.admission import ClientPort
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
-from group_sidecar.proxy.listeners.server import Server, listen, port_of
+from group_sidecar.proxy.listeners.ports import listen, port_of
+from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime.addresses import Address
 
 LARGEST_FRAME = 1 << 20

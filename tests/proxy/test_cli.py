@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from group_sidecar.proxy import cli
-from group_sidecar.proxy.listeners.server import listen, port_of
+from group_sidecar.proxy.listeners.ports import listen, port_of
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT
 

@@ -30,7 +30,7 @@ from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, c
 from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.poller import Poller
-from group_sidecar.proxy.listeners.server import ListenError, listen, port_of
+from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.sidecar import Addresses, run_sidecar
 from tests.kafka.processes import GIVE_UP_SECONDS

@@ -122,11 +122,15 @@ async def _access() -> list[str]:
 
 
 async def _health() -> list[str]:
-    """Requests /healthz and /readyz in several states."""
+    """Requests /healthz, /livez, /startupz and /readyz in several states."""
     half: Readiness = {"a:1": {"listening": True, "upstream": True}, "b:2": {"listening": True, "upstream": False}}
     log = {"a:1": {"read": False, "trouble": "not read yet"}}
     return [
         await _shown(admin(), "/healthz"),
+        await _shown(admin(), "/livez"),
+        await _shown(admin(unusable_listeners=lambda: ["ONE"]), "/livez", note="a port is closed"),
+        await _shown(admin(probed=lambda: {"a:1": True}), "/startupz"),
+        await _shown(admin(probed=lambda: {"a:1": False}), "/startupz", note="not probed"),
         await _shown(admin(), "/readyz"),
         await _shown(admin(readiness=lambda: half), "/readyz", note="half"),
         await _shown(admin(readiness=dict), "/readyz", note="no broker"),

@@ -157,7 +157,7 @@ async def test_open_setting_grants_access_to_all() -> None:
 # Open and guarded paths.
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/startupz", "/metrics"])
 async def test_health_and_metrics_are_open(path: str) -> None:
     """Health, readiness and metrics answer remote clients without a token by default."""
     assert (await ask(port(token=TOKEN), path, client=ELSEWHERE, host="pod:9091")).status == 200

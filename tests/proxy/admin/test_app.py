@@ -89,34 +89,6 @@ async def test_each_scrape_collects_once() -> None:
     assert b"scrapes 2.0" in (await ask("/metrics", app=app)).body
 
 
-async def test_healthy_even_when_not_ready() -> None:
-    """The health path answers 200 while no broker is ready."""
-    reply = await ask("/healthz", app=make_app(readiness=dict))
-    assert (reply.status, reply.content) == (200, {"status": "ok"})
-
-
-@pytest.mark.parametrize(
-    ("brokers", "status"),
-    [
-        ({"a:1": {"listening": True, "upstream": True}}, 200),
-        ({"a:1": {"listening": True, "upstream": True}, "b:2": {"listening": True, "upstream": False}}, 503),
-        ({}, 503),
-    ],
-)
-async def test_readiness_lists_state_per_broker(brokers: Readiness, status: int) -> None:
-    """Readiness is 200 only if all brokers are ready, and it lists the state of each broker."""
-    reply = await ask("/readyz", app=make_app(readiness=lambda: brokers))
-    assert (reply.status, reply.content) == (status, {"ready": status == 200, "brokers": brokers})
-
-
-async def test_readiness_ignores_offsets_log() -> None:
-    """Readiness reports the state of the offsets log but stays 200 while that log is not read."""
-    log = {"a:1": {"read": False, "trouble": "not read yet"}}
-    app = admin(log_statuses=lambda: log)
-    reply = await ask("/readyz", app=app)
-    assert (reply.status, reply.content) == (200, {"ready": True, "brokers": READY, "offsets_log": log})
-
-
 @pytest.mark.parametrize("path", ["/metrics/", "/metric", "/api/v1/groups/orders", "//metrics", "/\xff"])
 async def test_unknown_paths(path: str) -> None:
     reply = await ask(path)

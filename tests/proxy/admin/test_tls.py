@@ -18,7 +18,7 @@ from group_sidecar.proxy.admin.live_sources import start_admin
 from group_sidecar.proxy.admin.tls import ServerTls, has_client_certificate
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.sections import AdminAccess
-from group_sidecar.proxy.listeners.server import ListenError
+from group_sidecar.proxy.listeners.ports import ListenError
 from tests.proxy.admin.served_app import sources
 
 TOKEN = "correct horse"

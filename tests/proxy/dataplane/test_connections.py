@@ -21,7 +21,12 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane import connections as pumping
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import FLUSH_SECONDS, InactivityTimeouts
-from group_sidecar.proxy.dataplane.connections import SWEEP_BATCH, SWEEP_SECONDS, ConnectionManager
+from group_sidecar.proxy.dataplane.connections import (
+    DRAIN_STEP_SECONDS,
+    SWEEP_BATCH,
+    SWEEP_SECONDS,
+    ConnectionManager,
+)
 from group_sidecar.proxy.dataplane.endpoint_socket import (
     MAX_READ_BYTES,
     SMALL_READ_BYTES,
@@ -473,7 +478,9 @@ async def test_sweep_yields_to_other_tasks(draining: bool, autojump_clock: MockC
     links: dict[int, Any] = {number: Quiet(look) for number in range(4 * SWEEP_BATCH)}
     connection_manager._connections.update(links)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(*((connection_manager.drain, 10.0) if draining else (connection_manager.run,)))
+        nursery.start_soon(
+            *((connection_manager.drain, 2 * DRAIN_STEP_SECONDS) if draining else (connection_manager.run,))
+        )
         await trio.sleep(0 if draining else SWEEP_SECONDS)
         while looked.total() < len(links):
             turn += 1

@@ -22,6 +22,7 @@ from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connection import Connection, SharedResources
+from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, Pass, Reply, RequestOutcome
@@ -120,7 +121,7 @@ class World:
         for sock in (near, far):
             sock.setblocking(False)
             self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # The test calls these methods.
-        shared = SharedResources(self.rounds, splice_pipe, {})
+        shared = SharedResources(self.rounds, splice_pipe, {}, DeliveredCloses(self.rounds))
         session = Session(self.dispatcher, self.traffic, self.origin, largest)
         self.connection = Connection(
             shared,

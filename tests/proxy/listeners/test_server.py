@@ -23,7 +23,8 @@ from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor, packed
 from group_sidecar.proxy.listeners.admission import ClientPort
-from group_sidecar.proxy.listeners.server import ListenError, Server, connect, listen, port_of
+from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
+from group_sidecar.proxy.listeners.server import Server, connect
 from group_sidecar.proxy.runtime.addresses import Address, format_host
 from group_sidecar.proxy.runtime.supervision import Task
 from tests.proxy.fakes import (
@@ -396,3 +397,18 @@ def test_host_format_matches_java(peer: str, shown: str) -> None:
     """A peer's host is formatted like Java's InetAddress."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     assert format_host(packed(family, peer)) == shown
+
+
+async def test_passed_listener_stays_open(nursery: trio.Nursery) -> None:
+    """When a server stops, it closes its own descriptor only. The same socket in another process still listens."""
+    broker = FakeBroker()
+    shell = Shell(nursery, await nursery.start(broker.run))
+    kept = [each.dup() for each in shell.listeners]
+    assert await shell.ask() == reply_frame(1, b"x")
+    nursery.cancel_scope.cancel()
+    with trio.CancelScope(shield=True), trio.fail_after(10):
+        while any(each.fileno() != -1 for each in shell.listeners):
+            await trio.lowlevel.checkpoint()
+    for each in kept:
+        with each, socket.create_connection(each.getsockname()):
+            assert each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

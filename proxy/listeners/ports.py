@@ -1,0 +1,171 @@
+"""The listening sockets of all ports: opened here, or passed by a service manager.
+
+The command line opens the ports before it imports the rest of the sidecar. Clients that connect meanwhile wait in the
+kernel. So this module imports little.
+"""
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from group_sidecar.proxy.listeners.acceptor import tune
+from group_sidecar.proxy.runtime.addresses import WILDCARDS, Address
+
+BACKLOG = 1024
+"""The maximum number of clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
+ADMIN = "admin"
+"""The name of the passed socket of the admin port."""
+FIRST_PASSED_FD = 3
+"""The first descriptor that a service manager passes (sd_listen_fds(3))."""
+
+
+class ListenError(Exception):
+    """The sidecar cannot listen on an address. The text is one line for people."""
+
+
+class PassedSocket(NamedTuple):
+    """A listening socket that a service manager has passed. `name`: as in LISTEN_FDNAMES, empty if there is none."""
+
+    name: str
+    socket: socket.socket
+
+
+class OpenPorts(NamedTuple):
+    """The listening sockets.
+
+    Attributes:
+        listeners: the sockets of each listener, by the listener's name.
+        admin: the passed socket of the admin port, or None if none was passed.
+        closed: the passed sockets that belong to no port, as text. They were closed.
+    """
+
+    listeners: Mapping[str, list[socket.socket]]
+    admin: socket.socket | None = None
+    closed: tuple[str, ...] = ()
+
+    def port(self, name: str) -> int:
+        """Returns the port number of a listener."""
+        return port_of(self.listeners[name])
+
+    def unusable(self) -> list[str]:
+        """Returns the names of the listeners whose sockets the kernel accepts no clients for any more."""
+        return [name for name, sockets in self.listeners.items() if not all(map(_is_listening, sockets))]
+
+
+def open_ports(
+    listeners: Mapping[str, Address], admin: Address | None = None, passed: Iterable[PassedSocket] = ()
+) -> OpenPorts:
+    """Opens the ports of all listeners, or uses the sockets that were passed for them.
+
+    A passed socket belongs to the listener with its name, otherwise to the listener with its address.
+
+    Raises:
+        ListenError: an address cannot be listened on.
+    """
+    unused = list(passed)
+    wanted = {**listeners} if admin is None else {**listeners, ADMIN: admin}
+    taken = {name: _take(unused, [each for each in unused if each.name == name]) for name in wanted}
+    for name, address in wanted.items():
+        taken[name] = taken[name] or _take(unused, [each for each in unused if _is_bound_to(each.socket, address)])
+    opened = {name: taken[name] or listen(address) for name, address in listeners.items()}
+    admin_sockets = taken[ADMIN] if admin is not None and ADMIN not in listeners else []
+    unused += [PassedSocket(ADMIN, each) for each in admin_sockets[1:]]
+    closed = tuple(_describe(each) for each in unused)
+    for each in unused:
+        each.socket.close()
+    return OpenPorts(opened, admin_sockets[0] if admin_sockets else None, closed)
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Opens a port on all addresses of a host name. Port 0 picks a free port.
+
+    After this call, clients can connect and wait in the kernel until they are accepted.
+
+    Raises:
+        ListenError: the address is in use, or does not belong to this machine.
+    """
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, (host, *_) in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            sockets.append(listener)
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tune(listener)  # Accepted sockets inherit the options.
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+            port = listener.getsockname()[1]
+    except OSError as error:
+        for listener in sockets:
+            listener.close()
+        reason = (error.strerror or str(error)).lower()
+        raise ListenError(f"cannot listen on {address}: {reason}") from error
+    return sockets
+
+
+def port_of(listeners: list[socket.socket]) -> int:
+    """Returns the port of the sockets that `listen` opened."""
+    port: int = listeners[0].getsockname()[1]
+    return port
+
+
+def passed_sockets(environment: Mapping[str, str]) -> list[PassedSocket]:
+    """Returns the sockets that a service manager has passed to this process (sd_listen_fds(3))."""
+    if environment.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    count = environment.get("LISTEN_FDS", "")
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    found = []
+    for index in range(int(count) if count.isdecimal() else 0):
+        try:
+            passed = socket.socket(fileno=FIRST_PASSED_FD + index)
+        except OSError:
+            continue  # The descriptor is no socket, or is not open.
+        passed.set_inheritable(False)
+        passed.setblocking(False)
+        if _is_listening(passed):
+            tune(passed)  # Accepted sockets inherit the options.
+        found.append(PassedSocket(names[index] if index < len(names) else "", passed))
+    return found
+
+
+def _take(unused: list[PassedSocket], chosen: list[PassedSocket]) -> list[socket.socket]:
+    """Removes the chosen sockets that listen for TCP connections from `unused`, and returns them."""
+    chosen = [each for each in chosen if _is_listening(each.socket)]
+    unused[:] = [each for each in unused if each not in chosen]
+    return [each.socket for each in chosen]
+
+
+def _is_listening(sock: socket.socket) -> bool:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        return False
+    try:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
+
+
+def _is_bound_to(sock: socket.socket, address: Address) -> bool:
+    """Whether a socket listens on an address. All wildcards are equal: systemd listens on `[::]` for a port alone."""
+    if not _is_listening(sock):
+        return False
+    host, port = sock.getsockname()[:2]
+    if port != address.port:
+        return False
+    if host in WILDCARDS and address.host in WILDCARDS:
+        return True
+    try:
+        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return any(family == sock.family and where[0] == host for family, _, _, _, where in found)
+
+
+def _describe(passed: PassedSocket) -> str:
+    name, sock = passed
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return name or "no name"
+    return f"{name or 'no name'} at {Address(*sock.getsockname()[:2])}"

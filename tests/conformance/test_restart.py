@@ -1,0 +1,117 @@
+"""The sidecar is stopped and started again, several times, while real clients produce and consume at full speed."""
+
+import secrets
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from tests.conformance.librdkafka import consumer, create_topic, poll_until
+from tests.conformance.routes import Route, Run
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import GIVE_UP_SECONDS
+from tests.kafka.sidecar_process import SidecarProcess
+
+PARTITIONS = 3
+RESTARTS = 3
+SERVED_SECONDS = 1.5
+"""How long the clients are served between two restarts."""
+
+
+class SteadyProducer:
+    """Produces numbered values to all partitions until it is stopped.
+
+    Attributes:
+        sent: how many values were produced to each partition.
+        delivered: how many of them the broker acknowledged, in all.
+        errors: the errors of deliveries.
+    """
+
+    def __init__(self, run: Run, *, idempotent: bool) -> None:
+        settings = {"bootstrap.servers": run.bootstrap, "enable.idempotence": idempotent, "linger.ms": 1}
+        self._producer = Producer({**settings, "queue.buffering.max.messages": 10_000})
+        self._topic = run.name("topic")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._produce)
+        self.sent = [0] * PARTITIONS
+        self.delivered = 0
+        self.errors: list[str] = []
+
+    def __enter__(self) -> "SteadyProducer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _produce(self) -> None:
+        while not self._stop.is_set():
+            for partition in range(PARTITIONS):
+                try:
+                    value = str(self.sent[partition])
+                    self._producer.produce(self._topic, value, partition=partition, on_delivery=self._noted)
+                    self.sent[partition] += 1
+                except BufferError:  # The sidecar is away, and the queue is full.
+                    self._producer.poll(0.01)
+            self._producer.poll(0)
+            time.sleep(0.001)
+        assert self._producer.flush(GIVE_UP_SECONDS) == 0
+
+    def _noted(self, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self.errors.append(str(error))
+
+
+def values_by_partition(messages: list[Message]) -> dict[int, list[int]]:
+    """Returns the numbers in each partition, in the order of their arrival."""
+    found = defaultdict[int, list[int]](list)
+    for message in messages:
+        found[message.partition() or 0].append(int(message.value() or b""))
+    return found
+
+
+def restart(sidecar: SidecarProcess) -> None:
+    """Stops the sidecar, and starts it again on the same ports."""
+    assert sidecar.stop() == 0
+    sidecar.start()
+
+
+def polled_while_restarting(client: Consumer, sidecar: SidecarProcess) -> list[Message]:
+    """Polls while the sidecar restarts, and for SERVED_SECONDS afterwards. Returns the messages."""
+    restarting = threading.Thread(target=restart, args=(sidecar,))
+    restarting.start()
+    messages = poll_until([client], lambda _: not restarting.is_alive(), "the restart")
+    served_until = time.monotonic() + SERVED_SECONDS
+    return messages + poll_until([client], lambda _: time.monotonic() > served_until, "the next restart")
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path, idempotent: bool) -> None:
+    """No delivery fails, and the group consumes each value once and in order, while the sidecar restarts under load.
+
+    Without idempotence the broker stores a value twice if its first request reached the broker and lost its reply.
+    """
+    broker.wait_for_coordinator()
+    sidecar = SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client)
+    with sidecar:
+        run = Run(Route("sidecar", broker.sidecar, broker.sasl_sidecar), f"t{secrets.token_hex(5)}")
+        create_topic(run, "topic", partitions=PARTITIONS)
+        rebalances: list[str] = []
+        messages: list[Message] = []
+        with consumer(run, "group", ["topic"], rebalances=rebalances, enable_auto_commit=True) as client:
+            with SteadyProducer(run, idempotent=idempotent) as producer:
+                messages += poll_until([client], lambda seen: len(seen) > 100, "the first values")
+                for _ in range(RESTARTS):
+                    messages += polled_while_restarting(client, sidecar)
+            missing = sum(producer.sent) - len(messages)
+            messages += poll_until([client], lambda seen: len(seen) >= missing, "all values")
+    assert producer.errors == []
+    assert producer.delivered == sum(producer.sent)
+    assert values_by_partition(messages) == {number: [*range(count)] for number, count in enumerate(producer.sent)}
+    assert rebalances == [f"{PARTITIONS} assigned", f"{PARTITIONS} revoked"], "the group keeps its member"
