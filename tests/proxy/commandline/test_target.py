@@ -18,6 +18,7 @@ NOTHING: dict[str, Any] = {
     "all_sidecars": None,
     "token_file": None,
     "ca_file": None,
+    "command_config": None,
     "timeout": 10.0,
 }
 
