@@ -29,7 +29,7 @@ class WrongProtocol(BrokerError):
 
 def connect_to_broker(
     address: Address,
-    timeout: float,  # noqa: ASYNC109 - it also applies to every later request
+    timeout: float,
     client: ClientProperties,
 ) -> AbstractAsyncContextManager[KafkaClient]:
     """Returns what `kafka_client.connect` returns, and raises the same exceptions.

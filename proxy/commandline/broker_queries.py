@@ -34,7 +34,7 @@ from group_sidecar.proxy.broker.group_queries import (
 )
 from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerRefused, KafkaClient
 from group_sidecar.proxy.commandline.broker_connections import connect_to_bootstrap, connect_to_broker
-from group_sidecar.proxy.commandline.client_properties import ClientProperties
+from group_sidecar.proxy.commandline.client_properties import NO_PROPERTIES, ClientProperties
 from group_sidecar.proxy.commandline.results import (
     Assignment,
     Coordinator,
@@ -71,7 +71,7 @@ class BrokerQueries:
 
     bootstrap: Address
     timeout: float
-    client: ClientProperties = ClientProperties()
+    client: ClientProperties = NO_PROPERTIES
 
     async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
         """Returns the groups of the cluster, filtered by states and types if they are given."""

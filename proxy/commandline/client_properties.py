@@ -59,6 +59,10 @@ class ClientProperties:
     timeout: float | None = None
 
 
+NO_PROPERTIES = ClientProperties()
+"""What an empty file means."""
+
+
 def read_client_properties(file: Path) -> ClientProperties:
     """Reads a properties file, and the certificates and keys that it names.
 
@@ -101,7 +105,8 @@ def _sasl(given: Mapping[str, str]) -> SaslLogin:
     mechanism = given.get("sasl.mechanism", _KAFKAS_MECHANISM)
     if mechanism not in MECHANISMS:
         by_default = "" if "sasl.mechanism" in given else ", Kafka's default,"
-        raise PropertyError(f"sasl.mechanism: {_shown(mechanism)}{by_default} is not supported, only {', '.join(MECHANISMS)}")
+        supported = ", ".join(MECHANISMS)
+        raise PropertyError(f"sasl.mechanism: {_shown(mechanism)}{by_default} is not supported, only {supported}")
     if not given.get("sasl.jaas.config"):
         raise PropertyError("sasl.jaas.config: is required with SASL")
     try:
@@ -170,7 +175,7 @@ def _present_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> N
         raise PropertyError("ssl.keystore.key and ssl.keystore.certificate.chain: need each other")
     # OpenSSL takes a key from a file only. This file is in memory and has no name in the file system.
     descriptor = os.memfd_create("keystore")
-    with open(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         file.write(f"{key}\n{chain}\n".encode())
         file.flush()
         _load_key(context, Path(f"/proc/self/fd/{descriptor}"), given, "ssl.keystore.key", "the key with its chain")

@@ -34,9 +34,9 @@ class LoginModule(NamedTuple):
 
 
 def parse_properties(content: bytes) -> dict[str, str]:
-    """Returns the properties of a file. The last value of a key counts.
+    r"""Returns the properties of a file. The last value of a key counts.
 
-    Java reads such files as ISO 8859-1. All other characters are written as `\\uXXXX`.
+    Java reads such files as ISO 8859-1. All other characters are written as `\uXXXX`.
 
     Raises:
         ValueError: an escape is malformed. The text is one clause.

@@ -10,7 +10,12 @@ from urllib.parse import urlsplit
 
 import typer
 
-from group_sidecar.proxy.commandline.client_properties import ClientProperties, PropertyError, read_client_properties
+from group_sidecar.proxy.commandline.client_properties import (
+    NO_PROPERTIES,
+    ClientProperties,
+    PropertyError,
+    read_client_properties,
+)
 from group_sidecar.proxy.runtime.addresses import Address, parse_address
 
 TOKEN, TOKEN_FILE, CA_FILE = "GROUP_SIDECAR_TOKEN", "GROUP_SIDECAR_TOKEN_FILE", "GROUP_SIDECAR_CA_FILE"
@@ -60,7 +65,7 @@ class QueryTarget:
     token: str | None = None
     tls: ssl.SSLContext | None = None
     timeout: float = DEFAULT_TIMEOUT
-    client: ClientProperties = ClientProperties()
+    client: ClientProperties = NO_PROPERTIES
 
     def require_sidecars(self) -> None:
         """Raises WrongUsage if the target is a broker."""
@@ -159,7 +164,7 @@ def _token(flags: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
 def _client_properties(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ClientProperties:
     file = flags["command_config"] or environ.get(COMMAND_CONFIG)
     if not file:
-        return ClientProperties()
+        return NO_PROPERTIES
     try:
         return read_client_properties(Path(file))
     except PropertyError as error:

@@ -131,8 +131,10 @@ def test_wrong_listener_is_named(secured: Secured, tmp_path: Path) -> None:
     without = groups(broker.sasl_direct)
     assert (without.returncode, without.stderr) == (
         2,
-        f"group-sidecar: {host_port(broker.sasl_direct)} speaks TLS, and security.protocol is PLAINTEXT: "
-        "see --command-config\n",
+        (
+            f"group-sidecar: {host_port(broker.sasl_direct)} speaks TLS, and security.protocol is PLAINTEXT: "
+            "see --command-config\n"
+        ),
     )
     for plain in (broker.direct, broker.sasl_client):
         with_tls = groups(plain, "--command-config", str(file))

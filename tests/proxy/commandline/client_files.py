@@ -26,7 +26,7 @@ class JaasCase(NamedTuple):
 FILES = [
     Case(b"", {}),
     Case(b"# a comment\n! another\n\n   \t\n  # a third\n", {}),
-    Case(b"a=1\nb:2\nc 3\nd = 4\ne : 5\nf\t\t6\ng\n", dict(zip("abcdefg", ["1", "2", "3", "4", "5", "6", ""]))),
+    Case(b"a=1\nb:2\nc 3\nd = 4\ne : 5\nf\t\t6\ng\n", {**{key: str(n) for n, key in enumerate("abcdef", 1)}, "g": ""}),
     Case(b"a==b\nc = :d\ne  :  = f", {"a": "=b", "c": ":d", "e": "= f"}),
     Case(b"a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
     Case(b"a=1\na=2", {"a": "2"}),
