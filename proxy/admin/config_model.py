@@ -19,7 +19,7 @@ def _json_type(annotation: Any) -> Any:
     if section_of(annotation):
         section = dict[str, Any]
         if get_origin(annotation) is tuple:
-            return list[section]  # type: ignore[valid-type]
+            return list[section]
         return section | None if NoneType in get_args(annotation) else section
     return annotation if annotation in (bool, str) or get_origin(annotation) is Literal else str | None
 
