@@ -31,7 +31,7 @@ def check_journal(config: Config) -> Iterator[Finding]:
     if _exists(folder):
         yield fault(key, f"{folder} is not a folder")
         return
-    above = next(parent for parent in folder.absolute().parents if _exists(parent))
+    above = next(parent for parent in folder.parents if _exists(parent))
     if not above.is_dir():
         yield fault(key, f"{folder} cannot be created: {above} is not a folder")
     elif not os.access(above, os.W_OK | os.X_OK):
