@@ -17,7 +17,7 @@ from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.listeners import handshakes as handshakes_module
 from group_sidecar.proxy.listeners.handshakes import handshakes_of
 from group_sidecar.proxy.tls.contexts import UnusableFileError
-from tests.proxy.certificates import Authority, Certificate
+from tests.certificates import Authority, Certificate
 from tests.proxy.fakes import (
     Behaviour,
     RunningProxy,
