@@ -11,8 +11,8 @@ import trio
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.proxy.admin.http_server import serve_admin
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.certificates import Authority
 from tests.proxy.admin.served_app import admin
-from tests.proxy.certificates import Authority
 from tests.proxy.commandline.groups_shell import Shell
 from tests.proxy.scripted_broker import ScriptedBroker
 

@@ -54,7 +54,6 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """The help text is printed without the import of trio, httpx, construct, h11 or the codecs."""
     asked = f"""
 import sys
-from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.proxy import cli
 sys.argv = {[cli.PROGRAM, *arguments]!r}
 try:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.proxy.certificates import Authority
+from tests.certificates import Authority
 
 Settings = dict[str, Any]
 

@@ -10,7 +10,7 @@ import trio
 from group_sidecar.proxy.broker import port_protocol
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
 from group_sidecar.proxy.runtime.addresses import Address
-from tests.proxy.certificates import Authority
+from tests.certificates import Authority
 from tests.proxy.real_ports import admin_port, in_thread, kafka_port, server_context
 from tests.proxy.scripted_broker import ScriptedBroker
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from group_sidecar.proxy.checks.certificates import check_certificates
 from group_sidecar.proxy.config.model import Config
-from tests.proxy.certificates import Authority, Certificate
+from tests.certificates import Authority, Certificate
 from tests.proxy.checks.checked_settings import lines, listening, settings
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

@@ -19,8 +19,8 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.proxy.checks import connections
 from group_sidecar.proxy.checks.connections import try_connections
 from group_sidecar.proxy.config.model import Config
+from tests.certificates import Authority
 from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
-from tests.proxy.certificates import Authority
 from tests.proxy.real_ports import admin_port, kafka_port, server_context
 from tests.proxy.scripted_broker import HangUp, NoReply, ScriptedBroker
 

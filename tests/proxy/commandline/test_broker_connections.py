@@ -11,8 +11,8 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.certificates import Authority
 from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
-from tests.proxy.certificates import Authority
 from tests.proxy.commandline.client_files import PLAIN
 from tests.proxy.commandline.groups_shell import Shell, failed, listed
 from tests.proxy.real_ports import admin_port, in_thread, kafka_port, server_context

@@ -12,7 +12,7 @@ from group_sidecar.proxy.commandline.client_properties import (
     SaslLogin,
     read_client_properties,
 )
-from tests.proxy.certificates import Authority, Certificate
+from tests.certificates import Authority, Certificate
 from tests.proxy.commandline.client_files import PLAIN, SCRAM
 
 JAAS = f'sasl.jaas.config={PLAIN} required username="alice" password="p w";'
