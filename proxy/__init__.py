@@ -8,8 +8,10 @@
 - `journal/`: writes records for the fleet pipeline
 - `config/`: settings, their errors, and the reload
 - `runtime/`: parts that every package may use: addresses, logging, back-off, supervision, clocks
+- `tls/`: TLS contexts, certificates and handshakes
 - `admin/`: the HTTP port: metrics, health, JSON, pages
 - `commandline/`: ``group-sidecar groups`` and ``group-sidecar fleet``
+- `checks/`: what ``group-sidecar check-config`` checks beyond single settings
 - `served_brokers`: the brokers that this sidecar serves, and the background tasks of each
 - `sidecar`: starts and stops everything in order
 - `cli`: the command ``group-sidecar``

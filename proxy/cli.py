@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 USAGE_STATUS = 2
 """Exit status for a wrong flag, setting or address."""
+FAILED_STATUS = 1
+"""Exit status if a connection to the broker fails."""
 INTERRUPTED = 130
 PROGRAM = "group-sidecar"
 
@@ -103,10 +105,40 @@ def run(
 
 
 @app.command()
-def check_config(file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]) -> None:
-    """Check a configuration file, together with the environment."""
-    _load(file, {})
+def check_config(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    connect: Annotated[bool, typer.Option("--connect", help="Try the connections to the broker, too.")] = False,
+) -> None:
+    """Check a configuration file, together with the environment, and the files and addresses that the settings name.
+
+    Exit codes: 0; 1 if a connection of --connect fails; 2 if the settings have a fault. Warnings leave the code at 0.
+    """
+    settings = _load(file, {})
+
+    from group_sidecar.proxy.checks.offline import check_settings
+
+    findings = list(check_settings(settings))
+    for finding in findings:
+        if not finding.is_fault:
+            typer.echo(f"warning: {finding}", err=True)
+    if faults := [str(finding) for finding in findings if finding.is_fault]:
+        raise _failed(faults)
     typer.echo(f"{file}: ok")
+    if connect:
+        _try_connections(settings)
+
+
+def _try_connections(settings: "Config") -> None:
+    """Prints a line for each connection to the broker. Raises typer.Exit if one fails."""
+    import trio
+
+    from group_sidecar.proxy.checks.connections import try_connections
+
+    results = trio.run(try_connections, settings)
+    for result in results:
+        typer.echo(str(result) if result.succeeded else f"{PROGRAM}: {result}", err=not result.succeeded)
+    if not all(result.succeeded for result in results):
+        raise typer.Exit(FAILED_STATUS)
 
 
 def _without_none(flags: dict[str, Any]) -> dict[str, Any]:

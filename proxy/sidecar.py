@@ -343,6 +343,7 @@ class Sidecar:
             failing_tasks=self._supervisor.failing_tasks,
             unreachable=self._brokers.unreachable,
             reload=self.reload,
+            current_config=lambda: self._reloader.config,
             epoch=self._wall_time,
             drift=self._drift,
             recorder=self._recorder,

@@ -10,6 +10,6 @@ Everything is read-only except the reload, which reads the operator's own file a
 - `http_replies`: JSON, errors, compression and security headers of every reply
 - `sources`, `live_sources`: what the admin port reads from, and how a running sidecar provides it
 - `group_data`, `group_rows`, `member_rows`: the data of groups, which JSON and pages share
-- `json_api`, `json_models`, `timeline_models`, `openapi`: the JSON under /api/v1/ and its description
+- `json_api`, `json_models`, `timeline_models`, `config_model`, `openapi`: the JSON under /api/v1/ and its description
 - `pages`, `templating`, `timeline_picture`, `sentences`: the same data as HTML
 """

@@ -22,6 +22,7 @@ from group_sidecar.metrics.group_snapshot import GroupFigures, LagSums, batches,
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.why import why
 from group_sidecar.proxy.admin import json_models as m
+from group_sidecar.proxy.admin.config_model import Config
 from group_sidecar.proxy.admin.group_rows import OffsetsSnapshot, RebalanceHistory, coordinator_row, member_row, summary
 from group_sidecar.proxy.admin.member_rows import (
     MemberAssignment,
@@ -31,6 +32,8 @@ from group_sidecar.proxy.admin.member_rows import (
     partition_owners,
 )
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
+from group_sidecar.proxy.admin.timeline_models import Answer
+from group_sidecar.proxy.config.effective import effective_settings
 
 T = TypeVar("T")
 K = TypeVar("K", bound=tuple[str | float, int])
@@ -158,6 +161,10 @@ class GroupData:
             outlets={name: _outlet(health) for name, health in numbers.outlets.items()},
             last_reload=m.LastReload(successful=last.successful, succeeded_at=timestamp(last.succeeded_at)),
         )
+
+    async def config(self) -> Answer:
+        """Returns the settings in force, without secrets."""
+        return Config(**effective_settings(self._sources.config()))
 
     def _offsets_snapshot(self, view: GroupView) -> OffsetsSnapshot:
         return OffsetsSnapshot(offsets_of(view), newest_log_end_lookup(self._sources.log_ends()))

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from group_sidecar.proxy.admin import json_models as m
+from group_sidecar.proxy.admin.config_model import Config
 from group_sidecar.proxy.admin.group_data import GroupData
 from group_sidecar.proxy.admin.http_replies import json_response, problem
 from group_sidecar.proxy.admin.timeline_models import Answer
@@ -53,6 +54,7 @@ ENDPOINTS = (
         "refusals", m.RefusalsQuery, m.Refusals, lambda data, asked: data.refusals(asked.limit), "What was refused"
     ),
     Endpoint("status", m.Query, m.Status, lambda data, _: data.status(), "The sidecar itself"),
+    Endpoint("config", m.Query, Config, lambda data, _: data.config(), "The settings in force"),
 )
 
 

@@ -43,12 +43,14 @@ def live_sources(
     failing_tasks: Callable[[], Sequence[FailingTask]],
     unreachable: Callable[[], Sequence[Unreachable]],
     reload: Callable[[], Awaitable[ReloadOutcome]],
+    current_config: Callable[[], Config],
     epoch: Callable[[], float],
     drift: Callable[[], float] = float,
     recorder: FlightRecorder,
 ) -> AdminSources:
     """Returns the data sources of the admin port.
 
+    `config`: the settings of the start. `current_config`: returns the settings in force, after reloads too.
     `collected`: the sources of the metrics. `managers`: returns the groups of all brokers. `drift`: returns how many
     seconds the system's clock is ahead of the copies' clock. For the other arguments see `AdminSources`.
     """
@@ -84,6 +86,7 @@ def live_sources(
         failing_tasks=failing_tasks,
         unreachable=unreachable,
         reload=reload,
+        config=current_config,
         epoch=epoch,
         group_snapshot=group_snapshot,
         find_group=find_group,

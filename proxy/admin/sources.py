@@ -10,6 +10,7 @@ from group_sidecar.metrics.collector import JournalWriterHealth, LastReload
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.group_snapshot import GroupSnapshot, LogEnds, MaxMembers
 from group_sidecar.proxy.broker.group_queries import Node
+from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ReloadOutcome
 from group_sidecar.proxy.runtime.supervision import FailingTask
 
@@ -63,6 +64,7 @@ class AdminSources:
         unreachable: returns the brokers that do not answer.
         failing_tasks: returns the background tasks that failed recently. They do not affect readiness.
         reload: reads the settings again.
+        config: returns the settings in force.
         epoch: returns the present time on the system's clock, in seconds since the epoch.
         group_snapshot: returns the figures of all groups.
         find_group: returns the current view of a group, or None if the group does not exist.
@@ -82,6 +84,7 @@ class AdminSources:
     failing_tasks: Callable[[], Sequence[FailingTask]] = list
     unreachable: Callable[[], Sequence[Unreachable]] = list
     reload: Callable[[], Awaitable[ReloadOutcome]]
+    config: Callable[[], Config]
     epoch: Callable[[], float]
     group_snapshot: Callable[[], Awaitable[GroupSnapshot]]
     find_group: Callable[[str], GroupView | None]

@@ -19,6 +19,7 @@ What is known:
 The sidecar's own requests:
 
 - `own_connections`: connects to the broker; `kafka_client`, `authentication`: a connection, and its TLS and SASL
+- `port_protocol`: which protocol a port speaks
 - `group_queries`, `log_queries`: single requests about groups, offsets and logs, in a version that the broker has
 - `background_jobs`: sends requests and applies their replies to the copy
 - `probe`: asks for information that no client's traffic shows; `leaders` finds the partitions that the broker leads

@@ -1,7 +1,8 @@
 """The sidecar's own credentials at a broker: TLS, and SASL with PLAIN or SCRAM.
 
-`connect_with_credentials` opens a connection with these credentials. Each exception has one line of text. Credentials
-of clients are never handled here.
+`connect_with_credentials` opens a connection with these credentials. `tls_from`, `tls_with` and `login` serve commands
+that take their credentials from elsewhere. Each exception has one line of text. Credentials of clients are never
+handled here.
 
 Passwords and keys are read whenever they are needed, so that they may change while the sidecar runs. Passwords and keys
 appear in no log line and in no error. A worker thread reads files and derives keys, because trio's thread also runs the
@@ -9,6 +10,7 @@ data path.
 """
 
 import math
+import ssl
 from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -23,10 +25,12 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.proxy.broker.added_versions import Versions
 from group_sidecar.proxy.broker.kafka_client import (
     DEFAULT_TIMEOUT,
+    Authenticate,
     AuthenticationFailed,
     BrokerClosed,
     BrokerError,
     KafkaClient,
+    Secure,
     TlsFailed,
     connect,
     error_name,
@@ -36,7 +40,7 @@ from group_sidecar.proxy.config.sections import OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.tls.contexts import UnusableFileError, upstream_context
 
-_MAY_BE_PLAIN = "the listener may be plain, and own_connection.tls is set"
+_TLS, _SASL = "own_connection.tls", "own_connection.sasl"
 _FRAMED_SINCE = 1
 """The SaslHandshake version from which tokens travel in SaslAuthenticate requests (KIP-152)."""
 
@@ -54,8 +58,8 @@ def connect_with_credentials(
     return connect(
         *address,
         timeout=timeout,
-        secure=partial(_start_tls, own.tls, timeout) if own.tls else None,
-        authenticate=partial(_authenticate, own.sasl) if own.sasl else None,
+        secure=tls_from(own.tls, _TLS, timeout) if own.tls else None,
+        authenticate=login(own.sasl, _SASL) if own.sasl else None,
         versions=versions,
     )
 
@@ -63,22 +67,49 @@ def connect_with_credentials(
 # TLS.
 
 
-async def _start_tls(tls: Tls, seconds: float, stream: trio.abc.Stream, address: Address) -> trio.abc.Stream:
-    try:
-        context = await trio.to_thread.run_sync(upstream_context, tls)
-    except UnusableFileError as error:
-        raise TlsFailed(f"{address} is not asked by TLS: own_connection.tls.{error}") from None
-    server_name = tls.server_name or address.host
-    secured = trio.SSLStream(stream, context, server_hostname=server_name, https_compatible=True)
-    try:
-        with trio.fail_after(seconds):
-            await secured.do_handshake()
-    except trio.TooSlowError:
-        raise TlsFailed(f"{address} did not answer to TLS within {seconds:g} s: {_MAY_BE_PLAIN}") from None
-    except trio.BrokenResourceError as error:
-        reason = tls_reason(error) or f"it closed the connection: {_MAY_BE_PLAIN}"
-        raise TlsFailed(f"{address} cannot be asked by TLS: {reason}") from None
-    return secured
+def tls_from(settings: Tls, name: str, seconds: float) -> Secure:
+    """Returns the function that puts TLS on a stream. The function reads the files of the settings at each call.
+
+    Args:
+        settings: the settings.
+        name: the name of the settings in errors.
+        seconds: how long the handshake may take.
+    """
+
+    async def secure(stream: trio.abc.Stream, address: Address) -> trio.abc.Stream:
+        try:
+            context = await trio.to_thread.run_sync(upstream_context, settings)
+        except UnusableFileError as error:
+            raise TlsFailed(f"{address} is not asked by TLS: {name}.{error}") from None
+        return await tls_with(context, name, seconds, settings.server_name)(stream, address)
+
+    return secure
+
+
+def tls_with(context: ssl.SSLContext, name: str, seconds: float, server_name: str | None = None) -> Secure:
+    """Returns the function that puts TLS on a stream.
+
+    Args:
+        context: the TLS context.
+        name: the name of the settings in errors.
+        seconds: how long the handshake may take.
+        server_name: the name that the broker's certificate must contain, or None for the host of the address.
+    """
+    may_be_plain = f"the listener may be plain, and {name} is set"
+
+    async def secure(stream: trio.abc.Stream, address: Address) -> trio.abc.Stream:
+        secured = trio.SSLStream(stream, context, server_hostname=server_name or address.host, https_compatible=True)
+        try:
+            with trio.fail_after(seconds):
+                await secured.do_handshake()
+        except trio.TooSlowError:
+            raise TlsFailed(f"{address} did not answer to TLS within {seconds:g} s: {may_be_plain}") from None
+        except trio.BrokenResourceError as error:
+            reason = tls_reason(error) or f"it closed the connection: {may_be_plain}"
+            raise TlsFailed(f"{address} cannot be asked by TLS: {reason}") from None
+        return secured
+
+    return secure
 
 
 class _UnreadableError(Exception):
@@ -92,11 +123,18 @@ class _UnreadableError(Exception):
 # SASL.
 
 
-async def _authenticate(sasl: Sasl, client: KafkaClient) -> float:
+def login(sasl: Sasl, name: str) -> Authenticate:
+    """Returns the function that authenticates a session as the user of the settings. `name`: the name of the settings
+    in errors.
+    """
+    return partial(_authenticate, sasl, name)
+
+
+async def _authenticate(sasl: Sasl, name: str, client: KafkaClient) -> float:
     """Authenticates a session (KIP-43, KIP-152). Returns the session's lifetime in seconds (KIP-368)."""
     try:
-        framed = await _sasl_handshake(sasl, client)
-        lifetime, exchange = math.inf, await trio.to_thread.run_sync(_sasl_exchange, sasl)
+        framed = await _sasl_handshake(sasl, name, client)
+        lifetime, exchange = math.inf, await trio.to_thread.run_sync(_sasl_exchange, sasl, name)
         token: bytes | None = next(exchange)
         while token is not None:
             if framed:
@@ -115,12 +153,12 @@ async def _authenticate(sasl: Sasl, client: KafkaClient) -> float:
     return lifetime
 
 
-async def _sasl_handshake(sasl: Sasl, client: KafkaClient) -> bool:
+async def _sasl_handshake(sasl: Sasl, name: str, client: KafkaClient) -> bool:
     """Negotiates the mechanism. Returns whether tokens travel in SaslAuthenticate requests."""
     version = client.version_for(SaslHandshakeRequest)
     reply: SaslHandshakeResponse = await client.ask(SaslHandshakeRequest(mechanism=sasl.mechanism), version)
     if reply.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailed(f"{client.address} does not want SASL, and own_connection.sasl is set")
+        raise AuthenticationFailed(f"{client.address} does not want SASL, and {name} is set")
     if reply.error_code:
         offered = ", ".join(reply.mechanisms) or "none"
         raise AuthenticationFailed(
@@ -149,12 +187,12 @@ def _next_token(exchange: _SaslExchange, answer: bytes) -> bytes | None:
         return None
 
 
-def _sasl_exchange(sasl: Sasl) -> _SaslExchange:
-    password = _password(sasl)
+def _sasl_exchange(sasl: Sasl, name: str) -> _SaslExchange:
+    password = _password(sasl, name)
     return _plain_exchange(sasl.username, password) if sasl.mechanism == "PLAIN" else _scram_exchange(sasl, password)
 
 
-def _password(sasl: Sasl) -> str:
+def _password(sasl: Sasl, name: str) -> str:
     """Returns the password from the settings or from its file. Raises _UnreadableError."""
     if sasl.password is not None:
         return sasl.password.get_secret_value()
@@ -162,7 +200,7 @@ def _password(sasl: Sasl) -> str:
     try:
         return sasl.password_file.read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise _UnreadableError("own_connection.sasl.password_file", sasl.password_file, error) from None
+        raise _UnreadableError(f"{name}.password_file", sasl.password_file, error) from None
 
 
 def _plain_exchange(username: str, password: str) -> _SaslExchange:
@@ -177,7 +215,7 @@ def _scram_exchange(sasl: Sasl, password: str) -> _SaslExchange:
     client.set_server_final((yield client.get_client_final().encode()).decode())
 
 
-_SETTING_HINTS = {"SASL": {"setting": "own_connection.sasl"}, "TLS": {"setting": "own_connection.tls"}}
+_SETTING_HINTS = {"SASL": {"setting": _SASL}, "TLS": {"setting": _TLS}}
 
 
 def setting_hint(error: Exception) -> dict[str, str]:

@@ -32,7 +32,9 @@ from group_sidecar.proxy.broker.group_queries import (
     listed_groups,
     log_ends,
 )
-from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerRefused, KafkaClient, connect
+from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerRefused, KafkaClient
+from group_sidecar.proxy.commandline.broker_connections import connect_to_bootstrap, connect_to_broker
+from group_sidecar.proxy.commandline.client_properties import NO_PROPERTIES, ClientProperties
 from group_sidecar.proxy.commandline.results import (
     Assignment,
     Coordinator,
@@ -62,16 +64,18 @@ class BrokerQueries:
     Args:
         bootstrap: any broker or sidecar of the cluster.
         timeout: seconds to wait for a connection, for each reply, and for a coordinator that is not ready.
+        client: how to connect.
 
     The methods raise GroupNotFound, BrokerError and DecodeError.
     """
 
     bootstrap: Address
     timeout: float
+    client: ClientProperties = NO_PROPERTIES
 
     async def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Listing:
         """Returns the groups of the cluster, filtered by states and types if they are given."""
-        async with self._connect(self.bootstrap) as client:
+        async with self._connect_to_bootstrap() as client:
             nodes = await brokers(client)
         found: dict[str, GroupSummary] = {}
 
@@ -117,14 +121,14 @@ class BrokerQueries:
     async def _described(
         self, group_id: str, with_offsets: bool = False
     ) -> tuple[GroupDescription, dict[TopicPartition, OffsetFetchResponsePartition]]:
-        async with self._connect(self.bootstrap) as client:
+        async with self._connect_to_bootstrap() as client:
             coordinator = await find_coordinator(client, group_id)
         async with self._connect(coordinator.address) as client:
             description = await _describe(client, group_id, coordinator)
             return description, await committed_offsets(client, group_id) if with_offsets else {}
 
     async def _log_ends(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[Problem]]:
-        async with self._connect(self.bootstrap) as client:
+        async with self._connect_to_bootstrap() as client:
             leaders = await leaders_of(client, {topic for topic, _ in partitions})
         partitions_by_leader: dict[Node, list[TopicPartition]] = {}
         for one in partitions:
@@ -139,7 +143,10 @@ class BrokerQueries:
         return ends, await _ask_each(partitions_by_leader, ask)
 
     def _connect(self, address: Address) -> AbstractAsyncContextManager[KafkaClient]:
-        return connect(*address, timeout=self.timeout)
+        return connect_to_broker(address, self.timeout, self.client)
+
+    def _connect_to_bootstrap(self) -> AbstractAsyncContextManager[KafkaClient]:
+        return connect_to_bootstrap(self.bootstrap, self.timeout, self.client)
 
     async def _retry_until_ready(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeats a query while the coordinator is loading or moving, as Kafka requires from clients."""

@@ -43,8 +43,8 @@ def _group_id(text: str) -> str:
     return text
 
 
-def _positive(value: float) -> float:
-    if not value > 0:  # Also true for NaN.
+def _positive(value: float | None) -> float | None:
+    if value is not None and not value > 0:  # Also true for NaN.
         raise typer.BadParameter("must be more than 0")
     return value
 
@@ -93,12 +93,18 @@ def _flags(
     ca_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Authorities (PEM) that https is checked against.")
     ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Properties of Kafka's clients for --bootstrap: TLS, SASL, client.id."),
+    ] = None,
     timeout: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", callback=_positive, help="How long to wait for a connection, and for each answer."
+            metavar="SECONDS",
+            callback=_positive,
+            help="How long to wait for a connection, and for each answer. Default: request.timeout.ms, or 10.",
         ),
-    ] = 10.0,
+    ] = None,
 ) -> None: ...
 
 
@@ -111,9 +117,12 @@ def with_target(command: Command) -> Command:
 
 
 def with_sidecars(command: Command) -> Command:
-    """Like `with_target`, for commands that only sidecars support. `--bootstrap` is hidden and refused."""
+    """Like `with_target`, for commands that only sidecars support. The flags for brokers are hidden and refused."""
     flags = dict(inspect.signature(_flags).parameters)
     flags["bootstrap"] = flags["bootstrap"].replace(annotation=Annotated[str | None, typer.Option(hidden=True)])
+    flags["command_config"] = flags["command_config"].replace(
+        annotation=Annotated[Path | None, typer.Option(hidden=True)]
+    )
 
     @wraps(command)
     def asked(source: QueryTarget, **given: Any) -> None:

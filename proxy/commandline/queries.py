@@ -11,6 +11,7 @@ from outcome import Error, Outcome, Value
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
+from group_sidecar.proxy.commandline.broker_connections import WrongProtocol
 from group_sidecar.proxy.commandline.broker_queries import BrokerQueries
 from group_sidecar.proxy.commandline.results import (
     GroupDescription,
@@ -32,7 +33,14 @@ PROGRAM = "group-sidecar"
 REFUSED, UNREACHABLE = 1, 2
 """Exit codes."""
 
-_UNREACHABLE = (BrokerUnreachable, BrokerTimeout, BrokerClosed, SidecarUnreachable, SidecarBrokerUnreachable)
+_UNREACHABLE = (
+    BrokerUnreachable,
+    BrokerTimeout,
+    BrokerClosed,
+    WrongProtocol,
+    SidecarUnreachable,
+    SidecarBrokerUnreachable,
+)
 
 T = TypeVar("T")
 
@@ -57,7 +65,7 @@ class GroupQueries(Protocol):
 async def open_queries(source: QueryTarget) -> AsyncIterator[GroupQueries]:
     """Returns a context manager that yields the queries for a target."""
     if source.bootstrap:
-        yield BrokerQueries(source.bootstrap, source.timeout)
+        yield BrokerQueries(source.bootstrap, source.timeout, source.client)
     else:
         async with open_sidecars(source) as sidecars:
             yield sidecars

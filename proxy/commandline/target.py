@@ -10,9 +10,16 @@ from urllib.parse import urlsplit
 
 import typer
 
+from group_sidecar.proxy.commandline.client_properties import (
+    NO_PROPERTIES,
+    ClientProperties,
+    PropertyError,
+    read_client_properties,
+)
 from group_sidecar.proxy.runtime.addresses import Address, parse_address
 
 TOKEN, TOKEN_FILE, CA_FILE = "GROUP_SIDECAR_TOKEN", "GROUP_SIDECAR_TOKEN_FILE", "GROUP_SIDECAR_CA_FILE"
+COMMAND_CONFIG = "GROUP_SIDECAR_COMMAND_CONFIG"
 TARGET_VARIABLES = {
     "bootstrap": "GROUP_SIDECAR_BOOTSTRAP",
     "sidecar": "GROUP_SIDECAR_ADMIN",
@@ -24,9 +31,11 @@ With two underscores in a name, the variable would be a setting of the sidecar.
 """
 ENVIRONMENT_HELP = (
     f"Where no flag names anybody, {', '.join(TARGET_VARIABLES.values())} do; the second may have several addresses. "
-    f"{TOKEN_FILE} or {TOKEN} has the token, {CA_FILE} the authorities."
+    f"{TOKEN_FILE} or {TOKEN} has the token, {CA_FILE} the authorities, {COMMAND_CONFIG} the file of --command-config."
 )
 """The paragraph about environment variables in the help."""
+
+DEFAULT_TIMEOUT = 10.0
 
 T = TypeVar("T")
 
@@ -48,13 +57,15 @@ class QueryTarget:
         token: the token for the admin ports, or None.
         tls: the TLS context for https, or None if no URL needs it.
         timeout: seconds to wait for a connection, and for each reply.
+        client: how to connect to brokers.
     """
 
     bootstrap: Address | None = None
     sidecars: tuple[str, ...] = ()
     token: str | None = None
     tls: ssl.SSLContext | None = None
-    timeout: float = 10.0
+    timeout: float = DEFAULT_TIMEOUT
+    client: ClientProperties = NO_PROPERTIES
 
     def require_sidecars(self) -> None:
         """Raises WrongUsage if the target is a broker."""
@@ -109,7 +120,11 @@ def target_of(flags: Mapping[str, Any], standard_input: TextIO, environ: Mapping
     """
     how, hint, value = _named_target(flags, environ)
     if how == "bootstrap":
-        return QueryTarget(bootstrap=_checked(parse_address, str(value), hint), timeout=flags["timeout"])
+        address, client = _checked(parse_address, str(value), hint), _client_properties(flags, environ)
+        timeout = flags["timeout"] or client.timeout or DEFAULT_TIMEOUT
+        return QueryTarget(bootstrap=address, timeout=timeout, client=client)
+    if flags["command_config"]:
+        raise typer.BadParameter("is for --bootstrap", param_hint="'--command-config'")
     if how == "sidecar":
         words = value.split() if isinstance(value, str) else value
         urls = tuple(dict.fromkeys(_checked(admin_url, word, hint) for word in words))
@@ -117,7 +132,10 @@ def target_of(flags: Mapping[str, Any], standard_input: TextIO, environ: Mapping
         lines = standard_input.read() if value == "-" else _read(Path(str(value)), hint)
         urls = _checked(addresses_in, lines, hint, "standard input: " if value == "-" else f"{value}: ")
     return QueryTarget(
-        sidecars=urls, token=_token(flags, environ), tls=_tls(flags, environ, urls), timeout=flags["timeout"]
+        sidecars=urls,
+        token=_token(flags, environ),
+        tls=_tls(flags, environ, urls),
+        timeout=flags["timeout"] or DEFAULT_TIMEOUT,
     )
 
 
@@ -141,6 +159,16 @@ def _token(flags: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
     if token is not None and not (token and token.isascii() and token.isprintable()):
         raise typer.BadParameter("has no token of printable ASCII", param_hint=f"'{hint}'")
     return token
+
+
+def _client_properties(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ClientProperties:
+    file = flags["command_config"] or environ.get(COMMAND_CONFIG)
+    if not file:
+        return NO_PROPERTIES
+    try:
+        return read_client_properties(Path(file))
+    except PropertyError as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint="'--command-config'") from None
 
 
 def _tls(flags: Mapping[str, Any], environ: Mapping[str, str], urls: tuple[str, ...]) -> ssl.SSLContext | None:

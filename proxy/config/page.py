@@ -25,8 +25,15 @@ Settings come from three sources: the flags of `group-sidecar run`, the environm
 environment variable of a key is `{ENVIRONMENT}` and the key in capitals, with two underscores for each dot:
 `{ENVIRONMENT}LIMITS__CONNECTIONS=500`. The sidecar refuses unknown keys and values out of bounds in every source. It
 then prints one line for each fault, which names the source and the key, and exits with status 2.
+
 `group-sidecar check-config FILE` checks the file together with the environment in the same way, without starting a
-sidecar.
+sidecar. It also opens what the settings name. A file or folder that cannot be used is a fault, and so is an expired
+certificate, or a key that does not belong to its certificate. A line that begins with `warning:` leaves the status at
+0. There are warnings of certificates that expire within 30 days, of secrets that every user of the machine can read, of
+host names and addresses that do not fit this machine, and of an admin port that everybody or nobody can reach. With
+`--connect`, the command also tries the connections to the broker. It prints one line for each listener, and one for the
+sidecar's own connection and its right to read the log. It exits with status 1 if one fails. `GET /api/v1/config` on the
+admin port shows the settings in force, without secrets.
 
 A section that is off by default is on as soon as one of its keys is set.
 

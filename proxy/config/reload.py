@@ -55,6 +55,11 @@ class ConfigReloader:
         self._lock = trio.Lock()
         self.last = LastReload(successful=True, succeeded_at=time.time())
 
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self._config
+
     async def reload(self) -> ReloadOutcome:
         """Reads the settings and puts them into force, or keeps the old settings. Logs the result."""
         if self._read is None:

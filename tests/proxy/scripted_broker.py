@@ -21,6 +21,9 @@ from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRe
 from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.proxy.runtime.addresses import Address
 
+MAX_FRAME = 104_857_600
+"""Kafka's default of `socket.request.max.bytes`. A broker closes a connection with a longer request."""
+
 
 @dataclass(frozen=True)
 class RawReply:
@@ -78,7 +81,10 @@ class ScriptedBroker:
         try:
             async with stream:
                 while True:
-                    frame = await _exactly(stream, int.from_bytes(await _exactly(stream, 4), "big"))
+                    size = int.from_bytes(await _exactly(stream, 4), "big")
+                    if size > MAX_FRAME:
+                        raise HangUp
+                    frame = await _exactly(stream, size)
                     await stream.send_all(await self._reply(frame))
         except (HangUp, EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass

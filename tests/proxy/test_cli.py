@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.proxy import cli
 from group_sidecar.proxy.listeners.ports import listen, port_of
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT
+from tests.proxy.scripted_broker import ScriptedBroker
+from tests.proxy.scripted_broker import listening as serving
 
 COMMAND = (sys.executable, "-m", "group_sidecar.proxy.cli")
 
@@ -156,6 +159,46 @@ def test_check_config_prints_each_fault(
         f"group-sidecar: {file}: upstream: is required",
         f"group-sidecar: {file}: policies.group_max_size.limit: must be at least 1",
     ]
+
+
+def test_check_config_separates_faults_and_warnings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The command check-config prints warnings and faults of files on standard error. Only faults change the status."""
+    file, token = tmp_path / "sidecar.yaml", tmp_path / "token"
+    file.write_text(
+        f"{{listen: '127.0.0.1:0', upstream: '127.0.0.1:1', admin: '0.0.0.0:0', admin_access: {{token_file: {token}}}}}"
+    )
+    warned = "warning: admin_access.token_file: crosses the network unencrypted, without a certificate_file"
+    absent = f"group-sidecar: admin_access.token_file: {token} cannot be used: no such file or directory"
+    assert call(monkeypatch, "check-config", str(file)) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.splitlines()) == ("", [warned, absent])
+    token.write_text("of-the-admin")
+    token.chmod(0o600)
+    assert call(monkeypatch, "check-config", str(file)) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.splitlines()) == (f"{file}: ok\n", [warned])
+
+
+def test_check_config_connects(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With --connect, the command prints a line for each connection, and exits with status 1 if one fails."""
+    file = tmp_path / "sidecar.yaml"
+    broker = ScriptedBroker({MetadataRequest: MetadataResponse(brokers=(), topics=())})
+    with serving(broker) as [address]:
+        file.write_text(f"{{listen: '127.0.0.1:0', upstream: '{address}', offsets_log: {{read: false}}}}")
+        assert call(monkeypatch, "check-config", str(file), "--connect") == 0
+        answered = f"{address} answers (Kafka ApiVersions 0-5)"
+        shown = capsys.readouterr()
+        lines = [f"{file}: ok", f"upstream: {answered}", f"own_connection: {answered}"]
+        assert (shown.out.splitlines(), shown.err) == (lines, "")
+        file.write_text(f"{{listen: '127.0.0.1:0', upstream: '{address}', own_connection: {{address: '127.0.0.1:1'}}}}")
+        assert call(monkeypatch, "check-config", str(file), "--connect") == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == lines[:2]
+    assert shown.err == "group-sidecar: own_connection: 127.0.0.1:1 cannot be reached: Connection refused\n"
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--admin"])

@@ -317,6 +317,14 @@ async def limit_shown(at: Addresses) -> list[str]:
     return [line.rpartition(" ")[2] for line in body.decode().splitlines() if line.startswith(shown)]
 
 
+async def limit_in_config(at: Addresses) -> object:
+    """Returns the limit that the admin port shows among the settings in force, or None."""
+    status, body = await get(at.admin, "/api/v1/config")
+    assert status == 200
+    policy = json.loads(body)["policies"]["group_max_size"]
+    return policy and policy["limit"]
+
+
 async def test_reload_applies_to_open_connections(nursery: trio.Nursery) -> None:
     """A reload applies new limits to open connections at once. A failed reload keeps the old limits."""
     cluster = Cluster()
@@ -336,6 +344,7 @@ async def test_reload_applies_to_open_connections(nursery: trio.Nursery) -> None
     async with sidecar(upstream, read, **limited(5)) as (at, _), connect(*at.listen) as client:
         assert await joined(client) == ErrorCode.REBALANCE_IN_PROGRESS
         assert await limit_shown(at) == ["5.0", "1.0"]
+        assert await limit_in_config(at) == 5
         status, body = await get(at.admin, "/-/reload", "POST")
         assert (status, json.loads(body)) == (200, {"changed": ["policies.group_max_size.limit: 5 -> 3"]})
         assert await joined(client) == 77
@@ -345,6 +354,7 @@ async def test_reload_applies_to_open_connections(nursery: trio.Nursery) -> None
         assert (status, json.loads(body)["lines"]) == (400, ["sidecar.yaml: listen: is required"])
         assert await joined(client) == 77
         assert await limit_shown(at) == ["3.0", "0.0"]
+        assert await limit_in_config(at) == 3
         file = limited(9, limits={"groups": 5})
         status, body = await get(at.admin, "/-/reload", "POST")
         assert (status, json.loads(body)["lines"]) == (
@@ -357,6 +367,7 @@ async def test_reload_applies_to_open_connections(nursery: trio.Nursery) -> None
         assert (status, json.loads(body)) == (200, {"changed": ["policies.group_max_size.limit: 3 -> unset"]})
         assert await joined(client) == ErrorCode.REBALANCE_IN_PROGRESS
         assert await limit_shown(at) == ["1.0"]
+        assert await limit_in_config(at) is None
     nursery.cancel_scope.cancel()
 
 

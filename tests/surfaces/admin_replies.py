@@ -61,7 +61,7 @@ async def _data() -> list[str]:
     """Requests each path under /api/v1/."""
     targets = ("groups", "group?group=orders", "group?group=newer", "offsets?group=orders", "timeline?group=orders")
     app = _groups()
-    parts = [await _shown(app, f"/api/v1/{target}") for target in (*targets, "refusals", "status")]
+    parts = [await _shown(app, f"/api/v1/{target}") for target in (*targets, "refusals", "status", "config")]
     return [*parts, await _shown(app, "/api/v1/why?group=orders&seconds=3600")]
 
 

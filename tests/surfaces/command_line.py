@@ -12,7 +12,7 @@ from group_sidecar.demo.__main__ import main as demo
 from group_sidecar.proxy.cli import app
 from group_sidecar.proxy.commandline.fleet import PROGRAM, PROGRAM_VARIABLE
 from group_sidecar.proxy.commandline.groups import groups_app
-from group_sidecar.proxy.commandline.target import CA_FILE, TARGET_VARIABLES, TOKEN, TOKEN_FILE
+from group_sidecar.proxy.commandline.target import CA_FILE, COMMAND_CONFIG, TARGET_VARIABLES, TOKEN, TOKEN_FILE
 from group_sidecar.spark.cli import (
     EXIT_FAILED,
     EXIT_REQUIREMENT_MISSING,
@@ -37,7 +37,7 @@ def command_line() -> str:
         {
             "group-sidecar": own,
             "fleet is called": PROGRAM,
-            "variables": [*TARGET_VARIABLES.values(), TOKEN, TOKEN_FILE, CA_FILE, PROGRAM_VARIABLE],
+            "variables": [*TARGET_VARIABLES.values(), TOKEN, TOKEN_FILE, CA_FILE, COMMAND_CONFIG, PROGRAM_VARIABLE],
             "fleet": _parser(lambda: arguments([])),
             "fleet's statuses": {
                 "failed": EXIT_FAILED,
@@ -57,6 +57,8 @@ def usage_faults() -> str:
     with empty_folder() as folder:
         (folder / "empty").write_text("# none\n")
         (folder / "wrong").write_text("127.0.0.1:9464\nhere\n")
+        (folder / "oauth.properties").write_text("security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n")
+        (folder / "jks.properties").write_text("security.protocol=SSL\nssl.truststore.location=trust.jks\n")
         (folder / "binary").write_bytes(b"\xff")
         for variables, argv in USAGE:
             named = " ".join([*(f"{name}={value}" for name, value in variables.items()), *(word[:80] for word in argv)])

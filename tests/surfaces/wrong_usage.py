@@ -30,6 +30,10 @@ USAGE: list[tuple[dict[str, str], tuple[str, ...]]] = [
             ("groups", "list", *_SIDECAR, "--ca-file", "empty"),
             ("groups", "list", "--sidecar", "https://127.0.0.1:1", "--ca-file", "empty"),
             ("groups", "list", "--sidecar", "https://127.0.0.1:1", "--ca-file", "absent"),
+            ("groups", "list", *_SIDECAR, "--command-config", "empty"),
+            ("groups", "list", *_BROKER, "--command-config", "absent"),
+            ("groups", "list", *_BROKER, "--command-config", "oauth.properties"),
+            ("groups", "list", *_BROKER, "--command-config", "jks.properties"),
             ("groups", "list", *_SIDECAR, "--timeout", "0"),
             ("groups", "list", *_SIDECAR, "--timeout", "nan"),
             ("groups", "list", *_SIDECAR, "--timeout", "long"),
@@ -62,6 +66,7 @@ USAGE: list[tuple[dict[str, str], tuple[str, ...]]] = [
     ({"GROUP_SIDECAR_ALL_SIDECARS": "absent"}, ("groups", "list")),
     ({"GROUP_SIDECAR_TOKEN": "é"}, ("groups", "list", *_SIDECAR)),
     ({"GROUP_SIDECAR_TOKEN_FILE": "absent"}, ("groups", "list", *_SIDECAR)),
+    ({"GROUP_SIDECAR_COMMAND_CONFIG": "absent"}, ("groups", "list", *_BROKER)),
     ({"GROUP_SIDECAR_CA_FILE": "absent"}, ("groups", "list", "--sidecar", "https://127.0.0.1:1")),
 ]
 """Variables and arguments. No process listens on port 1."""

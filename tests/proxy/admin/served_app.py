@@ -16,12 +16,14 @@ from group_sidecar.metrics.group_snapshot import GroupSnapshot, group_snapshot
 from group_sidecar.proxy.admin.app import admin_app
 from group_sidecar.proxy.admin.http_server import serve_admin
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness, SidecarFigures
+from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ReloadOutcome
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.runtime.shared_snapshot import run_in_slices
 
 NOW = 1_795_000_000.0
 """2026-11-18T09:46:40Z."""
+LEAST = {"listen": "127.0.0.1:9092", "upstream": "broker:9092", "sidecar_id": "a:1"}
 READY: Readiness = {"127.0.0.1:9092": {"listening": True, "upstream": True}}
 
 
@@ -81,6 +83,7 @@ def sources(groups: Iterable[GroupView] = (), recorder: FlightRecorder | None = 
         "readiness": lambda: READY,
         "log_statuses": dict,
         "reload": no_reload,
+        "config": lambda: Config.model_validate(LEAST),
         "epoch": lambda: NOW,
         "group_snapshot": snapshot,
         "find_group": views.get,

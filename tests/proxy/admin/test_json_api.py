@@ -28,8 +28,10 @@ from group_sidecar.proxy.admin.http_replies import ITEMS_PER_PIECE, encode
 from group_sidecar.proxy.admin.json_api import ENDPOINTS, Endpoint
 from group_sidecar.proxy.admin.json_models import Groups
 from group_sidecar.proxy.admin.timeline_models import AnyEvent
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.config.sections import AdminAccess
 from tests.proxy.admin.api_client import COLD, DOCUMENT, completed, get, recorded, told
-from tests.proxy.admin.served_app import NOW, admin, ask
+from tests.proxy.admin.served_app import LEAST, NOW, admin, ask
 
 # The sidecar.
 
@@ -105,6 +107,29 @@ async def test_status() -> None:
     assert (content["connections"], content["held_bytes"], content["series_suppressed"]) == (3, 10, 0)
     assert content["recorded_bytes"] > 0
     assert content["last_reload"] == {"successful": True, "succeeded_at": timestamp(NOW - 60)}
+
+
+# The settings.
+
+
+async def test_config_is_redacted() -> None:
+    """The settings in force are nested as in the file, with their defaults, and without secrets."""
+    settings = {**LEAST, "admin": "0.0.0.0:9464", "admin_access": {"token": "of-the-admin"}}
+    content = await told("config", config=lambda: Config.model_validate(settings))
+    assert (content["listen"], content["admin"], content["journal"]) == ("127.0.0.1:9092", "0.0.0.0:9464", None)
+    assert content["limits"]["connections"] == 10_000
+    assert (content["admin_access"]["token"], content["admin_access"]["token_file"]) == ("***", None)
+    assert "of-the-admin" not in str(content)
+
+
+async def test_config_is_guarded_and_read_only() -> None:
+    """The settings are shown to those who may see the groups, and cannot be changed."""
+    port = admin(access=AdminAccess.model_validate({"token": "of-the-admin"}))
+    elsewhere = ("10.0.0.9", 40_000)
+    assert (await ask(port, "/api/v1/config", client=elsewhere)).status == 401
+    assert (await ask(port, "/api/v1/config", client=elsewhere, authorization="Bearer of-the-admin")).status == 200
+    for method in ("POST", "PUT", "DELETE"):
+        assert (await ask(port, "/api/v1/config", method)).status == 405
 
 
 # Parameters.

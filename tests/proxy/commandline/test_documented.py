@@ -10,7 +10,7 @@ from typer.main import get_command
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.commandline.results import GroupDescription, GroupOffsets, GroupSummary, Listing, Ranking
 from group_sidecar.proxy.commandline.results import Timeline as Answer
-from group_sidecar.proxy.commandline.target import CA_FILE, TARGET_VARIABLES, TOKEN, TOKEN_FILE
+from group_sidecar.proxy.commandline.target import CA_FILE, COMMAND_CONFIG, TARGET_VARIABLES, TOKEN, TOKEN_FILE
 from tests.proxy.commandline.admin_ports import AdminPort, group, listening, run
 
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text("utf-8")
@@ -29,7 +29,8 @@ def test_page_documents_commands_and_flags() -> None:
 
 def test_page_documents_variables() -> None:
     """The page on the command line contains every environment variable."""
-    assert [name for name in (*TARGET_VARIABLES.values(), TOKEN, TOKEN_FILE, CA_FILE) if f"`{name}`" not in PAGE] == []
+    names = (*TARGET_VARIABLES.values(), TOKEN, TOKEN_FILE, CA_FILE, COMMAND_CONFIG)
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize("shape", [GroupSummary, GroupDescription, GroupOffsets, Listing, Answer, Ranking])

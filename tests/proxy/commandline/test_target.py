@@ -9,6 +9,7 @@ import pytest
 import trustme
 import typer
 
+from group_sidecar.proxy.commandline.client_properties import NO_PROPERTIES
 from group_sidecar.proxy.commandline.target import QueryTarget, WrongUsage, addresses_in, admin_url, target_of
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -18,6 +19,7 @@ NOTHING: dict[str, Any] = {
     "all_sidecars": None,
     "token_file": None,
     "ca_file": None,
+    "command_config": None,
     "timeout": 10.0,
 }
 
@@ -191,3 +193,24 @@ def test_invalid_ca_file_is_refused(tmp_path: Path) -> None:
         named(sidecar=["https://a"], ca_file=file)
     with pytest.raises(typer.BadParameter, match="https://"):
         named(sidecar=["a:1"], ca_file=file)
+
+
+def test_command_config_is_read(tmp_path: Path) -> None:
+    """The file of --command-config belongs to a broker. The flag overrides the environment variable."""
+    file, other = tmp_path / "client.properties", tmp_path / "other.properties"
+    file.write_text("client.id=ops\nrequest.timeout.ms=2500")
+    other.write_text("client.id=other")
+    by_flag = named({"GROUP_SIDECAR_COMMAND_CONFIG": str(other)}, bootstrap="b:1", command_config=file, timeout=None)
+    assert (by_flag.client.client_id, by_flag.timeout) == ("ops", 2.5)
+    by_variable = named({"GROUP_SIDECAR_COMMAND_CONFIG": str(other)}, bootstrap="b:1", timeout=None)
+    assert (by_variable.client.client_id, by_variable.timeout) == ("other", 10.0)
+    assert named(bootstrap="b:1", command_config=file, timeout=1.0).timeout == 1.0
+    assert named({"GROUP_SIDECAR_COMMAND_CONFIG": "absent"}, sidecar=["a:1"]).client == NO_PROPERTIES
+
+
+def test_command_config_is_for_brokers(tmp_path: Path) -> None:
+    """A file of --command-config that cannot be used, and one beside --sidecar, are wrong usage."""
+    with pytest.raises(typer.BadParameter, match="absent: no such file or directory"):
+        named(bootstrap="b:1", command_config=tmp_path / "absent")
+    with pytest.raises(typer.BadParameter, match="is for --bootstrap"):
+        named(sidecar=["a:1"], command_config=tmp_path / "absent")

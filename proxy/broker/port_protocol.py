@@ -1,0 +1,66 @@
+"""Finds out which protocol a port speaks, after a connection with another protocol has failed."""
+
+import ssl
+from enum import StrEnum
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.proxy.broker.kafka_client import BrokerError, connect
+from group_sidecar.proxy.runtime.addresses import Address
+
+ATTEMPT_SECONDS = 2.0
+"""How long each attempt may take. The port has just accepted a connection, so it is not far away."""
+_TLS_RECORDS = (b"\x16\x03", b"\x15\x03")
+"""The starts of a TLS record with a part of the handshake, and of a record with an alert (RFC 8446, 5.1)."""
+_HTTP = b"HTTP/"
+_HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
+
+
+class PortProtocol(StrEnum):
+    """What a port speaks."""
+
+    KAFKA = "Kafka without TLS"
+    TLS = "TLS"
+    HTTP = "HTTP"
+
+
+async def protocol_of(address: Address) -> PortProtocol | None:
+    """Returns what a port speaks, or None if the port speaks something else or does not answer.
+
+    The function opens up to three connections: as a client of TLS, of Kafka and of HTTP.
+    """
+    if (await _first_bytes(address, _client_hello())).startswith(_TLS_RECORDS):
+        return PortProtocol.TLS
+    try:
+        async with connect(*address, timeout=ATTEMPT_SECONDS):
+            return PortProtocol.KAFKA
+    except (BrokerError, DecodeError):
+        pass
+    answer = await _first_bytes(address, _HTTP_REQUEST)
+    return PortProtocol.HTTP if answer.startswith(_HTTP) else None
+
+
+def _client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    outgoing = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
+    raise AssertionError("a handshake needs an answer")
+
+
+async def _first_bytes(address: Address, request: bytes) -> bytes:
+    """Returns the first bytes of a port's answer to a request, at least five unless the answer is shorter."""
+    answer = b""
+    with trio.move_on_after(ATTEMPT_SECONDS):
+        try:
+            async with await trio.open_tcp_stream(*address) as stream:
+                await stream.send_all(request)
+                while len(answer) < len(_HTTP) and (chunk := await stream.receive_some()):
+                    answer += chunk
+        except (OSError, trio.BrokenResourceError):
+            pass
+    return answer

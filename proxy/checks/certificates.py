@@ -1,0 +1,199 @@
+"""Checks certificates and keys: whether they can be loaded and belong together, and for how long they are valid."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from group_sidecar.proxy.admin.tls import ServerTls
+from group_sidecar.proxy.checks.files import check_mode, read
+from group_sidecar.proxy.checks.findings import Finding, fault, warning
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.config.sections import Tls
+from group_sidecar.proxy.tls.contexts import UnusableFileError, file_fault, listener_context, upstream_context
+
+SOON = timedelta(days=30)
+"""How long before it expires a certificate is worth a warning. Certificates of ACME are renewed 30 days before."""
+
+
+class _Section(NamedTuple):
+    """A section of the settings with TLS.
+
+    Attributes:
+        key: the path of the section.
+        certificate_file, key_file: as in the settings.
+        authorities: the name of the key for authorities, and the file.
+        load: makes a TLS context of all files, as the sidecar does.
+    """
+
+    key: str
+    certificate_file: Path | None
+    key_file: Path | None
+    authorities: tuple[str, Path | None]
+    load: Callable[[], object]
+
+
+def check_certificates(config: Config, now: datetime) -> Iterator[Finding]:
+    """Checks all certificates, keys and authorities."""
+    for section in _sections(config):
+        yield from _check_section(section, now)
+    yield from _check_names(config)
+
+
+def _sections(config: Config) -> Iterator[_Section]:
+    for index, listener in enumerate(config.listeners):
+        if tls := listener.tls:
+            authorities = ("client_ca_file", tls.client_ca_file)
+            yield _Section(
+                f"listeners.{index}.tls",
+                tls.certificate_file,
+                tls.key_file,
+                authorities,
+                lambda tls=tls: listener_context(tls),  # type: ignore[misc]
+            )
+        if listener.upstream_tls:
+            yield _to_broker(f"listeners.{index}.upstream_tls", listener.upstream_tls)
+    if config.own_connection.tls:
+        yield _to_broker("own_connection.tls", config.own_connection.tls)
+    access = config.admin_access
+    if access.certificate_file is not None:
+        authorities = ("client_ca_file", access.client_ca_file)
+        yield _Section("admin_access", access.certificate_file, access.key_file, authorities, lambda: ServerTls(access))
+
+
+def _to_broker(key: str, tls: Tls) -> _Section:
+    authorities = ("ca_file", tls.ca_file)
+    return _Section(key, tls.certificate_file, tls.key_file, authorities, lambda: upstream_context(tls))
+
+
+def _check_section(section: _Section, now: datetime) -> Iterator[Finding]:
+    found = [*_check_pair(section, now), *_check_authorities(section, now)]
+    if not any(finding.is_fault for finding in found):
+        found += _check_load(section)
+    yield from found
+
+
+def _check_pair(section: _Section, now: datetime) -> Iterator[Finding]:
+    """Checks a certificate and its key."""
+    if section.certificate_file is None:
+        return
+    key, file = f"{section.key}.certificate_file", section.certificate_file
+    content, faults = read(key, file)
+    certificates = _certificates(content)
+    if not faults and not certificates:
+        faults = [fault(key, f"{file} has no certificate in PEM")]
+    yield from faults
+    key_name, key_file = key, file
+    if section.key_file is not None:
+        key_name, key_file = f"{section.key}.key_file", section.key_file
+        content, unreadable = read(key_name, key_file)
+        yield from unreadable
+        faults += unreadable
+    if faults:
+        return
+    try:
+        private_key = load_pem_private_key(content, None)
+    except TypeError:
+        yield fault(key_name, f"{key_file} is encrypted")
+        return
+    except (ValueError, UnsupportedAlgorithm):
+        yield fault(key_name, f"{key_file} has no private key in PEM")
+        return
+    if private_key.public_key() != certificates[0].public_key():
+        yield fault(key_name, f"{key_file} has another key than that of the certificate in {file}")
+    yield from check_mode(key_name, key_file)
+    yield from _check_validity(key, file, certificates, now)
+
+
+def _check_authorities(section: _Section, now: datetime) -> Iterator[Finding]:
+    name, file = section.authorities
+    if file is None:
+        return
+    key = f"{section.key}.{name}"
+    content, faults = read(key, file)
+    yield from faults
+    if faults:
+        return
+    certificates = _certificates(content)
+    if not certificates:
+        yield fault(key, f"{file} has no certificate in PEM")
+        return
+    # Files with many authorities often contain one that has expired. The last one to expire counts.
+    last = max(certificates, key=lambda certificate: certificate.not_valid_after_utc)
+    yield from _check_validity(key, file, [last], now)
+
+
+def _check_load(section: _Section) -> Iterator[Finding]:
+    """Loads all files as the sidecar does."""
+    try:
+        section.load()
+    except UnusableFileError as error:
+        name, _, text = str(error).partition(": ")
+        yield fault(f"{section.key}.{name}", text)
+    except OSError as error:
+        reason = f"{section.certificate_file} cannot be used: {file_fault(error)}"
+        yield fault(f"{section.key}.certificate_file", reason)
+
+
+def _check_validity(key: str, file: Path, certificates: list[x509.Certificate], now: datetime) -> Iterator[Finding]:
+    ends = min(certificate.not_valid_after_utc for certificate in certificates)
+    begins = max(certificate.not_valid_before_utc for certificate in certificates)
+    if ends <= now:
+        yield fault(key, f"{file} expired at {_time(ends)}")
+    elif ends <= now + SOON:
+        yield warning(key, f"{file} expires at {_time(ends)}")
+    if begins > now:
+        yield warning(key, f"{file} is not valid before {_time(begins)}")
+
+
+def _check_names(config: Config) -> Iterator[Finding]:
+    """Warns of a listener's certificate that clients refuse for its names.
+
+    In mode sidecar, the broker decides which name clients use. So only a certificate without names is reported.
+    """
+    for index, listener in enumerate(config.listeners):
+        if listener.tls is None:
+            continue
+        key, file = f"listeners.{index}.tls.certificate_file", listener.tls.certificate_file
+        content, _ = read(key, file)
+        for certificate in _certificates(content)[:1]:
+            names, host = _names(certificate), config.advertised_host
+            if not names:
+                yield warning(key, f"{file} has no names (subjectAltName), and clients refuse it")
+            elif config.mode == "gateway" and not any(_covers(name, host) for name in names):
+                yield warning(key, f"{file} is for {', '.join(names[:3])}, and the gateway advertises {host}")
+
+
+def _certificates(content: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError:
+        return []
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    """Returns the DNS names and the IP addresses of a certificate."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
+
+
+def _covers(name: str, host: str) -> bool:
+    """Whether a name of a certificate covers a host (RFC 9525, 6.3)."""
+    try:
+        return ip_address(name) == ip_address(host)
+    except ValueError:
+        pass
+    name, host = name.lower().rstrip("."), host.lower().rstrip(".")
+    return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])
+
+
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,182 @@
+"""Tries the connections to the broker: that of each listener, and the sidecar's own."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import trio
+
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
+from group_sidecar.proxy.broker.authentication import connect_with_credentials, setting_hint, tls_from
+from group_sidecar.proxy.broker.group_queries import brokers
+from group_sidecar.proxy.broker.kafka_client import (
+    AuthenticationFailed,
+    BrokerError,
+    BrokerRefused,
+    BrokerUnreachable,
+    KafkaClient,
+    connect,
+)
+from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders
+from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
+from group_sidecar.proxy.config.listener_sections import Listener
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.runtime.addresses import Address
+
+ATTEMPT_SECONDS = 10.0
+"""How long one attempt may take altogether."""
+STEP_SECONDS = 5.0
+"""How long the connection, the TLS handshake and each reply may take."""
+
+
+class Result(NamedTuple):
+    """The result of one attempt.
+
+    Attributes:
+        key: the path of the key that the attempt is about.
+        text: one line for people.
+        succeeded: whether the broker answered as the sidecar needs it.
+    """
+
+    key: str
+    text: str
+    succeeded: bool
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One connection to try.
+
+    Attributes:
+        key: the path of the key of the address.
+        address: the broker's address.
+        tls_key: the path of the section that switches TLS on.
+        uses_tls: whether TLS is on.
+        connection: opens the connection.
+        question: asks something on the connection, and returns the end of the line.
+    """
+
+    key: str
+    address: Address
+    tls_key: str
+    uses_tls: bool
+    connection: AbstractAsyncContextManager[KafkaClient]
+    question: Callable[[KafkaClient], Awaitable[str]]
+
+
+async def try_connections(config: Config) -> list[Result]:
+    """Tries all connections at the same time. Returns the results in the order of the settings."""
+    attempts = [
+        _to_listener(f"listeners.{index}", listener) if config.listeners else _to_listener("", listener)
+        for index, listener in enumerate(config.client_listeners)
+    ]
+    attempts.append(_own(config))
+    results: dict[int, Result] = {}
+
+    async def run(number: int, attempt: _Attempt) -> None:
+        results[number] = await _tried(attempt)
+
+    async with trio.open_nursery() as nursery:
+        for number, attempt in enumerate(attempts):
+            nursery.start_soon(run, number, attempt)
+    return [results[number] for number in range(len(attempts))]
+
+
+def _to_listener(section: str, listener: Listener) -> _Attempt:
+    """Returns the attempt to connect as the clients of a listener. Clients' credentials are not known here."""
+    above = f"{section}." if section else ""
+    tls_key = f"{above}upstream_tls"
+    tls = listener.upstream_tls
+    secure = tls_from(tls, tls_key, STEP_SECONDS) if tls else None
+    connection = connect(*listener.upstream, timeout=STEP_SECONDS, secure=secure)
+
+    async def nothing(_: KafkaClient) -> str:
+        return ""
+
+    return _Attempt(f"{above}upstream", listener.upstream, tls_key, tls is not None, connection, nothing)
+
+
+def _own(config: Config) -> _Attempt:
+    """Returns the attempt to connect with the sidecar's own credentials, and to read the log."""
+    own = config.own_connection_in_force
+    address = own.address or config.broker_address
+    question = _ask_for_log if config.offsets_log.read else _ask_for_metadata
+    connection = connect_with_credentials(address, own, STEP_SECONDS)
+    uses_listeners = own.tls is not None and config.own_connection.tls is None
+    tls_key = "listeners.0.upstream_tls" if uses_listeners else "own_connection.tls"
+    return _Attempt("own_connection", address, tls_key, own.tls is not None, connection, question)
+
+
+async def _tried(attempt: _Attempt) -> Result:
+    key, address = attempt.key, attempt.address
+    reason = f"{address} did not answer within {ATTEMPT_SECONDS:g} s"
+    with trio.move_on_after(ATTEMPT_SECONDS):
+        try:
+            async with attempt.connection as client:
+                return Result(key, f"{address} answers ({_spoken(client)}){await attempt.question(client)}", True)
+        except _Denied as denied:
+            return Result(key, f"{address} answers, and {denied}", False)
+        except (BrokerError, DecodeError) as error:
+            reason = _reason(error, address)
+            if not isinstance(error, BrokerUnreachable | AuthenticationFailed | BrokerRefused):
+                reason = _mismatch(await protocol_of(address), attempt) or reason
+    return Result(key, reason, False)
+
+
+def _spoken(client: KafkaClient) -> str:
+    if ApiVersionsRequest.KEY not in client.versions:
+        return "Kafka 0.9"
+    lowest, highest = client.versions[ApiVersionsRequest.KEY]
+    return f"Kafka ApiVersions {lowest}-{highest}"
+
+
+class _Denied(Exception):
+    """The broker denies a right. The text is one clause."""
+
+
+async def _ask_for_metadata(client: KafkaClient) -> str:
+    """Sends a request that a broker answers only after authentication."""
+    await brokers(client)
+    return ""
+
+
+async def _ask_for_log(client: KafkaClient) -> str:
+    """Checks the rights to describe and to read the log of the coordinator."""
+    try:
+        found = await leaders(client, OFFSETS_TOPIC)
+    except BrokerRefused as error:
+        if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise _Denied(f"the sidecar's user lacks DESCRIBE and READ on {OFFSETS_TOPIC}") from None
+        raise
+    if not found.epochs:
+        return f"; {OFFSETS_TOPIC} does not exist yet"
+    partition, epoch = next(iter(found.epochs.items()))
+    # A broker checks the right first. Other errors are of no interest, for instance if it does not lead the partition.
+    position = FetchPosition(partition, epoch, 0)
+    fetched = await fetch(client, OFFSETS_TOPIC, [position], size=1, wait=0)
+    if any(each.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in fetched):
+        raise _Denied(f"the sidecar's user lacks READ on {OFFSETS_TOPIC}")
+    return f", and the sidecar may read {OFFSETS_TOPIC}"
+
+
+def _reason(error: BrokerError | DecodeError, address: Address) -> str:
+    setting = setting_hint(error).get("setting")
+    text = f"{error} ({setting})" if setting else str(error)
+    return text if str(address) in text else f"{address}: {text}"
+
+
+def _mismatch(spoken: PortProtocol | None, attempt: _Attempt) -> str:
+    """Returns why the protocol of a port does not fit the settings, or an empty text."""
+    if spoken is PortProtocol.HTTP:
+        return f"{attempt.address} speaks HTTP, not Kafka"
+    if spoken is PortProtocol.TLS and not attempt.uses_tls:
+        return f"{attempt.address} speaks TLS, and {attempt.tls_key} is not set"
+    if spoken is PortProtocol.KAFKA and attempt.uses_tls:
+        return f"{attempt.address} does not speak TLS, and {attempt.tls_key} is set"
+    return ""

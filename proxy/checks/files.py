@@ -1,0 +1,79 @@
+"""Checks the files and folders that the settings name, except the contents of certificates."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from group_sidecar.proxy.checks.findings import Finding, fault, warning
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.tls.contexts import file_fault
+
+
+def check_secrets(config: Config) -> Iterator[Finding]:
+    """Checks that each file of a password or token has one, and that other users of this machine cannot read it."""
+    sasl, access = config.own_connection.sasl, config.admin_access
+    if sasl is not None and sasl.password_file is not None:
+        yield from _check_secret("own_connection.sasl.password_file", sasl.password_file, _without_line_end)
+    if access.token_file is not None:
+        yield from _check_secret("admin_access.token_file", access.token_file, str.strip)
+
+
+def check_journal(config: Config) -> Iterator[Finding]:
+    """Checks that the folder of the journal can be written, or can be created. Creates nothing."""
+    if config.journal is None or config.journal.folder is None:
+        return
+    key, folder = "journal.folder", config.journal.folder
+    if folder.is_dir():
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            yield fault(key, f"{folder} cannot be written: permission denied")
+        return
+    if _exists(folder):
+        yield fault(key, f"{folder} is not a folder")
+        return
+    above = next(parent for parent in folder.parents if _exists(parent))
+    if not above.is_dir():
+        yield fault(key, f"{folder} cannot be created: {above} is not a folder")
+    elif not os.access(above, os.W_OK | os.X_OK):
+        yield fault(key, f"{folder} cannot be created in {above}: permission denied")
+
+
+def read(key: str, file: Path) -> tuple[bytes, list[Finding]]:
+    """Returns the content of a file, or a fault if the file cannot be read."""
+    try:
+        return file.read_bytes(), []
+    except OSError as error:
+        return b"", [fault(key, f"{file} cannot be used: {file_fault(error)}")]
+
+
+def check_mode(key: str, file: Path) -> Iterator[Finding]:
+    """Warns if every user of this machine may read a file with a secret."""
+    if file.stat().st_mode & stat.S_IROTH:
+        yield warning(key, f"{file} can be read by every user of this machine")
+
+
+def _check_secret(key: str, file: Path, stripped: Callable[[str], str]) -> Iterator[Finding]:
+    content, faults = read(key, file)
+    if faults:
+        yield from faults
+        return
+    try:
+        if not stripped(content.decode()):
+            yield fault(key, f"{file} is empty")
+    except UnicodeDecodeError:
+        yield fault(key, f"{file} is not UTF-8")
+    yield from check_mode(key, file)
+
+
+def _without_line_end(text: str) -> str:
+    return text.rstrip("\r\n")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # The path exists, as far as can be known.
+        return True
+    return True

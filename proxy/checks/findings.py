@@ -1,0 +1,30 @@
+"""What a check finds: a fault, with which the sidecar would not do what it should, or a warning."""
+
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """A finding about a setting.
+
+    Attributes:
+        key: the path of the key, such as ``listeners.0.tls.key_file``.
+        text: one clause.
+        is_fault: whether the sidecar cannot work with the setting. Otherwise the finding is a warning.
+    """
+
+    key: str
+    text: str
+    is_fault: bool
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}"
+
+
+def fault(key: str, text: str) -> Finding:
+    """Returns a fault."""
+    return Finding(key, text, is_fault=True)
+
+
+def warning(key: str, text: str) -> Finding:
+    """Returns a warning."""
+    return Finding(key, text, is_fault=False)

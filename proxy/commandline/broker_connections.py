@@ -1,0 +1,85 @@
+"""Connects to brokers as the file of `--command-config` says. Reports a bootstrap address of another protocol."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+from pydantic import SecretStr
+
+from group_sidecar.codecs.errors import DecodeError
+from group_sidecar.proxy.broker.authentication import login, tls_with
+from group_sidecar.proxy.broker.kafka_client import (
+    CLIENT_ID,
+    AuthenticationFailed,
+    BrokerError,
+    BrokerUnreachable,
+    KafkaClient,
+    connect,
+)
+from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
+from group_sidecar.proxy.commandline.client_properties import ClientProperties
+from group_sidecar.proxy.config.sections import Sasl
+from group_sidecar.proxy.runtime.addresses import Address
+
+_PROTOCOL = "security.protocol"
+
+
+class WrongProtocol(BrokerError):
+    """The bootstrap address is a port of another protocol."""
+
+
+def connect_to_broker(
+    address: Address,
+    timeout: float,
+    client: ClientProperties,
+) -> AbstractAsyncContextManager[KafkaClient]:
+    """Returns what `kafka_client.connect` returns, and raises the same exceptions.
+
+    Args:
+        address: the broker's address.
+        timeout: seconds to wait for the connection, and for each reply.
+        client: how to connect.
+    """
+    name = f"{_PROTOCOL}={client.protocol}"
+    return connect(
+        *address,
+        client_id=client.client_id or CLIENT_ID,
+        timeout=timeout,
+        secure=tls_with(client.tls, name, timeout) if client.tls else None,
+        authenticate=login(_sasl(client), name) if client.sasl else None,
+    )
+
+
+@asynccontextmanager
+async def connect_to_bootstrap(
+    address: Address,
+    timeout: float,  # noqa: ASYNC109 - as in connect_to_broker
+    client: ClientProperties,
+) -> AsyncIterator[KafkaClient]:
+    """Like `connect_to_broker`. Raises WrongProtocol if the port is found to speak another protocol."""
+    async with AsyncExitStack() as stack:
+        try:
+            connected = await stack.enter_async_context(connect_to_broker(address, timeout, client))
+        except (BrokerUnreachable, AuthenticationFailed):
+            raise
+        except (BrokerError, DecodeError):
+            if text := _mismatch(await protocol_of(address), client):
+                raise WrongProtocol(f"{address} {text}") from None
+            raise
+        yield connected
+
+
+def _mismatch(spoken: PortProtocol | None, client: ClientProperties) -> str:
+    """Returns why the protocol of a port does not fit the settings, or an empty text."""
+    if spoken is PortProtocol.HTTP:
+        return "speaks HTTP, not Kafka: it may be a sidecar's admin port, which --sidecar asks"
+    if spoken is PortProtocol.TLS and client.tls is None:
+        return f"speaks TLS, and {_PROTOCOL} is {client.protocol}: see --command-config"
+    if spoken is PortProtocol.KAFKA and client.tls is not None:
+        return f"does not speak TLS, and {_PROTOCOL} is {client.protocol}"
+    return ""
+
+
+def _sasl(client: ClientProperties) -> Sasl:
+    assert client.sasl is not None
+    sasl = client.sasl
+    return Sasl(mechanism=sasl.mechanism, username=sasl.username, password=SecretStr(sasl.password))  # type: ignore[arg-type]
