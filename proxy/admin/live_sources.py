@@ -88,6 +88,7 @@ def live_sources(
         topic_names=topic_names,
         recorder=recorder,
         numbers=numbers,
+        counters=collected.admin_counters,
     )
 
 
