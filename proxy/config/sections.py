@@ -190,6 +190,10 @@ class AdminAccess(Section):
     token_file: Path | None = None
     """In place of `token`: a file that contains the token. The file is read whenever a client sends a token, so the
     token may change while the sidecar runs."""
+    wrong_tokens_per_minute: Positive = 60
+    """How many wrong tokens per minute one client address may send. Ten may come at once. Beyond this, all tokens from
+    this address are refused for a moment (status 429 with `Retry-After`), and tokens from other addresses are not
+    affected. All addresses of an IPv6 network of 64 bits count as one. The clients of a proxy share its address."""
     certificate_file: Path | None = None
     """The certificate of the admin port with its chain, in PEM. If it is set, the port speaks TLS only. The file is
     read again when it has changed."""
@@ -273,6 +277,36 @@ class Limits(Section):
     connections: Positive = 10_000
     """The maximum number of client connections at a time. Further connections are closed at once. Each connection takes
     two file descriptors. If the system allows fewer descriptors, the maximum is lower."""
+    connections_per_address: WholeNumber = Field(default=0, ge=0)
+    """The maximum number of connections of one client address at a time, over all listeners, or 0 for no limit. Further
+    connections are closed at once. All addresses of an IPv6 network of 64 bits count as one. Behind a load balancer
+    that sends the PROXY header, the address in the header counts. The broker's setting is `max.connections.per.ip`,
+    which has no limit by default either."""
+    accept_rate: WholeNumber = Field(default=0, ge=0)
+    """The maximum number of connections per second that each listener accepts, or 0 for no limit. The connections of
+    one second may come at once. Further clients are not refused: they wait in the kernel until they are accepted. The
+    broker's setting is `max.connection.creation.rate`, which has no limit by default either."""
+    handshake_seconds: Number = Field(default=10, ge=1)
+    """Seconds that a client may take for its PROXY header, and for its TLS handshake. The TLS handshake with the broker
+    may take as long."""
+    authentication_seconds: Timeout = 30
+    """Seconds after which a connection is closed if the broker requires SASL at this listener and has not admitted the
+    client. At least 1, or 0 for never. The default is that of `request.timeout.ms` in Kafka's clients. A broker itself
+    keeps such a connection for the ten minutes of `connections.max.idle.ms`. Connections of listeners without SASL are
+    not affected."""
+    in_flight_requests: WholeNumber = Field(default=4_096, ge=5)
+    """The maximum number of requests of one connection that have no reply yet. At this number the client is not read
+    until a reply arrives. The minimum is the default of `max.in.flight.requests.per.connection` in Kafka's clients."""
+    kept_bytes: WholeNumber = Field(default=262_144, ge=16_384)
+    """The number of bytes of one connection's requests that are kept until their replies. At this number the client is
+    not read until a reply arrives. The client loses no speed, because the broker handles one request of a connection at
+    a time. A single longer request is kept nevertheless."""
+    buffered_bytes: WholeNumber = Field(default=1_073_741_824, ge=1_048_576)
+    """The maximum number of bytes that all connections hold together: bytes that a client or the broker has not
+    accepted yet, requests until their replies, and incomplete frames. Beyond it, the sidecar reads at most 4 KiB at a
+    time, and it does not read clients whose connections hold more than that. Nothing is lost, and other clients are
+    served as before. The default has room for `limits.held_frames` with its eighth (302 MB), for 16 KiB of each of
+    10,000 connections (164 MB), and for 1,000 clients that do not accept their replies (512 KiB each, 524 MB)."""
     idle_seconds: Timeout = 900
     """Seconds without a byte after which a connection that waits for no reply is closed. At least 1, or 0 for never.
     The default is longer than the ten minutes of the broker's `connections.max.idle.ms`."""
