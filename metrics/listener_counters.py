@@ -28,6 +28,8 @@ class CloseReason(StrEnum):
     CONNECTION_LIMIT = "connection_limit"
     ADDRESS_LIMIT = "address_limit"
     """The client's address has too many connections."""
+    PRINCIPAL_LIMIT = "principal_limit"
+    """The client's SASL principal has too many connections."""
     AUTHENTICATION_TIMEOUT = "authentication_timeout"
     """The broker requires SASL and has not admitted the client in time."""
     TLS_HANDSHAKE = "tls_handshake"
