@@ -60,7 +60,7 @@ class Round(NamedTuple):
     beside: Latencies
 
 
-def _flood_forever(address: Address, reads: bool, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
+def flood_forever(address: Address, reads: bool, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
     """Sends questions on all connections as fast as they are accepted, and counts the bytes."""
     frames = QUESTION * AT_ONCE
     with selectors.EpollSelector() as selector:
@@ -86,7 +86,7 @@ def _flooding(address: Address, flood: Flood) -> Iterator[None]:
     """Floods from a separate process for the length of a with statement."""
     spawning = multiprocessing.get_context("spawn")
     sent = spawning.Value("q", 0)
-    process = spawning.Process(target=_flood_forever, args=(address, flood.reads, sent), daemon=True)
+    process = spawning.Process(target=flood_forever, args=(address, flood.reads, sent), daemon=True)
     process.start()
     try:
         while not sent.value and process.is_alive():
