@@ -224,7 +224,7 @@ def _row(attack: Attack, to: str, rounds: Sequence[Round]) -> list[str]:
     half = median(each.beside.at(0.5) for each in rounds)
     return [
         attack.does,
-        limit if to == "sidecar" else "",
+        limit if to == "sidecar" else "none",
         to,
         *(f"{each:.2f}" for each in (alone, half, beside, beside / alone)),
     ]
