@@ -2,9 +2,10 @@
 
 import select
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -27,6 +28,8 @@ class LoadFailed(Exception):
     """A reply did not arrive or was wrong."""
 
 
+PLAIN_CLIENT: Mapping[str, str] = {}
+"""The settings of a librdkafka client without TLS."""
 FAILURES = (LoadFailed, OSError, KafkaException)
 """The exceptions of a load that cannot be run."""
 
@@ -44,16 +47,22 @@ broker and back."""
 class Asker:
     """A connection with one request in flight, for the length of a with statement.
 
+    Args:
+        address: where to connect.
+        tls: the context of a client of TLS, or None for a plain connection.
+
     Attributes:
         socket: a blocking socket. The kernel ends a wait after a minute.
         size: bytes of the last reply, length field included.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(address, timeout=_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(None)  # Python's timeout would add a poll to each call; the kernel's does not.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SECONDS, 0))
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=address[0])
         self.size = 0
         self._view = memoryview(bytearray(1 << 22))
 
@@ -86,9 +95,9 @@ class Asker:
         self.socket.close()
 
 
-def one_by_one(address: Address, frame: bytes, count: int) -> float:
+def one_by_one(address: Address, frame: bytes, count: int, tls: ssl.SSLContext | None = None) -> float:
     """Returns the requests per second over one connection, with one in flight."""
-    with Asker(address) as asker:
+    with Asker(address, tls) as asker:
         asker.ask(frame)
         began = time.perf_counter()
         for _ in range(count):
@@ -96,10 +105,12 @@ def one_by_one(address: Address, frame: bytes, count: int) -> float:
         return count / (time.perf_counter() - began)
 
 
-def side_by_side(address: Address, frame: bytes, connections: int, count: int) -> float:
+def side_by_side(
+    address: Address, frame: bytes, connections: int, count: int, tls: ssl.SSLContext | None = None
+) -> float:
     """Returns the requests per second over `connections` connections, with one in flight on each. Replies are small."""
     with ExitStack() as stack, select.epoll() as poller:
-        askers = [stack.enter_context(Asker(address)) for _ in range(connections)]
+        askers = [stack.enter_context(Asker(address, tls)) for _ in range(connections)]
         for asker in askers:
             asker.ask(frame)
         sockets = {asker.socket.fileno(): asker.socket for asker in askers}
@@ -187,8 +198,11 @@ def held(address: Address, count: int) -> Iterator[None]:
         yield
 
 
-def produce(address: Address, topic: str, records: int) -> float:
-    """Returns the MB per second of produced 1 KiB records, with acks=1. Raises LoadFailed if a delivery fails."""
+def produce(address: Address, topic: str, records: int, client: Mapping[str, str] = PLAIN_CLIENT) -> float:
+    """Returns the MB per second of produced 1 KiB records, with acks=1. Raises LoadFailed if a delivery fails.
+
+    `client`: further settings of librdkafka.
+    """
     producer = Producer(
         {
             "bootstrap.servers": host_port(address),
@@ -197,6 +211,7 @@ def produce(address: Address, topic: str, records: int) -> float:
             "queue.buffering.max.messages": records + 1,
             "queue.buffering.max.kbytes": 1 << 20,
             "delivery.report.only.error": True,
+            **client,
         }
     )
     lost: list[object] = []
@@ -213,10 +228,10 @@ def produce(address: Address, topic: str, records: int) -> float:
     return records * len(RECORD) / 1e6 / (time.perf_counter() - began)
 
 
-def consume(address: Address, topic: str, records: int) -> float:
+def consume(address: Address, topic: str, records: int, client: Mapping[str, str] = PLAIN_CLIENT) -> float:
     """Returns the MB per second of consumed records, from the first one on.
 
-    Raises LoadFailed if records are missing.
+    `client`: further settings of librdkafka. Raises LoadFailed if records are missing.
     """
     consumer = Consumer(
         {
@@ -226,6 +241,7 @@ def consume(address: Address, topic: str, records: int) -> float:
             # With a full queue, librdkafka pauses its fetches for a second, which would affect fast targets most.
             "queued.min.messages": _NEVER_FULL,
             "queued.max.messages.kbytes": 1 << 20,
+            **client,
         }
     )
     try:

@@ -52,6 +52,7 @@ class KafkaBroker:
         joins: the node whose cluster this node joins as its second one. Requires Kafka 3.5.
         direct: the address of DIRECT, if others must know it in advance.
         proxies: names, in capitals, of further proxies that rewrite no addresses.
+        more: names, in capitals, of further listeners that advertise themselves.
         java_options: JVM options that follow JVM_FLAGS.
     """
 
@@ -65,6 +66,7 @@ class KafkaBroker:
         joins: "KafkaBroker | None" = None,
         direct: Address | None = None,
         proxies: Sequence[str] = (),
+        more: Sequence[str] = (),
         java_options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
@@ -80,6 +82,7 @@ class KafkaBroker:
         self.upstreams = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
         self.proxies = dict(zip(proxies, free_addresses(len(proxies)), strict=True))
         """For each further proxy, the address that it connects to and the address that it must listen on."""
+        self.more = dict(zip(more, free_addresses(len(more)), strict=True))
         self._properties = {**self.release.properties, **self._listeners(), **(properties or {})}
         java = self._java()
         self._zookeeper = ZooKeeper(folder / "zookeeper", java, self.controller) if self.release.zookeeper else None
@@ -159,8 +162,8 @@ class KafkaBroker:
                 "advertised.listeners": place,
                 "zookeeper.connect": host_port(self.controller),
             }
-        bound = {"CLIENT": self.client, "DIRECT": self.direct, **self.upstreams}
-        advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct, **self.proxies}
+        bound = {"CLIENT": self.client, "DIRECT": self.direct, **self.upstreams, **self.more}
+        advertised = {"CLIENT": self.sidecar, "DIRECT": self.direct, **self.proxies, **self.more}
         if self.release.zookeeper:
             properties = {"zookeeper.connect": host_port(self.controller)}
         else:

@@ -16,7 +16,7 @@ from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounter
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.listeners.handshakes import handshakes_of
 from group_sidecar.proxy.tls.contexts import UnusableFileError
-from tests.proxy.certificates import Authority, Certificate
+from tests.certificates import Authority, Certificate
 from tests.proxy.fakes import (
     Behaviour,
     RunningProxy,
