@@ -31,10 +31,10 @@ from benchmarks.section import Section
 from benchmarks.targets import JAVA_OPTIONS
 from benchmarks.workloads import HEARTBEAT, framed
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
+from tests.certificates import Authority
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, free_addresses, host_port
 from tests.kafka.sidecar_process import SidecarProcess
-from tests.proxy.certificates import Authority
 
 ATTACKER = "127.0.0.2"
 """The address from which attacks come."""

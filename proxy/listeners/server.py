@@ -209,6 +209,9 @@ class Server:
             upstream, target = await self._upstream_endpoint(pending, port)
         except _Refused as refused:
             self._admission.refuse(pending.client, port, refused.reason, pending.counted_host)
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
+            self._admission.refuse(pending.client, port, CloseReason.ERROR, pending.counted_host)
+            log.exception("a connection failed", client=pending.host)
         except BaseException:
             self._admission.refuse(pending.client, port, CloseReason.SHUTDOWN, pending.counted_host)
             raise

@@ -8,6 +8,7 @@ import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.config.listener_sections import Listener
+from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor
 from group_sidecar.proxy.listeners.admission import AdmissionLimits
@@ -142,3 +143,23 @@ async def test_low_rate_never_exceeds_burst() -> None:
         assert shell.traffic.connections_opened == 1
         took = await opened_within(shell, lambda: shell.traffic.connections_opened == 2)
         assert took > 0.5
+
+
+async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unexpected exception in a handshake closes its connection only, and the connection no longer counts."""
+
+    class Failing(ListenerHandshakes):
+        async def accept(self, descriptor: int, received: bytes) -> EndpointSocket:
+            if failures:
+                raise failures.pop()
+            return await super().accept(descriptor, received)
+
+    failures: list[Exception] = [TypeError("as if")]
+    plain = Listener.model_validate({"name": "x", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1"})
+    with_handshakes = lambda counters: Failing(plain, counters, 10)  # noqa: E731
+    async with running_proxy(most_per_address=1, handshakes=with_handshakes) as shell:
+        async with await shell.connect() as client:
+            await is_closed(client)
+        await shell.closed(CloseReason.ERROR)
+        await shell.round_trip()
+    assert "as if" in capsys.readouterr().out
