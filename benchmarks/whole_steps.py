@@ -31,8 +31,8 @@ from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS, p
 from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.listener_counters import ListenerCounters
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
-from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session, SessionLimits
 from group_sidecar.proxy.handlers.api_table import make_reply_builder

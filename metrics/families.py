@@ -292,15 +292,11 @@ CONNECTIONS_CLOSED = _counter(
 )
 ACCEPT_THROTTLED = _counter(
     "accept_throttled_seconds_total",
-    "Seconds for which no client was accepted because limits.accept_rate was reached "
-    "(Kafka: connection-accept-throttle-time).",
+    "Seconds without accepting, for limits.accept_rate (Kafka: connection-accept-throttle-time).",
     "listener",
 )
 READ_PAUSES = _counter(
-    "client_read_pauses_total",
-    "Times that a client was not read any longer because a limit was reached.",
-    "listener",
-    "limit",
+    "client_read_pauses_total", "Times that a limit stopped the reading of a client.", "listener", "limit"
 )
 UPSTREAM_CONNECT_FAILURES = _counter(
     "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client.", "listener"
@@ -371,9 +367,7 @@ RECORDS_LAST_FLUSH = _gauge(
 
 # The admin port.
 ADMIN_TOKEN_REFUSALS = _counter(
-    "admin_token_refusals_total",
-    "Requests to the admin port that were refused because of their token, by reason.",
-    "reason",
+    "admin_token_refusals_total", "Requests to the admin port refused because of their token, by reason.", "reason"
 )
 
 # The background tasks.

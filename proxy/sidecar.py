@@ -39,10 +39,10 @@ from group_sidecar.proxy.broker.authentication import connect_with_credentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerError
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ConfigReloader, ReloadOutcome
-from group_sidecar.proxy.config.sections import Limits
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.event_loop import host, run_in_task
