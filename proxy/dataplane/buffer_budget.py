@@ -14,6 +14,7 @@ for each connection at most, and by one local answer for each client that does n
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -101,7 +102,7 @@ class BufferBudget:
             if self._partial_replies:
                 next(iter(self._partial_replies.values()))()
             return
-        for number in list(self._paused)[:RESUMED_PER_TURN]:
+        for number in list(islice(self._paused, RESUMED_PER_TURN)):
             resume = self._paused.pop(number, None)
             if resume is not None:
                 resume()
