@@ -18,6 +18,8 @@ What is known:
 The sidecar's own requests:
 
 - `own_connections`: connects to the broker; `kafka_client`, `authentication`: a connection, and its TLS and SASL
+- `credential_files`: reads the files with passwords, tokens and certificates
+- `bearer_tokens`, `token_endpoint`, `http_client`: tokens for OAUTHBEARER, from a file or over HTTP
 - `group_queries`, `log_queries`: single requests about groups, offsets and logs, in a version that the broker has
 - `background_jobs`: sends requests and applies their replies to the copy
 - `probe`: asks for information that no client's traffic shows; `leaders` finds the partitions that the broker leads

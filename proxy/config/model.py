@@ -22,6 +22,7 @@ from pydantic_settings import (
 from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.config.errors import Settings, error_lines
+from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.config.sections import (
     AdminAccess,
     Answers,
@@ -32,7 +33,6 @@ from group_sidecar.proxy.config.sections import (
     Log,
     Metrics,
     OffsetsLog,
-    OwnConnection,
     Policies,
     require_port,
 )

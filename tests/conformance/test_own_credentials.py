@@ -10,9 +10,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization as pem
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.proxy.broker.authentication import connect_with_credentials
+from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
-from group_sidecar.proxy.config.sections import OwnConnection
+from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import host_port
@@ -69,7 +69,7 @@ def sasl(mechanism: str, **instead: Any) -> dict[str, Any]:
 
 
 async def groups_asked(address: tuple[str, int], own: dict[str, Any]) -> int:
-    async with connect_with_credentials(Address(*address), OwnConnection.model_validate(own)) as client:
+    async with OwnCredentials(OwnConnection.model_validate(own)).connect(Address(*address)) as client:
         reply = await client.ask(ListGroupsRequest())
         return int(reply.error_code)
 
@@ -143,7 +143,7 @@ async def test_tls_listener_without_tls_set(secured: Secured, listener: str) -> 
 async def test_session_outlives_authentication(secured: Secured) -> None:
     """The sidecar authenticates again before its session ends. Otherwise the broker would close the connection."""
     own = OwnConnection.model_validate({"sasl": sasl("PLAIN")})
-    async with connect_with_credentials(Address(*secured.broker.sasl_direct), own) as client:
+    async with OwnCredentials(own).connect(Address(*secured.broker.sasl_direct)) as client:
         await keep_asking(client, 2.5 * SESSION_MS / 1000)
 
 
@@ -159,8 +159,8 @@ async def test_changed_password_fails_at_session_end(secured: Secured, tmp_path:
     file = tmp_path / "password"
     file.write_text(SASL_PASSWORD)
     settings = sasl("PLAIN", password=None, password_file=file)
-    async with connect_with_credentials(
-        Address(*secured.broker.sasl_direct), OwnConnection.model_validate({"sasl": settings})
+    async with OwnCredentials(OwnConnection.model_validate({"sasl": settings})).connect(
+        Address(*secured.broker.sasl_direct)
     ) as client:
         file.write_text("another")
         with pytest.raises(AuthenticationFailed):
