@@ -1,4 +1,4 @@
-"""The sidecar's own credentials before a real broker: TLS, PLAIN and SCRAM, and what a refusal is called."""
+"""The sidecar's own credentials before a real broker: TLS, PLAIN, SCRAM and OAUTHBEARER, and the text of a refusal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +14,13 @@ from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.conformance.sasl_forms_broker import bearer_properties
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import host_port
+from tests.kafka.sasl import unsecured_token
 from tests.kafka.sidecar_process import SidecarProcess
+from tests.proxy.broker.test_authentication import at
+from tests.proxy.broker.test_token_endpoint import Endpoint
 
 SESSION_MS = 2000
 """How long a session lasts that was authenticated by PLAIN on the plain listener."""
@@ -25,7 +29,8 @@ SESSION_MS = 2000
 class Secured(NamedTuple):
     """A broker and what it needs to be trusted.
 
-    CLIENT is TLS and wants a certificate, SASL_CLIENT is TLS with SASL, SASL_DIRECT is SASL alone.
+    CLIENT is TLS and wants a certificate, SASL_CLIENT is TLS with SASL, SASL_DIRECT is SASL alone. SASL_CLIENT also
+    takes unsecured tokens by OAUTHBEARER.
     """
 
     broker: KafkaBroker
@@ -46,6 +51,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     properties = {
         "listener.security.protocol.map": protocols,
         "listener.name.client.ssl.client.auth": "required",
+        "listener.name.sasl_client.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+        **bearer_properties("sasl_client"),
         "listener.name.sasl_direct.plain.connections.max.reauth.ms": str(SESSION_MS),
     }
     for listener in ("client", "sasl_client"):
@@ -165,6 +172,56 @@ async def test_changed_password_fails_at_session_end(secured: Secured, tmp_path:
         file.write_text("another")
         with pytest.raises(AuthenticationFailed):
             await keep_asking(client, 15 * SESSION_MS / 1000)
+
+
+# OAUTHBEARER.
+
+
+def own_token(secured: Secured, **source: str | Path) -> dict[str, Any]:
+    return {"sasl": {"mechanism": "OAUTHBEARER", **source}, "tls": {"ca_file": secured.ca_file}}
+
+
+async def test_token_from_file(secured: Secured, tmp_path: Path) -> None:
+    """The broker takes a token from a file, and refuses an expired one with its status."""
+    file = tmp_path / "token"
+    own = own_token(secured, token_file=file)
+    file.write_text(unsecured_token("sidecar"))
+    assert await groups_asked(secured.broker.sasl_client, own) == 0
+    file.write_text(unsecured_token("sidecar", -60))
+    line = await refusal(secured.broker.sasl_client, own, AuthenticationFailed)
+    assert line == f"does not take the token in {file} by OAUTHBEARER: invalid_token"
+
+
+async def test_token_from_endpoint(secured: Secured, nursery: trio.Nursery) -> None:
+    """The broker takes a token that the sidecar gets by client credentials."""
+    endpoint = Endpoint({"access_token": unsecured_token("sidecar"), "token_type": "Bearer", "expires_in": 3600})
+    url = f"http://{await at(nursery, endpoint.serve)}/token"
+    own = own_token(secured, token_endpoint_url=url, client_id="sidecar", client_secret="secret")
+    assert await groups_asked(secured.broker.sasl_client, own) == 0
+    assert len(endpoint.requests) == 1
+
+
+async def test_session_outlives_token(secured: Secured, nursery: trio.Nursery, tmp_path: Path) -> None:
+    """The sidecar authenticates again with a fresh token before its token expires, at which the broker would end the
+    session.
+    """
+    file, seconds = tmp_path / "token", 3
+
+    def refresh() -> None:
+        fresh = file.with_suffix(".new")
+        fresh.write_text(unsecured_token("sidecar", seconds))
+        fresh.rename(file)
+
+    async def keep_fresh() -> None:
+        while True:
+            await trio.sleep(seconds / 4)
+            refresh()
+
+    refresh()
+    nursery.start_soon(keep_fresh)
+    own = OwnConnection.model_validate(own_token(secured, token_file=file))
+    async with OwnCredentials(own).connect(Address(*secured.broker.sasl_client)) as client:
+        await keep_asking(client, 2 * seconds)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["upstream", "another listener"])
