@@ -16,12 +16,13 @@ from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, s
 from group_sidecar.proxy.broker.http_client import HttpFailed, post_form
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
 from group_sidecar.proxy.config.own_connection import Sasl
+from group_sidecar.proxy.runtime.logging import log
 
 LARGEST_ANSWER = 524_288
 """The maximum number of bytes of an answer. It is the default of the broker's `sasl.server.max.receive.size`, which
 limits the token."""
-USED_SHARE = 0.8
-"""The share of a token's lifetime in which the token is used again. It is the default of Kafka's
+FRESH_SHARE = 0.8
+"""The share of a token's lifetime after which another token is asked for. It is the default of Kafka's
 `sasl.login.refresh.window.factor`."""
 
 _LONGEST_LIFETIME = 86_400.0
@@ -29,10 +30,11 @@ _LONGEST_LIFETIME = 86_400.0
 
 
 class _Token(NamedTuple):
-    """A token, and the time on trio's clock until which it is used."""
+    """A token, and two times on trio's clock: from which another one is asked for, and at which the token expires."""
 
     text: str
-    used_until: float
+    fresh_until: float
+    expires_at: float
 
 
 class TokenEndpoint:
@@ -50,22 +52,30 @@ class TokenEndpoint:
         self._last: _Token | None = None
 
     async def token(self, seconds: float) -> str:
+        """See BearerTokens. If the endpoint fails, the last token is used until it expires."""
+        try:
+            return await self._fresh_token(seconds)
+        except CredentialUnavailable as error:
+            if self._last is None or trio.current_time() >= self._last.expires_at:
+                raise
+            log.debug("token endpoint failed, the last token is used again", reason=str(error))
+            return self._last.text
+
+    def refused(self) -> None:
         """See BearerTokens."""
+        self._last = None
+
+    async def _fresh_token(self, seconds: float) -> str:
         try:
             with trio.fail_after(seconds):
                 async with self._lock:
-                    if self._last is None or trio.current_time() >= self._last.used_until:
-                        self._last = None
+                    if self._last is None or trio.current_time() >= self._last.fresh_until:
                         self._last = await self._ask()
                     return self._last.text
         except trio.TooSlowError:
             raise CredentialUnavailable(f"{self._url} did not answer within {seconds:g} s") from None
         except HttpFailed as error:
             raise CredentialUnavailable(f"{self._url} {error}") from None
-
-    def refused(self) -> None:
-        """See BearerTokens."""
-        self._last = None
 
     async def _ask(self) -> _Token:
         secret, context = await trio.to_thread.run_sync(self._read_files)
@@ -80,7 +90,8 @@ class TokenEndpoint:
         token = document.get("access_token")
         if not isinstance(token, str):
             raise CredentialUnavailable(f"{self._url} answers without an access_token in a JSON object")
-        return _Token(checked_token(token, self._url), asked_at + USED_SHARE * _lifetime(document))
+        lifetime = _lifetime(document)
+        return _Token(checked_token(token, self._url), asked_at + FRESH_SHARE * lifetime, asked_at + lifetime)
 
     def _read_files(self) -> tuple[str, ssl.SSLContext | None]:
         sasl = self._sasl

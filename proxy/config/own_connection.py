@@ -44,8 +44,8 @@ class Sasl(Section):
     token_endpoint_url: str | None = None
     """For OAUTHBEARER, in place of `token_file`: the URL of the token endpoint that issues tokens for client
     credentials (Kafka's `sasl.oauthbearer.token.endpoint.url`, KIP-768). It begins with `https://`. `http://` is
-    allowed for a loopback address only. A token is used until 80 % of its lifetime has passed (`expires_in`). The
-    proxies of the environment are not used."""
+    allowed for a loopback address only. A token is used again until 80 % of its lifetime (`expires_in`) has passed. If
+    the endpoint fails then, the token is used until it expires. The proxies of the environment are not used."""
     client_id: _Text | None = None
     """The client id for the token endpoint (Kafka's `sasl.oauthbearer.client.credentials.client.id`)."""
     client_secret: SecretStr | None = None

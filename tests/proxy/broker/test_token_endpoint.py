@@ -254,6 +254,26 @@ async def test_token_is_used_while_fresh(
     assert seen == requests
 
 
+async def test_token_bridges_outage_until_it_expires(nursery: trio.Nursery, mock_clock: trio.testing.MockClock) -> None:
+    """While the endpoint fails, the last token is used until it expires, but not after the broker refused it."""
+    endpoint = Endpoint({"access_token": TOKEN, "expires_in": 100})
+    tokens = TokenEndpoint(endpoint_settings(await at(nursery, endpoint.serve)))
+    await tokens.token(5)
+    endpoint.status = 503
+    mock_clock.jump(99)
+    assert await tokens.token(5) == TOKEN
+    assert len(endpoint.requests) == 2
+    mock_clock.jump(1)
+    with pytest.raises(CredentialUnavailable, match="answers with status 503"):
+        await tokens.token(5)
+    endpoint.status = 200
+    await tokens.token(5)
+    endpoint.status = 503
+    tokens.refused()
+    with pytest.raises(CredentialUnavailable, match="answers with status 503"):
+        await tokens.token(5)
+
+
 async def test_connections_share_one_request(nursery: trio.Nursery) -> None:
     """Connections that open at the same time share one request."""
     endpoint = Endpoint(GRANTED)
