@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -30,41 +31,50 @@ class GssapiBroker(ScriptedBroker):
     """Answers each token with the next of ANSWERS, and serves requests after the last token.
 
     Attributes:
-        tokens: the tokens so far.
+        tokens: the tokens so far, on all connections.
     """
 
     def __init__(self) -> None:
+        super().__init__()
+        self.tokens: list[bytes] = []
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serves one connection, which has a state of its own. The sidecar has connections too."""
+        await _Connection(self.tokens).serve(stream)
+
+
+class _Connection(ScriptedBroker):
+    def __init__(self, tokens: list[bytes]) -> None:
         answers: dict[Any, Any] = {
             SaslHandshakeRequest: self._shake,
             SaslAuthenticateRequest: self._authenticate,
             ListGroupsRequest: self._list,
         }
         super().__init__(answers)
-        self.tokens: list[bytes] = []
+        self._tokens = tokens
+        self._answers_left: list[bytes] | None = None
         self._raw = False
 
-    @property
-    def _authenticated(self) -> bool:
-        return len(self.tokens) == len(TOKENS)
-
     def _shake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
-        self._raw = version == 0
-        return SaslHandshakeResponse(error_code=0 if request.mechanism == "GSSAPI" else 33, mechanisms=("GSSAPI",))
+        assert request.mechanism == "GSSAPI"
+        self._raw, self._answers_left = version == 0, list(ANSWERS)
+        return SaslHandshakeResponse(error_code=0, mechanisms=("GSSAPI",))
 
     def _authenticate(self, request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:
         return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=self._answer(request.auth_bytes))
 
     def _answer(self, token: bytes) -> bytes:
-        self.tokens.append(token)
-        return ANSWERS[len(self.tokens) - 1]
+        assert self._answers_left
+        self._tokens.append(token)
+        return self._answers_left.pop(0)
 
     def _list(self, request: ListGroupsRequest, version: int) -> ListGroupsResponse:
-        if not self._authenticated:
+        if self._answers_left != []:
             raise HangUp
         return GROUPS
 
     async def _reply(self, frame: bytes) -> bytes:
-        if not self._raw or self._authenticated:
+        if not (self._raw and self._answers_left):
             return await super()._reply(frame)
         answer = self._answer(frame)
         return len(answer).to_bytes(4, "big") + answer

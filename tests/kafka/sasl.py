@@ -43,7 +43,7 @@ def bearer(token: str) -> Exchange:
 
 def unsecured_token(user: str, seconds: float = 3600) -> str:
     """Returns an unsecured JWS (RFC 7515), which Kafka accepts without a configured issuer, for this user and time."""
-    now = time.time()
+    now = int(time.time())  # Kafka rounds to milliseconds, and refuses a token that was issued in the future.
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + seconds})
     return "".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") + "." for part in parts)
 
